@@ -1,0 +1,11 @@
+"""minigrad: a small tape-based autograd whose parallel strategies are proved to train like one machine."""
+
+from . import nn, ops, optim
+from .memory import keep_freed_memory
+from .op import op
+from .tape import Tape
+from .tensor import Parameter, Tensor
+
+__all__ = ["Parameter", "Tape", "Tensor", "nn", "op", "ops", "optim"]
+
+keep_freed_memory()

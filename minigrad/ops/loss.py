@@ -1,0 +1,75 @@
+"""Losses: each is the mean over the samples it saw, so a share of a batch weighs in by its size."""
+
+from __future__ import annotations
+
+from ..device import Array, array_module
+from ..op import Pulled, op
+from .elementwise import logistic
+from .reduce import softmax_and_logsumexp
+
+
+@op
+def cross_entropy(logits: Array, labels: Array) -> Pulled:
+    """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
+
+    Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
+    that do not fit and for a label out of range.
+    """
+    xp = array_module(logits)
+    labels = xp.asarray(labels)
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits.shape} and {labels.shape}; "
+            "pass one integer label per row"
+        )
+    if labels.dtype.kind not in "iu":
+        raise TypeError(
+            f"cross_entropy needs integer labels, got {labels.dtype}; convert them with .astype(int)"
+        )
+    n, classes = logits.shape
+    if not n:
+        return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
+    if not (0 <= int(labels.min()) and int(labels.max()) < classes):
+        raise ValueError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes 0 to {classes - 1}; "
+            "correct the labels or give the last layer more outputs"
+        )
+    rows = xp.arange(n)
+    p, total = softmax_and_logsumexp(logits, 1)
+
+    def to_logits(g: Array) -> Array:
+        d = p * (g / n)
+        d[rows, labels] -= g / n
+        return d
+
+    return (total[:, 0] - logits[rows, labels]).mean(), (to_logits, None)
+
+
+@op
+def mse(x: Array, y: Array) -> Pulled:
+    """The mean of (x - y) ** 2 over all elements of two arrays of one shape."""
+    if x.shape != y.shape:
+        raise ValueError(
+            f"mse compares arrays of one shape, got {x.shape} and {y.shape}; reshape one of them"
+        )
+    d, n = x - y, max(x.size, 1)
+    return (d * d).sum() / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
+
+
+@op
+def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Pulled:
+    """The mean over all elements of -t log p - (1 - t) log(1 - p), p = sigmoid(logits), t in [0, 1]."""
+    xp = array_module(logits)
+    if logits.shape != targets.shape:
+        raise ValueError(
+            f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {logits.shape} "
+            f"and {targets.shape}; one-hot encode integer labels first"
+        )
+    n = max(logits.size, 1)
+    zeros = xp.zeros_like(logits)
+    # log(1 + e^z) - t z, with the exponential always of a negative number
+    each = xp.maximum(logits, zeros) - logits * targets + xp.log1p(xp.exp(-xp.abs(logits)))
+    return each.sum() / n, (
+        lambda g: (logistic(logits) - targets) * (g / n),
+        lambda g: logits * (g * -1 / n),
+    )

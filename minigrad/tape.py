@@ -1,0 +1,274 @@
+"""The tape is a list in the order things ran; backward walks it in reverse.
+
+An entry is what one op left behind: ``[(index, shape, pullback), ...]``, one triple for each input
+that leads to a leaf. A leaf gets an entry of its own at its first use, so reaching that entry on the
+way back means that every use has been seen: its gradient is final, and is announced there, once.
+Lecture section: back-propagation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .device import Array, array_module
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+OnGrad = Callable[["Tensor"], object]
+current_tape: ContextVar[Tape | None] = ContextVar("minigrad.current_tape", default=None)
+
+
+class WeightGradient(NamedTuple):
+    """A parameter's gradient that is still to be computed: ``pullback(g)``."""
+
+    parameter: Tensor
+    shape: tuple[int, ...]
+    pullback: Callable[[Array], Array]
+    g: Array
+
+    def compute(self) -> Array:
+        d = undo_broadcast(self.pullback(self.g), self.shape)
+        return private(d, self.g)
+
+
+class Tape:
+    """Records the ops run inside ``with Tape() as tape:`` so that their gradients can be had.
+
+    A tape is spent by ``backward``: what it held is released as the walk passes it.
+    """
+
+    __slots__ = ("entries", "leaves", "_tokens")
+
+    def __init__(self) -> None:
+        self.entries: Any = []
+        self.leaves: dict[int, int] = {}
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> Tape:
+        self._tokens.append(current_tape.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        current_tape.reset(self._tokens.pop())
+
+    def index_of(self, x: Tensor) -> int | None:
+        """Where ``x`` stands on this tape; a leaf is entered at its first use; None for a constant."""
+        if x.tape is self:
+            return x.index
+        if x.tape is not None:
+            raise RuntimeError(
+                f"a tensor of shape {x.shape} comes from another tape; "
+                "run the whole computation under one Tape, or pass x.detach()"
+            )
+        if not x.requires_grad:
+            return None
+        index = self.leaves.get(id(x))
+        if index is None:
+            self.entries.append(x)  # the entry holds x, so its id stays its own
+            index = self.leaves[id(x)] = len(self.entries) - 1
+        return index
+
+    def backward(
+        self,
+        loss: Tensor,
+        seed: Array | float | None = None,
+        on_grad: OnGrad | None = None,
+        *,
+        weights_later: bool = False,
+    ) -> list[WeightGradient]:
+        """Add to every leaf's ``grad`` the gradient of ``seed * loss``, and announce it when final.
+
+        ``seed`` has the loss's shape, or is a number; 1 for a loss of one element. ``on_grad(leaf)``
+        is called once per leaf, when its gradient is final, in the reverse order of first use; a
+        leaf that the loss does not reach is not announced. With ``weights_later`` only input
+        gradients are computed: those of Parameters come back as a list for ``finish_weights``.
+
+        Raises RuntimeError for a spent tape or a loss from another one, ValueError for a seed that
+        is missing or does not fit.
+        """
+        from .tensor import Parameter, Tensor
+
+        if isinstance(self.entries, _Spent):
+            raise RuntimeError(_Spent.message)
+        if loss.tape is not self:
+            raise RuntimeError(
+                "the loss is not on this tape: it was computed under another Tape, under none, or from constants "
+                "only; compute it inside `with Tape() as tape:` from tensors that require gradients"
+            )
+        grads: list[Array] = [None] * len(self.entries)
+        grads[loss.index] = seed_for(loss, seed)
+        borrowed = {loss.index}  # slots whose array someone else may hold too
+        later: list[WeightGradient] = []
+        entries, self.entries, self.leaves = self.entries, _Spent(), {}
+        while entries:
+            entry, g = entries.pop(), grads.pop()
+            if g is None:
+                continue
+            if isinstance(entry, Tensor):
+                entry.receive(g if len(entries) not in borrowed else g.copy())
+                if on_grad is not None:
+                    on_grad(entry)
+                continue
+            for index, shape, pullback in entry:
+                if weights_later and isinstance(entries[index], Parameter):
+                    later.append(WeightGradient(entries[index], shape, pullback, g))
+                    continue
+                d = pullback(g)
+                if d.shape != shape:
+                    d = undo_broadcast(d, shape)
+                before = grads[index]
+                if before is None:
+                    grads[index] = d
+                    if d is g or d.base is not None:
+                        borrowed.add(index)
+                elif index in borrowed:
+                    grads[index] = before + d
+                    borrowed.discard(index)
+                else:
+                    before += d
+                    grads[index] = before
+        return later
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that the pullbacks hold, each base array once, leaves' own data left out."""
+        own = {id(base_of(entry.data)) for entry in self.entries if not isinstance(entry, list)}
+        pullbacks = [p for entry in self.entries if isinstance(entry, list) for _, _, p in entry]
+        bases = {id(b): b for b in map(base_of, arrays_in(pullbacks))}
+        return sum(b.nbytes for key, b in bases.items() if key not in own)
+
+
+def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -> None:
+    """Compute the weight gradients that ``backward(..., weights_later=True)`` left, of one or more tapes.
+
+    Several gradients of one parameter (micro-batches, or a tied weight) are summed; where the
+    pullback has ``sum(pullbacks, gs)`` they become one product. Each parameter is announced once.
+    """
+    by_parameter: dict[int, list[WeightGradient]] = {}
+    for item in later:
+        by_parameter.setdefault(id(item.parameter), []).append(item)
+    for items in by_parameter.values():
+        parameter, shape, pullback, _ = items[0]
+        fused = getattr(pullback, "sum", None)
+        alike = all(type(item.pullback) is type(pullback) for item in items)
+        if fused is not None and alike and len(items) > 1:
+            parameter.receive(undo_broadcast(fused([i.pullback for i in items], [i.g for i in items]), shape))
+        else:
+            for item in items:
+                parameter.receive(item.compute())
+        if on_grad is not None:
+            on_grad(parameter)
+
+
+def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """``f(g)``, computed at the first call and kept for the op's other pullbacks.
+
+    The key is ``g`` itself: another ``g`` is computed anew. Share only what the input gradient
+    needs anyway, or "weights later" does its work early.
+    """
+    last: list[Any] = []
+
+    def shared(g: Array) -> Any:
+        if not last or last[0] is not g:
+            last[:] = g, f(g)
+        return last[1]
+
+    return shared
+
+
+def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
+    """The sum of ``g`` over the axes along which an input of ``shape`` was repeated."""
+    if g.shape == shape:
+        return g
+    leading = g.ndim - len(shape)
+    if g.shape[leading:] == shape and g.size and shape and type(g) is np.ndarray:
+        # Column sums as a matrix-vector product: NumPy's sum(0) is ten times slower on narrow arrays.
+        rows = g.reshape(-1, *shape) if leading > 1 else g
+        ones = np.ones(rows.shape[0], g.dtype)
+        return np.tensordot(ones, rows, 1) if rows.ndim > 2 else ones @ rows
+    repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
+    return g.sum(axis=(*range(leading), *repeated), keepdims=True).reshape(shape)
+
+
+def private(d: Array, g: Array) -> Array:
+    """``d``, copied unless it is an array of its own."""
+    return d.copy() if d is g or d.base is not None else d
+
+
+def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
+    """The gradient that backward starts from, in the loss's shape and dtype."""
+    xp = array_module(loss.data)
+    if seed is None and loss.data.size != 1:
+        raise ValueError(
+            f"backward of a tensor of shape {loss.shape} needs a seed of that shape; "
+            "reduce it to a scalar with .sum() or .mean(), or pass seed="
+        )
+    given = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
+    if given.shape not in ((), loss.shape):
+        raise ValueError(
+            f"the seed has shape {given.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
+        )
+    return xp.broadcast_to(given, loss.shape).copy()
+
+
+def base_of(a: Array) -> Array:
+    """The array that owns ``a``'s memory."""
+    while isinstance(a.base, np.ndarray | type(a)):
+        a = a.base
+    return a
+
+
+def arrays_in(held: Any) -> Iterator[Array]:
+    """Every array reachable from ``held`` through closures, containers and callable objects."""
+    stack, seen = [held], set()
+    while stack:
+        x = stack.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
+            yield x
+        elif isinstance(x, list | tuple | set):
+            stack.extend(x)
+        elif isinstance(x, dict):
+            stack.extend(x.values())
+        elif callable(x) and not isinstance(x, type):
+            stack.extend(
+                cell.cell_contents for cell in getattr(x, "__closure__", None) or () if _filled(cell)
+            )
+            stack.extend(
+                getattr(x, name) for name in ("__self__", "__defaults__", "func", "args") if hasattr(x, name)
+            )
+            stack.extend(getattr(x, "__dict__", {}).values())
+            stack.extend(getattr(x, name) for name in getattr(type(x), "__slots__", ()) if hasattr(x, name))
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+class _Spent:
+    """Stands where the entries were, so that any further use says what happened."""
+
+    message = (
+        "this tape is spent: backward was already called and released what it held; "
+        "run the forward pass again under a new Tape, or add the losses before one backward"
+    )
+
+    def append(self, _: object) -> None:
+        raise RuntimeError(self.message)
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())

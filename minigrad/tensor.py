@@ -1,0 +1,218 @@
+"""A tensor is an array that a tape may follow; its operators and methods are the ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .device import Array, array_module, to_host
+from .tape import OnGrad, Tape
+
+
+class Tensor:
+    """An array (``data``) and, when it was computed under a tape, its place on it (``tape``, ``index``).
+
+    ``Tensor(x, requires_grad=True)`` is a leaf: ``backward`` adds its gradient to ``grad``, an array
+    of the same shape and dtype. Only leaves have gradients. Raises TypeError where a gradient is
+    asked of integers.
+    """
+
+    __slots__ = ("data", "grad", "requires_grad", "tape", "index", "__weakref__")
+    __array_priority__ = 1000  # so that ndarray + Tensor asks the Tensor
+    __array_ufunc__ = None
+
+    def __init__(self, data: Any, requires_grad: bool = False):
+        self.data: Array = data.data if isinstance(data, Tensor) else as_array(data)
+        self.grad: Array | None = None
+        self.requires_grad = requires_grad
+        self.tape: Tape | None = None
+        self.index = -1
+        if requires_grad and self.data.dtype.kind != "f":
+            raise TypeError(
+                f"a tensor of dtype {self.data.dtype} cannot have a gradient; convert it with .astype(np.float32)"
+            )
+
+    def receive(self, g: Array) -> None:
+        """Add a final, private gradient to ``grad``, kept in C order and in the tensor's own dtype."""
+        if isinstance(g, np.generic):
+            g = np.array(g)
+        if g.dtype != self.data.dtype or not g.flags.c_contiguous:
+            g = g.astype(self.data.dtype, order="C")
+        if self.grad is None:
+            self.grad = g
+        else:
+            self.grad += g
+
+    def backward(self, seed: Array | float | None = None, on_grad: OnGrad | None = None) -> None:
+        """Short for ``tape.backward(self, seed, on_grad)`` on the tape that recorded this tensor."""
+        if self.tape is None:
+            raise RuntimeError(
+                "backward needs a tensor that was computed inside `with Tape() as tape:` "
+                "from tensors that require gradients; this one is a constant"
+            )
+        self.tape.backward(self, seed, on_grad)
+
+    def detach(self) -> Tensor:
+        """The same data as a constant."""
+        return Tensor(self.data)
+
+    def numpy(self) -> np.ndarray:
+        """The data on the host."""
+        return to_host(self.data)
+
+    def item(self) -> float:
+        """The one element as a Python number."""
+        return self.data.item()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.data.ndim
+
+    @property
+    def size(self) -> int:
+        return self.data.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        asked = ", requires_grad=True" if self.requires_grad else ""
+        return (
+            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{asked})"
+        )
+
+    # Operators
+
+    def __add__(self, other: Any) -> Tensor:
+        return ops.add(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return ops.add(other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return ops.subtract(self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return ops.subtract(other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return ops.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return ops.multiply(other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return ops.divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return ops.divide(other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return ops.power(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return ops.power(other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return ops.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return ops.matmul(other, self)
+
+    def __neg__(self) -> Tensor:
+        return ops.negative(self)
+
+    def __abs__(self) -> Tensor:
+        return ops.abs(self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return ops.getitem(self, index=index)
+
+    # Methods, named as in NumPy
+
+    def exp(self) -> Tensor:
+        return ops.exp(self)
+
+    def log(self) -> Tensor:
+        return ops.log(self)
+
+    def sqrt(self) -> Tensor:
+        return ops.sqrt(self)
+
+    def tanh(self) -> Tensor:
+        return ops.tanh(self)
+
+    def sigmoid(self) -> Tensor:
+        return ops.sigmoid(self)
+
+    def relu(self) -> Tensor:
+        return ops.relu(self)
+
+    def clip(self, low: float | None = None, high: float | None = None) -> Tensor:
+        return ops.clip(self, low=low, high=high)
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.sum(self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.mean(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.min(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.var(self, axis=axis, keepdims=keepdims)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return ops.reshape(
+            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        )
+
+    def transpose(self, *axes: Any) -> Tensor:
+        return ops.transpose(
+            self, axes=axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        )
+
+    @property
+    def T(self) -> Tensor:
+        return ops.transpose(self)
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        return ops.squeeze(self, axis=axis)
+
+    def flatten(self, start_axis: int = 0) -> Tensor:
+        return ops.flatten(self, start_axis=start_axis)
+
+
+class Parameter(Tensor):
+    """A leaf that an optimizer updates in place. Set ``requires_grad`` to False to freeze it."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True):
+        super().__init__(data, requires_grad)
+        # In place updates must not reach an array that the caller still holds.
+        self.data = array_module(self.data).array(self.data, order="C")
+
+
+Axis = int | tuple[int, ...] | None
+
+
+def as_array(x: Any) -> Array:
+    """``x`` as an array; device arrays stay where they are."""
+    return x if hasattr(x, "__cuda_array_interface__") else np.asarray(x)
+
+
+from . import ops  # noqa: E402  (the ops are lifted to the Tensor defined above, and are its methods)
