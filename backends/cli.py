@@ -1,0 +1,183 @@
+"""The ``minigrad`` command: train, prove, doctor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from minigrad.device import cuda_problem
+from minigrad.nets import NETS, find_net
+
+from . import doctor as health
+from . import proof, training
+from .launch import choose_transport, rank_under_mpiexec, run, world_size
+from .strategies import find_strategy
+
+DATASETS = ("mnist5k", "mnist")
+DTYPES = ("float32", "float64")
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
+Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
+NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
+Strategy = Annotated[str, typer.Option(help="how the ranks share the work")]
+Json = Annotated[Path | None, typer.Option(help="also write the figures to this file")]
+Seed = Annotated[int, typer.Option(help="of the weights and of the order of the samples")]
+
+
+@app.command()
+def train(
+    dataset: Annotated[str, typer.Option(help=f"one of {', '.join(DATASETS)}")] = "mnist5k",
+    net: NetName = "lenet",
+    data: Data = None,
+    strategy: Strategy = "replicated",
+    transport: Transport = None,
+    device: Annotated[str, typer.Option(help="numpy or cupy")] = os.environ.get("MINIGRAD_DEVICE", "numpy"),
+    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
+    epochs: Annotated[int, typer.Option(min=1)] = 8,
+    batch: Annotated[str, typer.Option(help="samples per step over all ranks, or all")] = "64",
+    lr: Annotated[float | None, typer.Option(help="learning rate (default: the net's own)")] = None,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Train a network on handwritten digits; figures and curves are kept under runs/."""
+    choice("--dataset", dataset, DATASETS)
+    choice("--dtype", dtype, DTYPES)
+    check_common(net, strategy, seed)
+    check_device(device)
+    if lr is not None and not (lr > 0 and np.isfinite(lr)):
+        raise ValueError(f"--lr must be a positive number, got {lr}")
+    ranks = world_size(data)
+    config = training.Training(
+        dataset=dataset,
+        net=net,
+        strategy=strategy,
+        data=ranks,
+        transport=choose_transport(transport, ranks),
+        device=device,
+        dtype=dtype,
+        epochs=epochs,
+        batch=batch_size(batch),
+        lr=lr,
+        seed=seed,
+    )
+    if json is not None:
+        training.check_writable(json)
+    console = Console()
+
+    def work(comm) -> None:
+        folder = training.new_run_folder(net) if comm.rank == 0 else None
+        metrics = config.run(comm, console)
+        if folder is None:
+            return
+        training.write_json(folder / "metrics.json", metrics)
+        if json is not None:
+            training.write_json(json, metrics)
+        console.print(training.report(metrics))
+        training.draw_curves(metrics, folder / "curves.png")
+        console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
+
+    sys.exit(run(ranks, config.transport, work, sys.argv[1:]))
+
+
+@app.command()
+def prove(
+    net: NetName = "lenet",
+    data: Data = None,
+    strategy: Strategy = "replicated",
+    transport: Transport = None,
+    dtype: Annotated[str, typer.Option(help="float64 or float32")] = "float64",
+    batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
+    choice("--dtype", dtype, DTYPES)
+    check_common(net, strategy, seed)
+    ranks = world_size(data)
+    settings = proof.Proof(
+        net=net,
+        strategy=strategy,
+        data=ranks,
+        transport=choose_transport(transport, ranks),
+        dtype=dtype,
+        batch=batch,
+        seed=seed,
+    )
+    if json is not None:
+        training.check_writable(json)
+    failed = []
+
+    def work(comm) -> None:
+        verdict = settings.run(comm)
+        if verdict is None:
+            return
+        if json is not None:
+            training.write_json(json, verdict)
+        Console().print(proof.report(verdict))
+        failed.append(not verdict["passed"])
+
+    status = run(ranks, settings.transport, work, sys.argv[1:])
+    sys.exit(1 if any(failed) else status)
+
+
+@app.command()
+def doctor() -> None:
+    """Look at what this machine offers, and say how to mend what is missing."""
+    findings = health.examine()
+    Console().print(health.report(findings))
+    sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
+
+
+def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
+
+
+def check_common(net: str, strategy: str, seed: int) -> None:
+    find_net(net)
+    find_strategy(strategy)
+    if seed < 0:
+        raise ValueError(f"--seed must be 0 or more, got {seed}")
+
+
+def check_device(device: str) -> None:
+    choice("--device", device, ("numpy", "cupy"))
+    if device == "cupy" and (problem := cuda_problem()):
+        raise RuntimeError(f"--device cupy: {problem}")
+
+
+def batch_size(given: str) -> int | None:
+    """``--batch``: a number of samples, or "all" (None)."""
+    if given == "all":
+        return None
+    if not given.isdigit() or int(given) < 1:
+        raise ValueError(f"--batch must be a number of samples of at least 1, or all; got {given!r}")
+    return int(given)
+
+
+def main() -> None:
+    """The entry point: a mistake of the user's ends in one line, not in a traceback."""
+    try:
+        app()
+    except (ValueError, RuntimeError, OSError, FloatingPointError, TypeError) as error:
+        if os.environ.get("MINIGRAD_TRACEBACK"):
+            raise
+        rank = rank_under_mpiexec()
+        if not rank:
+            print(f"minigrad: {error}", file=sys.stderr, flush=True)
+        elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike, and rank 0 says so
+            time.sleep(1)  # where rank 0 fails too, its abort comes first
+            print(f"minigrad, rank {rank}: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

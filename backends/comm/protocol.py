@@ -1,0 +1,61 @@
+"""What every transport offers. A rank knows its number, how many there are, and how to send and receive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from minigrad.device import Array
+
+
+@runtime_checkable
+class Comm(Protocol):
+    """Ranks that can send arrays to one another; messages of one (source, tag) keep their order."""
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, 0 to size - 1."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""
+        ...
+
+    def recv(self, source: int, tag: int = 0) -> Array:
+        """Wait for the next array from ``source`` with ``tag``; shape and dtype come with it.
+
+        Raises TimeoutError, saying who waited for whom, after ``wait_limit()`` seconds.
+        """
+        ...
+
+    def start_recv(self, source: int, tag: int = 0) -> Callable[[], Array]:
+        """Like ``recv``, but returns at once a function that finishes it."""
+        ...
+
+    def split(self, color: int, key: int | None = None) -> Comm:
+        """The group of the ranks that pass the same ``color``, ordered by ``key`` (their rank by default)."""
+        ...
+
+
+def wait_limit() -> float:
+    """Seconds after which a wait gives up: the variable MINIGRAD_TIMEOUT, or 600."""
+    given = os.environ.get("MINIGRAD_TIMEOUT", "600")
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = 0.0
+    if not limit > 0:
+        raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {given!r}")
+    return limit
+
+
+def check_peer(comm: Comm, peer: int) -> None:
+    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
+    if not 0 <= peer < comm.size:
+        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

@@ -1,0 +1,154 @@
+"""Starting ranks: as threads, or as processes under the mpiexec that lies beside this Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import threadpool_limits
+
+from .comm import Comm, run_ranks
+
+if TYPE_CHECKING:
+    from .comm.mpi import MPIComm
+
+TRANSPORTS = ("threads", "mpi")
+# What MPICH's hydra, Open MPI's mpiexec and Slurm tell the processes they start.
+RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def under_mpiexec() -> bool:
+    """Whether this process is a rank that an mpiexec started."""
+    return any(name in os.environ for name in RANK_VARIABLES)
+
+
+def rank_under_mpiexec() -> int | None:
+    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), None)
+
+
+def size_under_mpiexec() -> int | None:
+    """How many ranks this process's mpiexec started, where it tells."""
+    return next((int(os.environ[name]) for name in SIZE_VARIABLES if name in os.environ), None)
+
+
+def find_mpiexec() -> Path | None:
+    """The mpiexec beside this Python: another would start another MPI than the one mpi4py loads."""
+    folders = [Path(sys.executable).parent, Path(sys.prefix) / "bin", Path(sys.prefix) / "Library" / "bin"]
+    names = [folder / name for folder in folders for name in ("mpiexec", "mpiexec.exe")]
+    return next((path for path in names if path.exists()), None)
+
+
+def mpi_problem() -> str | None:
+    """Why ranks cannot be MPI processes, with the way out; None when they can."""
+    remedy = "pip install 'minigrad-course[mpi]' brings both, or use --transport threads"
+    if importlib.util.find_spec("mpi4py") is None:
+        return f"mpi4py is not installed; {remedy}"
+    if find_mpiexec() is None and not under_mpiexec():
+        return f"there is no mpiexec beside {sys.executable}; {remedy}"
+    return None
+
+
+def choose_transport(asked: str | None, ranks: int) -> str:
+    """The transport for ``ranks`` ranks: as asked, else MPI where it can be had, else threads.
+
+    Raises ValueError for an unknown name, RuntimeError where MPI is asked for and missing.
+    """
+    if asked not in (None, *TRANSPORTS):
+        raise ValueError(f"unknown transport {asked!r}; choose one of {', '.join(TRANSPORTS)}")
+    if asked == "threads" or (asked is None and (ranks == 1 or mpi_problem())) and not under_mpiexec():
+        return "threads"
+    if problem := mpi_problem():
+        raise RuntimeError(f"--transport mpi: {problem}")
+    return "mpi"
+
+
+def world_size(data: int | None) -> int:
+    """How many ranks there will be: ``data``, else what mpiexec started, else 1.
+
+    Raises ValueError where mpiexec started another number than ``data``.
+    """
+    started = size_under_mpiexec()
+    if data is not None and data < 1:
+        raise ValueError(f"--data must be at least 1, got {data}")
+    if started is not None and data not in (None, started):
+        raise ValueError(
+            f"--data {data} needs {data} ranks, mpiexec started {started}; "
+            f"run mpiexec -n {data}, leave mpiexec out, or pass --data {started}"
+        )
+    return started or data or 1
+
+
+def run(ranks: int, transport: str, work: Callable[[Comm], Any], arguments: list[str]) -> int:
+    """Run ``work(comm)`` on every rank; the exit status.
+
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, whose processes
+    come back here.
+    """
+    if transport == "threads":
+        with threadpool_limits(max(1, cores() // ranks)):
+            run_ranks(ranks, work)
+        return 0
+    if not under_mpiexec():
+        return start_mpiexec(ranks, ["-m", "backends.cli", *arguments])
+    work_under_mpi(work)
+    return 0
+
+
+def start_mpiexec(ranks: int, arguments: list[str]) -> int:
+    """Start ``ranks`` MPI processes of ``python arguments`` and wait for them; mpiexec's exit status."""
+    mpiexec = find_mpiexec()
+    assert mpiexec is not None, "callers ask mpi_problem first"
+    command = [str(mpiexec), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    print(f"starting {ranks} ranks: mpiexec -n {ranks} python -m mpi4py {' '.join(arguments)}", flush=True)
+    with subprocess.Popen(command, env=environment(ranks)) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
+
+
+def environment(ranks: int) -> dict[str, str]:
+    """This process's variables, with what ``ranks`` processes on one machine need."""
+    threads = str(max(1, cores() // ranks))
+    defaults = dict.fromkeys(THREAD_VARIABLES, threads)
+    defaults |= {  # Open MPI's wheel: root, more ranks than cores, no binding, no 1 s start, working windows
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_btl": "^ofi",
+        "OMPI_MCA_osc": "^ucx",
+    }
+    if ranks > cores():
+        defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"  # MPICH: waiting ranks really sleep
+    return {**defaults, **os.environ}
+
+
+def work_under_mpi(work: Callable[[Comm], Any]) -> None:
+    """Run ``work`` as one rank of the MPI job that this process belongs to."""
+    comm: MPIComm = load_mpi()()
+    given = any(name in os.environ for name in THREAD_VARIABLES)
+    with threadpool_limits(None if given else max(1, cores() // comm.local_size)):
+        work(comm)
+        comm.close()
+
+
+def load_mpi() -> type[MPIComm]:
+    """The MPI transport, imported only when it is asked for: mpi4py is optional."""
+    from .comm.mpi import MPIComm
+
+    return MPIComm

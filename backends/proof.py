@@ -1,0 +1,85 @@
+"""The proof by numbers: one step serial, one step parallel, every gradient on every rank compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from minigrad.mnist import load
+from minigrad.nets import find_net
+
+from .comm import Comm
+from .laws import Difference, bound_for, differences_from_serial
+from .strategies import find_strategy
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The settings of one comparison; every rank holds the same."""
+
+    net: str = "lenet"
+    strategy: str = "replicated"
+    data: int = 2
+    transport: str = "threads"
+    dtype: str = "float64"
+    batch: int = 13
+    seed: int = 0
+
+    def run(self, comm: Comm) -> dict[str, Any] | None:
+        """Compare on this rank; the findings on rank 0, None elsewhere."""
+        net = find_net(self.net)
+        digits = load("mnist5k").train
+        if not 1 <= self.batch <= len(digits):
+            raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
+        batch = net.prepare(digits[: self.batch], self.dtype)
+        found = differences_from_serial(
+            find_strategy(self.strategy), comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
+        )
+        return self.verdict(found) if comm.rank == 0 else None
+
+    def verdict(self, found: list[Difference]) -> dict[str, Any]:
+        """What ``--json`` writes."""
+        bound = bound_for(np.dtype(self.dtype))
+        worst = max(d.relative for d in found)
+        parameters = [
+            {
+                "name": d.name,
+                "shape": list(d.shape),
+                "max_abs_error": d.absolute,
+                "max_rel_error": d.relative,
+                "worst_rank": d.worst_rank,
+            }
+            for d in found
+        ]
+        return {
+            "config": asdict(self),
+            "bound": bound,
+            "max_abs_error": max(d.absolute for d in found),
+            "max_rel_error": worst,
+            "passed": worst <= bound,
+            "parameters": [p for p in parameters if p["name"] != "loss"],
+            "loss": next(p for p in parameters if p["name"] == "loss"),
+        }
+
+
+def report(verdict: dict[str, Any]) -> Table:
+    """The findings, a row for each parameter."""
+    config = verdict["config"]
+    word = "PROVED" if verdict["passed"] else "NOT EQUAL"
+    table = Table(
+        title=f"{config['net']}, batch {config['batch']}, {config['strategy']} on {config['data']} rank(s) "
+        f"({config['transport']}), {config['dtype']}: gradients against one serial machine",
+        caption=f"{word}: largest relative difference {verdict['max_rel_error']:.1e}, "
+        f"allowed {verdict['bound']:.0e} (relative to the largest element of the serial gradient)",
+    )
+    for heading in ("parameter", "shape", "largest difference", "relative", "worst rank"):
+        table.add_column(heading, justify="left" if heading == "parameter" else "right")
+    for p in [*verdict["parameters"], verdict["loss"]]:
+        shape = " x ".join(map(str, p["shape"])) or "1"
+        table.add_row(
+            p["name"], shape, f"{p['max_abs_error']:.1e}", f"{p['max_rel_error']:.1e}", str(p["worst_rank"])
+        )
+    return table

@@ -1,0 +1,183 @@
+"""A training run as the command line describes it, and the files it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from minigrad import optim
+from minigrad.backend import Backend, Serial
+from minigrad.data import Batch
+from minigrad.device import use_gpu_of
+from minigrad.mnist import load
+from minigrad.nets import find_net
+from minigrad.train import History, accuracy, fit
+
+from .comm import Comm
+from .strategies import find_strategy
+
+
+@dataclass(frozen=True)
+class Training:
+    """The settings of one run; every rank holds the same."""
+
+    dataset: str = "mnist5k"
+    net: str = "lenet"
+    strategy: str = "replicated"
+    data: int = 1
+    transport: str = "threads"
+    device: str = "numpy"
+    dtype: str = "float32"
+    epochs: int = 8
+    batch: int | None = 64
+    lr: float | None = None
+    seed: int = 0
+
+    def run(self, comm: Comm, console: Console) -> dict[str, Any]:
+        """Train on this rank; rank 0 draws the progress. What was measured, the same on every rank."""
+        net = find_net(self.net)
+        if self.device == "cupy":
+            use_gpu_of(comm.rank)
+        dataset = load(self.dataset)
+        train = net.prepare(dataset.train, self.dtype).to(self.device)
+        test = net.prepare(dataset.test, self.dtype).to(self.device)
+        lr = net.lr if self.lr is None else self.lr
+        model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
+        backend: Backend = Serial() if comm.size == 1 else find_strategy(self.strategy)(comm)
+        model = backend.place(model)
+        optimizer = optim.SGD(model.parameters(), lr, momentum=net.momentum)
+        accuracies: list[float] = []
+        with progress_bar(console, self.steps(train), shown=comm.rank == 0) as bar:
+            task = bar.task_ids[0]
+
+            def on_step(_: int, loss: float) -> None:
+                bar.update(task, advance=1, loss=loss)
+
+            def on_epoch(epoch: int, _: History) -> None:
+                if self.batch is not None or epoch == self.epochs - 1:
+                    accuracies.append(accuracy(model, test))
+
+            history = fit(
+                model,
+                optimizer,
+                net.loss,
+                train,
+                backend=backend,
+                epochs=self.epochs,
+                batch_size=self.batch,
+                seed=self.seed,
+                on_step=on_step,
+                on_epoch=on_epoch,
+            )
+        return {
+            "config": {**asdict(self), "lr": lr, "momentum": net.momentum},
+            "losses": history.losses,
+            "test_accuracies": accuracies,
+            "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
+            "train_accuracy": accuracy(model, train),
+            "seconds": history.seconds,
+            "samples_per_second": history.samples_per_second,
+            "ranks": comm.size,
+        }
+
+    def steps(self, train: Batch) -> int:
+        """How many steps the run takes."""
+        return self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
+
+
+def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
+    bar = Progress(
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not shown,
+        refresh_per_second=4,
+    )
+    bar.add_task("training", total=steps, loss=float("nan"))
+    return bar
+
+
+def report(metrics: dict[str, Any]) -> Table:
+    """What a person wants to know of a finished run."""
+    config = metrics["config"]
+    table = Table(
+        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
+    )
+    table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%}")
+    table.add_row("training accuracy", f"{metrics['train_accuracy']:.2%}")
+    if metrics["losses"]:
+        table.add_row(
+            "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"
+        )
+    table.add_row("training time", f"{metrics['seconds']:.1f} s")
+    table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
+    return table
+
+
+def new_run_folder(name: str, parent: Path = Path("runs")) -> Path:
+    """A fresh folder under ``runs/``, made before training, so that a place that cannot be written shows."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for i in range(1000):
+        folder = parent / (f"{stamp}-{name}" + (f"-{i}" if i else ""))
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"{parent} already holds a thousand runs of this second; clear it")
+
+
+def check_writable(file: Path) -> None:
+    """Raise OSError, before any work is done, unless ``file`` can be written."""
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with --json")
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` so that ``file`` is whole or untouched, whatever happens."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1))
+    os.replace(part, file)
+
+
+def draw_curves(metrics: dict[str, Any], file: Path) -> None:
+    """The loss of every step and the test accuracy of every epoch, as a PNG."""
+    losses, accuracies = metrics["losses"], metrics["test_accuracies"]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    left = figure.subplots()
+    config = metrics["config"]
+    left.set(
+        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)",
+        xlabel="step",
+        ylabel="loss",
+    )
+    steps = np.arange(1, len(losses) + 1)
+    left.plot(steps, losses, color="tab:blue", linewidth=0.8, alpha=0.5, label="loss of each step")
+    if len(losses) >= 50:
+        width = max(len(losses) // 50, 5)
+        smooth = np.convolve(losses, np.ones(width) / width, "valid")
+        left.plot(steps[width - 1 :], smooth, color="tab:blue", label=f"mean of {width} steps")
+    left.set_ylim(bottom=0)
+    right = left.twinx()
+    ends = np.linspace(0, len(losses), len(accuracies) + 1)[1:]
+    right.plot(ends, accuracies, "o-", color="tab:orange", markersize=4, label="test accuracy")
+    right.set(ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
+    lines = [*left.get_lines(), *right.get_lines()]
+    left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
+    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
+    figure.savefig(part, dpi=120)
+    os.replace(part, file)

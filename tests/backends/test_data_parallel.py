@@ -1,0 +1,178 @@
+"""Data parallelism trains like one machine: every gradient, on every rank, for any number of samples."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.comm import Comm, run_ranks
+from backends.comm.collectives import naive_allreduce
+from backends.data_parallel import DataParallel
+from backends.laws import Difference, bound_for, differences_from_serial, trains_like_serial
+from minigrad import nn, ops
+from minigrad.backend import Backend
+from minigrad.data import Batch, shares
+
+
+class Forked(nn.Module):
+    """A net with a tied, an unused and a frozen parameter."""
+
+    def __init__(self, rng):
+        self.first = nn.Linear(6, 5, rng=rng)
+        self.tied = nn.Linear(5, 5, rng=rng)
+        self.unused = nn.Linear(5, 5, rng=rng)
+        self.last = nn.Linear(5, 3, rng=rng)
+        self.first.weight.requires_grad = False
+
+    def forward(self, x):
+        h = ops.tanh(self.first(x.reshape(-1, 6)))
+        return self.last(ops.tanh(self.tied(ops.tanh(self.tied(h)))))
+
+
+def convolutional(rng):
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3, 3, rng=rng),
+    )
+
+
+def batches_of(sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [Batch(rng.normal(size=(n, 1, 2, 3)), rng.integers(0, 3, n)) for n in sizes]
+
+
+def law(strategy, ranks, sizes, build=Forked, dtype: type = np.float64):
+    batches = batches_of(sizes)
+    run_ranks(
+        ranks, lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, dtype=dtype)
+    )
+
+
+@pytest.mark.parametrize("build", [Forked, convolutional])
+@given(ranks=st.integers(1, 5), sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3))
+def test_trains_like_serial(build, ranks, sizes):
+    law(DataParallel, ranks, sizes, build)
+
+
+@given(ranks=st.integers(1, 5), size=st.integers(1, 13))
+def test_trains_like_serial_in_single_precision(ranks, size):
+    law(DataParallel, ranks, [size, size], dtype=np.float32)
+
+
+def test_a_batch_smaller_than_the_ranks_leaves_some_without_samples():
+    law(DataParallel, 5, [2, 1])
+
+
+@given(n=st.integers(0, 40), parts=st.integers(1, 9))
+def test_the_shards_are_the_batch(n, parts):
+    x = np.arange(n)
+    np.testing.assert_array_equal(np.concatenate([x[s] for s in shares(n, parts)]), x)
+
+
+# Seeded bugs: each of these rises in accuracy when trained; the law must refuse every one.
+
+
+class MeanOfMeans(DataParallel):
+    """Weighs every rank alike: right only where the shares are even."""
+
+    def run(self, model, batch, loss_fn, weight, on_grad):
+        return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
+
+
+class SumsWithoutMean(DataParallel):
+    """Forgets the weights altogether."""
+
+    def run(self, model, batch, loss_fn, weight, on_grad):
+        return super().run(model, batch, loss_fn, 1.0, on_grad)
+
+
+class NoReduction(DataParallel):
+    """Every rank keeps its own gradient."""
+
+    def finish(self, model, loss):
+        return loss
+
+
+class ForgetsTheLastParameter(DataParallel):
+    def finish(self, model, loss):
+        *_, last = [p for p in model.parameters() if p.grad is not None]
+        kept = last.grad
+        loss = super().finish(model, loss)
+        last.grad = kept
+        return loss
+
+
+class OnlyRankZero(DataParallel):
+    """Only rank 0 uses the sum: invisible to a test that looks at rank 0."""
+
+    def finish(self, model, loss):
+        own = [p.grad for p in model.parameters()]
+        loss = super().finish(model, loss)
+        if self.rank:
+            for p, g in zip(model.parameters(), own, strict=True):
+                p.grad = g
+        return loss
+
+
+class OverlappingShards(DataParallel):
+    def shard(self, batch):
+        share = shares(len(batch), self.size)[self.rank]
+        return batch[slice(max(share.start - 1, 0), share.stop)]
+
+
+class KeepsItsOwnStart(DataParallel):
+    """Does not take over rank 0's parameters."""
+
+    def place(self, model):
+        return model
+
+
+class ZeroForUnused(DataParallel):
+    """Hands zeros to parameters that no rank reached, which momentum and weight decay then act on."""
+
+    def finish(self, model, loss):
+        loss = super().finish(model, loss)
+        for p in model.parameters():
+            p.grad = np.zeros_like(p.data) if p.grad is None else p.grad
+        return loss
+
+
+BUGS = [
+    MeanOfMeans,
+    SumsWithoutMean,
+    NoReduction,
+    ForgetsTheLastParameter,
+    OnlyRankZero,
+    OverlappingShards,
+    KeepsItsOwnStart,
+    ZeroForUnused,
+    lambda comm: DataParallel(comm, lambda c, x: naive_allreduce(c, x) * (1 + 1e-9)),
+    lambda comm: Backend(),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda b: getattr(b, "__name__", "lambda"))
+def test_the_law_catches(bug):
+    with pytest.raises(AssertionError, match="of its largest element on rank"):
+        law(bug, 3, [7, 5])
+
+
+def test_the_difference_names_the_rank_that_is_wrong():
+    def work(comm: Comm) -> list[Difference]:
+        return differences_from_serial(OnlyRankZero, comm, Forked, ops.cross_entropy, batches_of([7]))
+
+    found = run_ranks(3, work)[0]
+    assert all(d.worst_rank > 0 for d in found if d.relative > bound_for(np.float64))
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(ValueError, match="the batch is empty"):
+        run_ranks(
+            2,
+            lambda comm: DataParallel(comm).step(
+                Forked(np.random.default_rng(0)), batches_of([0])[0], ops.mse
+            ),
+        )

@@ -1,0 +1,55 @@
+"""The command line over real MPI processes."""
+
+import json
+import sys
+
+import pytest
+
+from backends.launch import find_mpiexec
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_prove(processes, n):
+    job = processes.minigrad("prove", "--data", str(n), "--transport", "mpi", "--json", "proof.json")
+    assert job.status == 0, job.err
+    assert "PROVED" in job.out
+    proof = json.loads((processes.folder / "proof.json").read_text())
+    assert proof["passed"] and proof["max_rel_error"] <= 1e-12
+    assert [p["name"] for p in proof["parameters"]][:2] == ["0.weight", "0.bias"]
+
+
+def test_two_ranks_train_as_one(processes):
+    """Same losses to 1e-4 in float32, from two processes and from one."""
+    common = ["train", "--net", "mlp", "--epochs", "1", "--batch", "50"]
+    two = processes.minigrad(*common, "--data", "2", "--json", "two.json")
+    one = processes.minigrad(*common, "--json", "one.json")
+    assert (one.status, two.status) == (0, 0), one.err + two.err
+    assert "starting 2 ranks: mpiexec -n 2" in two.out
+    found = [json.loads((processes.folder / name).read_text()) for name in ("one.json", "two.json")]
+    assert [f["ranks"] for f in found] == [1, 2]
+    assert found[1]["losses"] == pytest.approx(found[0]["losses"], rel=1e-4)
+    assert len(list((processes.folder / "runs").glob("*/curves.png"))) == 2
+
+
+def test_more_ranks_asked_for_than_mpiexec_started(processes):
+    command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.cli"]
+    job = processes.run([*command, "train", "--data", "4"])
+    assert job.status != 0
+    lines = [line for line in job.err.splitlines() if line.startswith("minigrad")]
+    assert lines == [
+        "minigrad: --data 4 needs 4 ranks, mpiexec started 2; "
+        "run mpiexec -n 4, leave mpiexec out, or pass --data 2"
+    ]
+
+
+def test_started_by_hand_the_number_of_ranks_is_mpiexecs(processes):
+    command = [str(find_mpiexec()), "-n", "3", sys.executable, "-m", "mpi4py", "-m", "backends.cli"]
+    job = processes.run([*command, "prove", "--net", "mlp", "--json", "proof.json"])
+    assert job.status == 0, job.err
+    assert json.loads((processes.folder / "proof.json").read_text())["config"]["data"] == 3
+
+
+def test_a_loss_that_is_not_finite_ends_all_ranks_and_names_the_step(processes):
+    job = processes.minigrad("train", "--net", "mlp", "--data", "2", "--lr", "1e6", "--epochs", "1")
+    assert job.status != 0
+    assert "minigrad: the loss is" in job.err and "at step" in job.err and "try a smaller --lr" in job.err
