@@ -1,0 +1,115 @@
+"""The networks of the lessons, for 28 x 28 digits in ten classes, each with its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import ops
+from .backend import Loss
+from .data import Batch
+from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
+from .tensor import Parameter, Tensor
+
+Rng = np.random.Generator
+
+
+class Net(NamedTuple):
+    """A network by name: how to build it, what it is trained on, and settings that suit it."""
+
+    build: Callable[[Rng], Module]
+    loss: Loss
+    lr: float
+    momentum: float
+    targets: Callable[[np.ndarray], np.ndarray] = np.asarray
+
+    def prepare(self, data: Batch, dtype: Any) -> Batch:
+        """``data`` with samples in ``dtype`` and targets as the loss takes them."""
+        targets = self.targets(data.y)
+        return Batch(data.x.astype(dtype), targets.astype(dtype) if targets.dtype.kind == "f" else targets)
+
+
+def mlp(rng: Rng) -> Module:
+    """784-128-128-10 with ReLU: 118,282 parameters."""
+    return Sequential(
+        Flatten(),
+        Linear(784, 128, rng=rng),
+        ReLU(),
+        Linear(128, 128, rng=rng),
+        ReLU(),
+        Linear(128, 10, rng=rng),
+    )
+
+
+def lenet(rng: Rng) -> Module:
+    """Two 3 x 3 convolutions with pooling, two linear layers, after LeCun et al. 1998: 206,922 parameters."""
+    return Sequential(
+        Conv2d(1, 16, 3, padding=1, rng=rng),
+        ReLU(),
+        MaxPool2d(2),
+        Conv2d(16, 32, 3, padding=1, rng=rng),
+        ReLU(),
+        MaxPool2d(2),
+        Flatten(),
+        Linear(1568, 128, rng=rng),
+        ReLU(),
+        Linear(128, 10, rng=rng),
+    )
+
+
+def vgg(rng: Rng) -> Module:
+    """Pairs of 3 x 3 convolutions between poolings, after Simonyan and Zisserman 2015: 870,186 parameters."""
+    return Sequential(
+        Conv2d(1, 32, 3, padding=1, rng=rng),
+        ReLU(),
+        Conv2d(32, 32, 3, padding=1, rng=rng),
+        ReLU(),
+        MaxPool2d(2),
+        Conv2d(32, 64, 3, padding=1, rng=rng),
+        ReLU(),
+        Conv2d(64, 64, 3, padding=1, rng=rng),
+        ReLU(),
+        MaxPool2d(2),
+        Flatten(),
+        Linear(3136, 256, rng=rng),
+        ReLU(),
+        Linear(256, 10, rng=rng),
+    )
+
+
+def sigmoid(rng: Rng) -> Module:
+    """784-25-10 logistic units, weights uniform within 0.12: the first network of many courses."""
+    model = Sequential(Flatten(), Linear(784, 25, rng=rng), Sigmoid(), Linear(25, 10, rng=rng))
+    for layer in (1, 3):
+        weight: Parameter = vars(model[layer])["weight"]
+        bias: Parameter = vars(model[layer])["bias"]
+        for parameter in (weight, bias):
+            parameter.data[...] = rng.uniform(-0.12, 0.12, parameter.shape)
+    return model
+
+
+def logistic_cost(outputs: Tensor, targets: Any) -> Tensor:
+    """The multi-label logistic cost: summed over the classes, the mean over the samples."""
+    return ops.binary_cross_entropy_with_logits(outputs, targets) * outputs.shape[1]
+
+
+def one_hot(labels: np.ndarray) -> np.ndarray:
+    """Labels 0 to 9 as rows of ten zeros and ones."""
+    return np.eye(10)[labels]
+
+
+NETS = {
+    "mlp": Net(mlp, ops.cross_entropy, lr=0.1, momentum=0.9),
+    "lenet": Net(lenet, ops.cross_entropy, lr=0.05, momentum=0.9),
+    "vgg": Net(vgg, ops.cross_entropy, lr=0.05, momentum=0.9),
+    "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, targets=one_hot),
+}
+
+
+def find_net(name: str) -> Net:
+    """The net called ``name``; raises ValueError naming the choices."""
+    if name not in NETS:
+        raise ValueError(f"unknown net {name!r}; choose one of {', '.join(NETS)}")
+    return NETS[name]

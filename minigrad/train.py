@@ -1,0 +1,86 @@
+"""``fit`` is the only training loop: whatever the strategy, it asks the backend for a step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .backend import Backend, Loss, Serial
+from .data import Batch, minibatches
+from .nn import Module
+from .optim import Optimizer
+from .tensor import Tensor
+
+
+@dataclass
+class History:
+    """What a training run measured: the loss of every step, and the seconds spent training (not testing)."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    samples: int = 0
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
+
+def fit(
+    model: Module,
+    optimizer: Optimizer,
+    loss_fn: Loss,
+    data: Batch,
+    *,
+    backend: Backend | None = None,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    seed: int = 0,
+    on_step: Callable[[int, float], object] | None = None,
+    on_epoch: Callable[[int, History], object] | None = None,
+) -> History:
+    """Train ``model``, as ``backend.place`` gave it, for ``epochs`` epochs.
+
+    ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
+    backend picks its part. ``on_step(step,
+    loss)`` and ``on_epoch(epoch, history)`` are told of progress, outside the measured time.
+    Raises FloatingPointError, naming the step, when the loss is not finite.
+    """
+    backend = backend or Serial()
+    history = History()
+    for epoch in range(epochs):
+        batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
+        start = time.perf_counter()
+        for batch in batches:
+            optimizer.zero_grad()
+            with np.errstate(over="ignore", invalid="ignore"):  # said below, once, with the step
+                loss = backend.step(model, batch, loss_fn)
+            step = len(history.losses)
+            if not math.isfinite(loss):
+                raise FloatingPointError(
+                    f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"
+                )
+            optimizer.step()
+            history.losses.append(loss)
+            history.samples += len(batch)
+            if on_step is not None:
+                history.seconds += time.perf_counter() - start
+                on_step(step, loss)
+                start = time.perf_counter()
+        history.seconds += time.perf_counter() - start
+        if on_epoch is not None:
+            on_epoch(epoch, history)
+    return history
+
+
+def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
+    """The share of samples whose largest output is at their label's place; labels are integers or one-hot."""
+    hits = 0
+    for start in range(0, len(data), batch_size):
+        part = data[start : start + batch_size]
+        labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
+        hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
+    return hits / max(len(data), 1)
