@@ -45,6 +45,8 @@ class Dataset:
 
 def shares(n: int, parts: int) -> list[slice]:
     """``n`` samples in ``parts`` consecutive slices whose sizes differ by at most one; some may be empty."""
+    if parts < 1:
+        raise ValueError(f"samples can be shared among at least 1 part, got {parts}")
     cuts = [n * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
 
@@ -57,5 +59,4 @@ def minibatches(data: Batch, size: int, *, seed: int, epoch: int) -> Iterator[Ba
     if size < 1:
         raise ValueError(f"the batch size must be at least 1, got {size}")
     order = np.random.default_rng([seed, epoch]).permutation(len(data))
-    for start in range(0, len(data), size):
-        yield data[order[start : start + size]]
+    return (data[order[start : start + size]] for start in range(0, len(data), size))
