@@ -23,7 +23,11 @@ from .strategies import find_strategy
 DATASETS = ("mnist5k", "mnist")
 DTYPES = ("float32", "float64")
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train, and prove that parallel training equals serial training.",
+)
 Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
 Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
 NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
@@ -163,20 +167,34 @@ def batch_size(given: str) -> int | None:
     return int(given)
 
 
+EXPECTED = (ValueError, TypeError, RuntimeError, OSError, FloatingPointError)
+
+
 def main() -> None:
     """The entry point: a mistake of the user's ends in one line, not in a traceback."""
     try:
-        app()
-    except (ValueError, RuntimeError, OSError, FloatingPointError, TypeError) as error:
+        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise
-        rank = rank_under_mpiexec()
-        if not rank:
-            print(f"minigrad: {error}", file=sys.stderr, flush=True)
-        elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike, and rank 0 says so
-            time.sleep(1)  # where rank 0 fails too, its abort comes first
-            print(f"minigrad, rank {rank}: {error}", file=sys.stderr, flush=True)
-        sys.exit(1)
+        if isinstance(error, EXPECTED):
+            say(str(error))
+            sys.exit(1)
+        usage = getattr(error, "format_message", None)  # what typer finds wrong with the arguments
+        if usage is None:
+            raise
+        say(f"{usage()} (see minigrad --help)")
+        sys.exit(2)
+
+
+def say(message: str) -> None:
+    """Print one line of error; of several ranks that fail alike only rank 0 does."""
+    rank = rank_under_mpiexec()
+    if not rank:
+        print(f"minigrad: {message}", file=sys.stderr, flush=True)
+    elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
+        time.sleep(1)  # where rank 0 fails too, its abort comes first
+        print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Training:
         """Train on this rank; rank 0 draws the progress. What was measured, the same on every rank."""
         net = find_net(self.net)
         if self.device == "cupy":
-            use_gpu_of(comm.rank)
+            use_gpu_of(getattr(comm, "local_rank", comm.rank))
         dataset = load(self.dataset)
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)

@@ -66,6 +66,11 @@ class MPIComm:
         self.sending.clear()
 
     @property
+    def local_rank(self) -> int:
+        """This rank's number among those on this machine: the GPU it takes."""
+        return self.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+
+    @property
     def local_size(self) -> int:
         """How many of the ranks run on this machine."""
         return self.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
