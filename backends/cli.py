@@ -14,6 +14,7 @@ from rich.console import Console
 
 from minigrad.device import cuda_problem
 from minigrad.nets import NETS, find_net
+from minigrad.schedules import SCHEDULES, find_schedule
 
 from . import doctor as health
 from . import proof, training
@@ -48,6 +49,10 @@ def train(
     epochs: Annotated[int, typer.Option(min=1)] = 8,
     batch: Annotated[str, typer.Option(help="samples per step over all ranks, or all")] = "64",
     lr: Annotated[float | None, typer.Option(help="learning rate (default: the net's own)")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help=f"of the learning rate: {', '.join(SCHEDULES)} (default: the net's own)"),
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -58,6 +63,8 @@ def train(
     check_device(device)
     if lr is not None and not (lr > 0 and np.isfinite(lr)):
         raise ValueError(f"--lr must be a positive number, got {lr}")
+    if schedule is not None:
+        find_schedule(schedule)
     ranks = world_size(data)
     config = training.Training(
         dataset=dataset,
@@ -70,6 +77,7 @@ def train(
         epochs=epochs,
         batch=batch_size(batch),
         lr=lr,
+        schedule=schedule,
         seed=seed,
     )
     if json is not None:

@@ -21,6 +21,7 @@ from minigrad.data import Batch
 from minigrad.device import use_gpu_of
 from minigrad.mnist import load
 from minigrad.nets import find_net
+from minigrad.schedules import find_schedule
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
@@ -41,6 +42,7 @@ class Training:
     epochs: int = 8
     batch: int | None = 64
     lr: float | None = None
+    schedule: str | None = None
     seed: int = 0
 
     def run(self, comm: Comm, console: Console) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class Training:
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)
         lr = net.lr if self.lr is None else self.lr
+        schedule = self.schedule or net.schedule
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         backend: Backend = Serial() if comm.size == 1 else find_strategy(self.strategy)(comm)
         model = backend.place(model)
@@ -76,11 +79,12 @@ class Training:
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
+                schedule=find_schedule(schedule)(lr, self.steps(train)),
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
         return {
-            "config": {**asdict(self), "lr": lr, "momentum": net.momentum},
+            "config": {**asdict(self), "lr": lr, "schedule": schedule, "momentum": net.momentum},
             "losses": history.losses,
             "test_accuracies": accuracies,
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),

@@ -23,6 +23,7 @@ class Net(NamedTuple):
     loss: Loss
     lr: float
     momentum: float
+    schedule: str = "cosine"
     targets: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def prepare(self, data: Batch, dtype: Any) -> Batch:
@@ -60,7 +61,7 @@ def lenet(rng: Rng) -> Module:
 
 
 def vgg(rng: Rng) -> Module:
-    """Pairs of 3 x 3 convolutions between poolings, after Simonyan and Zisserman 2015: 870,186 parameters."""
+    """Pairs of 3 x 3 convolutions between poolings, after Simonyan and Zisserman 2015: 870,634 parameters."""
     return Sequential(
         Conv2d(1, 32, 3, padding=1, rng=rng),
         ReLU(),
@@ -104,7 +105,7 @@ NETS = {
     "mlp": Net(mlp, ops.cross_entropy, lr=0.1, momentum=0.9),
     "lenet": Net(lenet, ops.cross_entropy, lr=0.05, momentum=0.9),
     "vgg": Net(vgg, ops.cross_entropy, lr=0.05, momentum=0.9),
-    "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, targets=one_hot),
+    "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, schedule="constant", targets=one_hot),
 }
 
 

@@ -13,6 +13,7 @@ from .backend import Backend, Loss, Serial
 from .data import Batch, minibatches
 from .nn import Module
 from .optim import Optimizer
+from .schedules import Schedule
 from .tensor import Tensor
 
 
@@ -39,13 +40,14 @@ def fit(
     epochs: int = 1,
     batch_size: int | None = None,
     seed: int = 0,
+    schedule: Schedule | None = None,
     on_step: Callable[[int, float], object] | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
 ) -> History:
     """Train ``model``, as ``backend.place`` gave it, for ``epochs`` epochs.
 
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
-    backend picks its part. ``on_step(step,
+    backend picks its part. ``schedule(step)`` gives each step's learning rate. ``on_step(step,
     loss)`` and ``on_epoch(epoch, history)`` are told of progress, outside the measured time.
     Raises FloatingPointError, naming the step, when the loss is not finite.
     """
@@ -56,9 +58,11 @@ def fit(
         start = time.perf_counter()
         for batch in batches:
             optimizer.zero_grad()
+            step = len(history.losses)
+            if schedule is not None:
+                optimizer.lr = schedule(step)
             with np.errstate(over="ignore", invalid="ignore"):  # said below, once, with the step
                 loss = backend.step(model, batch, loss_fn)
-            step = len(history.losses)
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"

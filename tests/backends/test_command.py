@@ -32,15 +32,15 @@ def minigrad(tmp_path, monkeypatch, capsys):
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
-    status, out, _ = minigrad("train", "--net", "mlp", "--epochs", "2", "--batch", "500", "--json", "m.json")
+    status, out, _ = minigrad("train", "--net", "mlp", "--epochs", "2", "--batch", "250", "--json", "m.json")
     assert status == 0 and "test accuracy" in out and "samples per second" in out
     metrics = json.loads((tmp_path / "m.json").read_text())
-    assert len(metrics["losses"]) == 20 and metrics["losses"][-1] < metrics["losses"][0]
+    assert len(metrics["losses"]) == 40 and metrics["losses"][-1] < metrics["losses"][0]
     assert 0.5 < metrics["test_accuracy"] <= 1 and metrics["ranks"] == 1
     assert metrics["seconds"] > 0 and metrics["samples_per_second"] == pytest.approx(
         10_000 / metrics["seconds"]
     )
-    assert metrics["config"]["net"] == "mlp" and metrics["config"]["batch"] == 500
+    assert metrics["config"]["net"] == "mlp" and metrics["config"]["batch"] == 250
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -101,6 +101,7 @@ MISTAKES = [
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
+    (["train", "--schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine"),
     (["train", "--data", "0"], "--data must be at least 1, got 0"),
     (["train", "--seed", "-3"], "--seed must be 0 or more, got -3"),
     (

@@ -1,0 +1,165 @@
+"""The training loop and the lessons' networks."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from minigrad import Tensor, nn, ops, optim
+from minigrad.backend import Backend, Serial
+from minigrad.data import Batch, minibatches
+from minigrad.nets import NETS, find_net, logistic_cost
+from minigrad.schedules import constant, cosine, find_schedule
+from minigrad.train import accuracy, fit
+
+RNG = np.random.default_rng(0)
+DATA = Batch(RNG.normal(size=(23, 4)), RNG.integers(0, 3, 23))
+
+
+def small_model():
+    return nn.Sequential(nn.Linear(4, 3, rng=np.random.default_rng(1))).to(dtype=np.float64)
+
+
+def trained(backend=None, **settings):
+    model = small_model()
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    return model, fit(model, optimizer, ops.cross_entropy, DATA, backend=backend, **settings)
+
+
+def test_fit_is_gradient_descent_written_out():
+    model, history = trained(epochs=3, batch_size=5, seed=7)
+    w, b = (p.data.copy() for p in small_model().parameters())
+    v = [np.zeros_like(w), np.zeros_like(b)]
+    losses = []
+    for epoch in range(3):
+        for batch in minibatches(DATA, 5, seed=7, epoch=epoch):
+            z = batch.x @ w.T + b
+            p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+            losses.append(-np.log(p[np.arange(len(batch)), batch.y]).mean())
+            d = (p - np.eye(3)[batch.y]) / len(batch)
+            v = [0.9 * v[0] + d.T @ batch.x, 0.9 * v[1] + d.sum(0)]
+            w, b = w - 0.1 * v[0], b - 0.1 * v[1]
+    assert history.losses == pytest.approx(losses, rel=1e-12)
+    np.testing.assert_allclose(model.parameters()[0].data, w, rtol=1e-11)
+    np.testing.assert_allclose(model.parameters()[1].data, b, rtol=1e-11)
+    assert history.samples == 3 * 23 and history.samples_per_second > 0
+
+
+def test_the_schedule_sets_the_rate_of_each_step():
+    model, slow = small_model(), small_model()
+    for m, schedule in ((model, lambda step: 0.1 * (step == 0)), (slow, None)):
+        fit(
+            m,
+            optim.SGD(m.parameters(), 0.1),
+            ops.cross_entropy,
+            DATA,
+            epochs=4 if schedule else 1,
+            schedule=schedule,
+        )
+    np.testing.assert_array_equal(model.parameters()[0].data, slow.parameters()[0].data)
+
+
+def test_the_cosine_falls_from_the_rate_to_nothing():
+    rates = [cosine(0.4, 100)(step) for step in range(101)]
+    assert rates[0] == 0.4 and rates[50] == pytest.approx(0.2) and rates[100] == pytest.approx(0, abs=1e-17)
+    assert all(a > b for a, b in itertools.pairwise(rates))
+    assert {constant(0.4, 100)(step) for step in range(101)} == {0.4}
+
+
+def test_an_unknown_schedule_names_the_choices():
+    with pytest.raises(ValueError, match="unknown schedule 'steep'; choose one of constant, cosine"):
+        find_schedule("steep")
+
+
+def test_all_samples_at_once():
+    assert len(trained(epochs=4)[1].losses) == 4
+
+
+def test_progress_is_told_step_by_step_and_epoch_by_epoch():
+    steps, epochs = [], []
+    _, history = trained(
+        epochs=2,
+        batch_size=10,
+        on_step=lambda step, loss: steps.append((step, loss)),
+        on_epoch=lambda epoch, so_far: epochs.append((epoch, len(so_far.losses))),
+    )
+    assert steps == list(enumerate(history.losses)) and epochs == [(0, 3), (1, 6)]
+
+
+class TurnsBad(Serial):
+    def __init__(self, value):
+        self.value, self.calls = value, itertools.count()
+
+    def finish(self, model, loss):
+        return self.value if next(self.calls) == 4 else loss
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_step(value):
+    model = small_model()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    seen = []
+    with pytest.raises(FloatingPointError, match=r"the loss is -?(nan|inf) at step 4 \(epoch 1\)"):
+        fit(
+            model,
+            optimizer,
+            ops.cross_entropy,
+            DATA,
+            backend=TurnsBad(value),
+            epochs=3,
+            batch_size=8,
+            on_step=lambda *_: seen.append([p.data.copy() for p in model.parameters()]),
+        )
+    assert len(seen) == 4
+    np.testing.assert_array_equal(seen[-1][0], model.parameters()[0].data)
+
+
+def test_an_empty_batch_has_no_mean():
+    with pytest.raises(ValueError, match="the batch is empty"):
+        Backend().step(small_model(), DATA[:0], ops.cross_entropy)
+
+
+def test_accuracy_counts_labels_and_one_hot_rows_alike():
+    model = small_model()
+    guesses = (DATA.x @ model.parameters()[0].data.T + model.parameters()[1].data).argmax(1)
+    wanted = float((guesses == DATA.y).mean())
+    assert accuracy(model, DATA, batch_size=7) == pytest.approx(wanted)
+    assert accuracy(model, Batch(DATA.x, np.eye(3)[DATA.y])) == pytest.approx(wanted)
+
+
+COUNTS = {
+    "mlp": 784 * 128 + 128 + 128 * 128 + 128 + 1290,
+    "lenet": 160 + 4640 + 1568 * 128 + 128 + 1290,
+    "vgg": 320 + 9248 + 18496 + 36928 + 3136 * 256 + 256 + 2570,
+    "sigmoid": 784 * 25 + 25 + 260,
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_net_has_the_parameters_it_says_and_takes_digits(name):
+    net = find_net(name)
+    model = net.build(np.random.default_rng(0))
+    count = sum(p.size for p in model.parameters())
+    assert count == COUNTS[name]
+    described = (net.build.__doc__ or "").split()
+    assert f"{count:,}" in described or name == "sigmoid"
+    data = net.prepare(Batch(np.zeros((2, 1, 28, 28), np.float32), np.array([3, 4])), np.float32)
+    loss = net.loss(model(Tensor(data.x)), data.y)
+    assert loss.shape == () and loss.dtype == np.float32 and loss.item() > 0
+
+
+def test_an_unknown_net_names_the_choices():
+    with pytest.raises(ValueError, match="unknown net 'resnet'; choose one of mlp, lenet, vgg, sigmoid"):
+        find_net("resnet")
+
+
+def test_the_logistic_cost_sums_over_classes_and_averages_over_samples():
+    z, t = RNG.normal(size=(5, 10)), np.eye(10)[RNG.integers(0, 10, 5)]
+    p = 1 / (1 + np.exp(-z))
+    wanted = -(t * np.log(p) + (1 - t) * np.log(1 - p)).sum() / 5
+    assert logistic_cost(Tensor(z), t).item() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_the_sigmoid_net_starts_within_its_bound():
+    parameters = find_net("sigmoid").build(np.random.default_rng(0)).parameters()
+    assert all(0 < np.abs(p.data).max() <= 0.12 for p in parameters)
