@@ -1,4 +1,4 @@
-"""Learning rates over time: each is made from the base rate and the number of steps, and called with a step."""
+"""Learning rates over time: made from the base rate and the number of steps, then called with a step."""
 
 from __future__ import annotations
 
