@@ -11,6 +11,7 @@ import numpy as np
 from . import ops
 from .device import Array, array_module, to_device, to_host
 from .ops.conv import Pair, pair
+from .ops.dropout import check_probability
 from .tape import current_tape
 from .tensor import Parameter, Tensor
 
@@ -93,7 +94,7 @@ class Module:
             array[...] = array_module(array).asarray(state[name])
 
     def to(self, *, dtype: Any = None, device: str | None = None) -> Module:
-        """Convert all floating parameters and state arrays to ``dtype`` and move them to ``device``, in place."""
+        """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place."""
         for _, owner, attribute in list(self.named_arrays()):
             value = getattr(owner, attribute)
             array = value.data if isinstance(value, Parameter) else value
@@ -291,6 +292,7 @@ class Dropout(Module):
     """Zeroes each element with probability ``p`` under an open tape; with none it is the identity."""
 
     def __init__(self, p: float = 0.5, *, rng: Rng):
+        check_probability(p)
         self.p, self.rng = p, rng
 
     def forward(self, x: Any) -> Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .device import Array
 from .tape import current_tape
-from .tensor import Tensor
+from .tensor import Tensor, as_array
 
 Pullback = Callable[[Array], Array]
 Pulled = tuple[Array, tuple[Pullback | None, ...]]
@@ -40,8 +40,10 @@ def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
         arrays = [x.data if isinstance(x, Tensor) else as_operand(x) for x in inputs]
+        if len(arrays) == 1:
+            arrays = [as_array(arrays[0])]  # a number is one only beside an array
         value, pullbacks = function(*arrays, **settings)
-        out = Tensor(settled(value, *arrays) if isinstance(value, np.generic) else value)
+        out = Tensor(value if type(value) is np.ndarray and value.ndim else settled(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
             entry = []
@@ -68,7 +70,7 @@ def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor
         b = y.data if isinstance(y, Tensor) else as_operand(y)
         value, (to_x, to_y) = function(a, b)
         out = new(Tensor)
-        out.data = settled(value, a, b) if isinstance(value, np.generic) else value
+        out.data = value if type(value) is np.ndarray else settled(value, a, b)
         out.grad = out.tape = None
         out.requires_grad = False
         out.index = -1
@@ -101,7 +103,10 @@ def as_operand(x: Any) -> Any:
     return np.asarray(x)
 
 
-def settled(value: np.generic, *operands: Any) -> np.ndarray:
-    """A NumPy scalar as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
+def settled(value: Any, *operands: Any) -> Array:
+    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return value
+    value = np.asarray(value)
     floats = [x.dtype for x in operands if hasattr(x, "dtype") and x.dtype.kind == "f"]
-    return np.asarray(value, np.result_type(*floats) if floats and value.dtype.kind == "f" else None)
+    return value.astype(np.result_type(*floats), copy=False) if floats and value.dtype.kind == "f" else value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from .device import Array, array_module
 from .tensor import Parameter
@@ -21,10 +23,10 @@ class Optimizer:
             raise ValueError(
                 "the optimizer got no parameters; pass model.parameters() of a model that has some"
             )
-        if lr <= 0:
+        if not lr > 0:  # NaN too
             raise ValueError(f"lr must be positive, got {lr}")
         for name, value in at_least_zero.items():
-            if value < 0:
+            if not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
         self.lr = lr
         self.state: list[dict[str, Any]] = [{} for _ in self.parameters]
@@ -41,14 +43,15 @@ class Optimizer:
                 self.update(parameter.data, parameter.grad, state)
 
     def update(self, w: Array, g: Array, state: dict[str, Any]) -> None:
-        """Change ``w`` in place by its gradient ``g`` (read only) and what ``state`` keeps of earlier steps."""
+        """Change ``w`` in place by its gradient ``g`` (read only) and the ``state`` of earlier steps."""
         raise NotImplementedError(f"{type(self).__name__} needs an update method")
 
 
 class SGD(Optimizer):
-    """v <- momentum v + g; w <- w - lr v, or with Nesterov w - lr (g + momentum v); g includes weight_decay w.
+    """v <- momentum v + g; w <- w - lr v, or with Nesterov w - lr (g + momentum v).
 
-    The momentum form of PyTorch and Goyal et al. 2017: a changed lr acts on the whole of v at once.
+    g includes weight_decay w. The momentum form of PyTorch and Goyal et al. 2017: a changed lr acts on the
+    whole of v at once.
     """
 
     def __init__(
@@ -66,12 +69,15 @@ class SGD(Optimizer):
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
 
     def update(self, w: Array, g: Array, state: dict[str, Any]) -> None:
+        if self.momentum and "v" not in state:
+            state["v"] = array_module(w).zeros_like(w)
+        for part in cache_sized(w, g, state.get("v", w)):
+            self.update_part(*part)
+
+    def update_part(self, w: Array, g: Array, v: Array) -> None:
         if self.weight_decay:
             g = g + self.weight_decay * w
         if self.momentum:
-            if "v" not in state:
-                state["v"] = array_module(w).zeros_like(w)
-            v = state["v"]
             v *= self.momentum
             v += g
             g = g + self.momentum * v if self.nesterov else v
@@ -139,3 +145,18 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks w directly instead of being added to g (Loshchilov and Hutter 2019)."""
 
     decoupled = True
+
+
+def cache_sized(*arrays: Array, size: int = 1 << 16) -> Iterator[tuple[Array, ...]]:
+    """The arrays, all of one shape, as views of ``size`` elements at a time.
+
+    Several operations on a part that stays in cache read memory once; on whole arrays, once each. Arrays
+    that are small, on a GPU or not contiguous are given whole.
+    """
+    first = arrays[0]
+    if first.size <= size or not all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays):
+        yield arrays
+        return
+    flat = [a.reshape(-1) for a in arrays]
+    for start in range(0, first.size, size):
+        yield tuple(a[start : start + size] for a in flat)

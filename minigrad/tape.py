@@ -97,8 +97,8 @@ class Tape:
             raise RuntimeError(_Spent.message)
         if loss.tape is not self:
             raise RuntimeError(
-                "the loss is not on this tape: it was computed under another Tape, under none, or from constants "
-                "only; compute it inside `with Tape() as tape:` from tensors that require gradients"
+                "the loss is not on this tape: it was computed under another Tape, under none, or from "
+                "constants only; compute it inside `with Tape() as tape:` from tensors that require gradients"
             )
         grads: list[Array] = [None] * len(self.entries)
         grads[loss.index] = seed_for(loss, seed)
@@ -213,7 +213,7 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
         raise ValueError(
             f"the seed has shape {given.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
         )
-    return xp.broadcast_to(given, loss.shape).copy()
+    return xp.broadcast_to(given, loss.shape).copy(order="K")  # images stay channels-last
 
 
 def base_of(a: Array) -> Array:

@@ -30,7 +30,8 @@ class Tensor:
         self.index = -1
         if requires_grad and self.data.dtype.kind != "f":
             raise TypeError(
-                f"a tensor of dtype {self.data.dtype} cannot have a gradient; convert it with .astype(np.float32)"
+                f"a tensor of dtype {self.data.dtype} cannot have a gradient; "
+                "convert it with .astype(np.float32)"
             )
 
     def receive(self, g: Array) -> None:

@@ -44,9 +44,9 @@ from .shape import (
 
 __all__ = [
     "abs", "add", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
-    "concatenate", "conv2d", "cross_entropy", "divide", "dropout", "embedding", "exp", "expand_dims", "flatten",
-    "gelu", "getitem", "layer_norm", "leaky_relu", "linear", "log", "log_softmax", "logsumexp", "matmul", "max",
-    "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "pad", "power", "relu",
-    "reshape", "sigmoid", "softmax", "split", "sqrt", "squeeze", "stack", "subtract", "sum", "tanh", "transpose",
-    "var", "where",
+    "concatenate", "conv2d", "cross_entropy", "divide", "dropout", "embedding", "exp", "expand_dims",
+    "flatten", "gelu", "getitem", "layer_norm", "leaky_relu", "linear", "log", "log_softmax", "logsumexp",
+    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "pad",
+    "power", "relu", "reshape", "sigmoid", "softmax", "split", "sqrt", "squeeze", "stack", "subtract", "sum",
+    "tanh", "transpose", "var", "where",
 ]  # fmt: skip

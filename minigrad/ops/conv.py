@@ -6,39 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import numpy as np
 
 from ..device import Array, array_module
 from ..op import Pulled, op
 from ..tape import once
+from .geometry import Convolved, Geometry, Pair, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+from .im2col import im2col
+from .winograd import fits, winograd
 
-Pair = int | tuple[int, int]
-
-
-class Geometry(NamedTuple):
-    """Where a k x k window stands on an image: pairs for rows and columns, and the number of groups."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    groups: int = 1
-
-    def output(self, height: int, width: int) -> tuple[int, int]:
-        """How many windows fit, per axis: floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1."""
-        sizes = zip((height, width), self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
-        return h, w
-
-    def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
-        """What tap (i, j) of the kernel sees of the padded image, for ``rows`` x ``columns`` windows."""
-        starts = i * self.dilation[0], j * self.dilation[1]
-        ends = (rows - 1) * self.stride[0] + 1, (columns - 1) * self.stride[1] + 1
-        a, b = (slice(s, s + e, t) for s, e, t in zip(starts, ends, self.stride, strict=True))
-        return a, b
+Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
 
-def direct(x: Array, w: Array, geometry: Geometry) -> Pulled:
+def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """Each tap of the kernel is a matrix product of one shifted image with one (C, F) slice of the weights.
 
     x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F).
@@ -52,7 +33,7 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Pulled:
     ins = [slice(k * w.shape[1], (k + 1) * w.shape[1]) for k in range(groups)]
     outs = [slice(k * w.shape[0] // groups, (k + 1) * w.shape[0] // groups) for k in range(groups)]
 
-    y = xp.zeros((n, rows, columns, w.shape[0]), x.dtype)
+    y = xp.zeros((n, rows, columns, w.shape[0]), xp.result_type(x, w))
     for i, j in taps:
         seen = padded[(slice(None), *geometry.tap(i, j, rows, columns))]
         for a, b in zip(ins, outs, strict=True):
@@ -78,7 +59,48 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Pulled:
     return y, (to_image, to_kernel)
 
 
-ALGORITHMS: dict[str, Callable[[Array, Array, Geometry], Pulled]] = {"direct": direct}
+def by_group(algorithm: Algorithm) -> Algorithm:
+    """``algorithm`` applied to each group alone, since a group of channels is a convolution of its own."""
+
+    def grouped(x: Array, w: Array, geometry: Geometry) -> Convolved:
+        groups, xp = geometry.groups, array_module(x)
+        if groups == 1:
+            return algorithm(x, w, geometry)
+        alone = geometry._replace(groups=1)
+        pairs = zip(xp.split(x, groups, 3), xp.split(w, groups), strict=True)
+        values, pullbacks = zip(*(algorithm(a, b, alone) for a, b in pairs), strict=True)
+        to_images, to_kernels = zip(*pullbacks, strict=True)
+
+        def to_image(g: Array) -> Array:
+            parts = zip(to_images, xp.split(g, groups, 3), strict=True)
+            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts], 3)
+
+        def to_kernel(g: Array) -> Array:
+            parts = zip(to_kernels, xp.split(g, groups, 3), strict=True)
+            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts])
+
+        return xp.concatenate(values, 3), (to_image, to_kernel)
+
+    return grouped
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "direct": direct,
+    "im2col": by_group(im2col),
+    "winograd": by_group(winograd),
+}
+
+
+def fastest(x: Array, w: Array, geometry: Geometry) -> str:
+    """The algorithm that "auto" means here; all but Winograd's round like the plain sum of products.
+
+    Winograd's pays from 32 channels on, where its transforms cost less than the products they save; it is
+    left to float32, since float64 is what gradients are proved in.
+    """
+    pays = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32 and len(x) > 0
+    if pays and fits(geometry) and array_module(x) is np and x.dtype == w.dtype == np.float32:
+        return "winograd"
+    return "im2col"
 
 
 @op
@@ -95,45 +117,22 @@ def conv2d(
 ) -> Pulled:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
-    ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where shapes or settings do not fit.
+    ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
-    chosen = ALGORITHMS["direct"]
-    y, (to_image, to_kernel) = chosen(nhwc(x), weight, geometry)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {bias.shape}")
+    if algorithm == "auto":
+        algorithm = fastest(x, weight, geometry)
+    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(nhwc(x), weight, geometry)
     images = once(nhwc)
     pullbacks = (lambda g: nchw(to_image(images(g))), lambda g: to_kernel(nhwc(g)))
     if bias is None:
         return nchw(y), pullbacks
-    y += bias
+    # A whole image at a time: adding a few channels at a time takes twice as long.
+    n, rows, columns, filters = y.shape
+    y.reshape(n, rows * columns * filters)[...] += array_module(y).tile(bias, rows * columns)
     return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(-1, g.shape[1]))
-
-
-def nhwc(x: Array) -> Array:
-    """Images as a contiguous (N, H, W, C) array; free when they are channels-last in memory."""
-    return array_module(x).ascontiguousarray(x.transpose(0, 2, 3, 1))
-
-
-def nchw(x: Array) -> Array:
-    """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
-    return x.transpose(0, 3, 1, 2)
-
-
-def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
-    """(N, H, W, C) images with a border of ``value``."""
-    (ph, pw), (n, h, w, c) = padding, x.shape
-    if not ph and not pw:
-        return x
-    padded = array_module(x).full((n, h + 2 * ph, w + 2 * pw, c), value, x.dtype)
-    padded[:, ph : ph + h, pw : pw + w] = x
-    return padded
-
-
-def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
-    """A setting for rows and columns, given as one number or two."""
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2 or min(both) < least:
-        raise ValueError(f"{name} must be one or two integers of at least {least}, got {value}")
-    return both
 
 
 def checked_geometry(
@@ -146,8 +145,9 @@ def checked_geometry(
     filters, channels = weight.shape[0], weight.shape[1] * groups
     if x.shape[1] != channels or groups < 1 or filters % groups:
         raise ValueError(
-            f"conv2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has {x.shape[1]} channels, "
-            f"the weight takes {channels} and has {filters} filters; make them agree and both divisible by groups"
+            f"conv2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has {x.shape[1]} "
+            f"channels, the weight takes {channels} and has {filters} filters; make them agree and both "
+            "divisible by groups"
         )
     geometry = Geometry(
         weight.shape[2:],
@@ -160,9 +160,12 @@ def checked_geometry(
     return geometry
 
 
-def check_windows_fit(x: Array, geometry: Geometry) -> None:
-    if min(geometry.output(*x.shape[2:])) < 1:
+def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
+    if name not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {name!r}; choose auto, {', '.join(ALGORITHMS)}")
+    if name == "winograd" and not fits(geometry):
         raise ValueError(
-            f"a window of {geometry.kernel} with dilation {geometry.dilation} does not fit into images of "
-            f"{x.shape[2:]} padded by {geometry.padding}; use a smaller kernel or more padding"
+            f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "
+            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
+    return ALGORITHMS[name]

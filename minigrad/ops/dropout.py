@@ -14,8 +14,14 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator) -> Pulled:
 
     The mask is drawn on the host from ``rng``, so it is the same on every device.
     """
+    check_probability(p)
+    xp = array_module(x)
+    mask = xp.empty_like(x)  # in x's memory layout; the draw follows the logical order
+    mask[...] = xp.asarray(rng.random(x.shape) >= p)
+    mask *= 1 / (1 - p)
+    return x * mask, (lambda g: g * mask,)
+
+
+def check_probability(p: float) -> None:
     if not 0 <= p < 1:
         raise ValueError(f"dropout needs 0 <= p < 1, got {p}; p is the share that is dropped")
-    kept = rng.random(x.shape) >= p
-    mask = array_module(x).asarray(kept * (1 / (1 - p)), dtype=x.dtype)
-    return x * mask, (lambda g: g * mask,)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-
 from ..device import Array, array_module
 from ..op import Pulled, op
 
@@ -107,7 +106,7 @@ def sigmoid(x: Array) -> Pulled:
 def relu(x: Array) -> Pulled:
     """max(x, 0), with gradient 0 at 0."""
     xp = array_module(x)
-    y = xp.maximum(x, xp.zeros_like(x))  # an array of zeros: NumPy's maximum(x, 0) takes twice as long
+    y = xp.maximum(x, xp.zeros_like(outermost_slice(x)))
     return y, (lambda g: g * (y > 0),)
 
 
@@ -165,6 +164,16 @@ def clip(x: Array, *, low: float | None = None, high: float | None = None) -> Pu
     xp = array_module(x)
     y = xp.clip(x, low, high)
     return y, (lambda g: g * (x == y),)
+
+
+def outermost_slice(x: Array) -> Array:
+    """One slice of x along its outermost axis in memory; it broadcasts against x.
+
+    NumPy takes an array of zeros faster than the number 0, on some CPUs three times, and a small one fastest.
+    """
+    if x.ndim < 2:
+        return x
+    return x[:1] if x.strides[0] >= x.strides[-1] else x[..., :1]
 
 
 def logistic(x: Array) -> Array:

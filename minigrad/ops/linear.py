@@ -14,34 +14,28 @@ def matmul(x: Array, y: Array) -> Pulled:
 
     Raises ValueError where the inner sizes differ.
     """
-    inner = y.shape[-2] if y.ndim > 1 else y.shape[0] if y.ndim else None
-    if not x.ndim or inner is None or x.shape[-1] != inner:
+    first, second = getattr(x, "shape", ()), getattr(y, "shape", ())  # numbers have none
+    if not first or not second or first[-1] != second[max(len(second) - 2, 0)]:
         raise ValueError(
-            f"matmul of shapes {x.shape} and {y.shape}: the last axis of the first must equal "
-            f"the {'last but one' if y.ndim > 1 else 'only'} axis of the second; transpose or reshape one of them"
+            f"matmul of shapes {first} and {second}: the last axis of the first must equal the last but one "
+            "(or only) axis of the second; transpose or reshape one of them, or multiply with *"
         )
 
     def to_x(g: Array) -> Array:
         if y.ndim == 1:
             return g[..., None] * y
-        return (
-            _as_row(g, x) @ y.swapaxes(-1, -2)
-            if x.ndim > 1
-            else (_as_row(g, x) @ y.swapaxes(-1, -2))[..., 0, :]
-        )
+        if x.ndim == 1:
+            return (g[..., None, :] @ y.swapaxes(-1, -2))[..., 0, :]
+        return g @ y.swapaxes(-1, -2)
 
     def to_y(g: Array) -> Array:
         if x.ndim == 1:
             return x[:, None] * g[..., None, :] if y.ndim > 1 else x * g
         if y.ndim == 1:
-            return x.reshape(-1, x.shape[-1]).T @ g.reshape(-1)
+            return array_module(g).tensordot(g, x, g.ndim)
         return x.swapaxes(-1, -2) @ g
 
     return x @ y, (to_x, to_y)
-
-
-def _as_row(g: Array, x: Array) -> Array:
-    return g[..., None, :] if x.ndim == 1 else g
 
 
 class WeightPullback:
@@ -73,6 +67,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Pulled:
             f"linear takes x (N, in) and weight (out, in), got x {x.shape} and weight {weight.shape}; "
             f"flatten or resize x to {weight.shape[-1]} features, or make the weight (out, {x.shape[-1]})"
         )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"linear with weight {weight.shape} needs bias {weight.shape[:1]}, got {bias.shape}")
     y = (weight @ x.T).T
     to_x, to_weight = lambda g: (weight.T @ g.T).T, WeightPullback(x)  # noqa: E731
     if bias is None:
@@ -87,12 +83,13 @@ def embedding(weight: Array, indices: Array) -> Pulled:
 
     Raises TypeError for indices that are not integers, ValueError for one out of range.
     """
+    indices = array_module(weight).asarray(indices)
     rows, width = weight.shape
     if indices.dtype.kind not in "iu":
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
         )
-    if indices.size and not (0 <= int(indices.min()) and int(indices.max()) < rows):
+    if indices.size and not (int(indices.min()) >= 0 and int(indices.max()) < rows):
         raise ValueError(
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {rows - 1}; enlarge the table or correct the indices"

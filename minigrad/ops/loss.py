@@ -19,8 +19,8 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
     labels = xp.asarray(labels)
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
         raise ValueError(
-            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits.shape} and {labels.shape}; "
-            "pass one integer label per row"
+            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits.shape} "
+            f"and {labels.shape}; pass one integer label per row"
         )
     if labels.dtype.kind not in "iu":
         raise TypeError(
@@ -29,10 +29,10 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
     n, classes = logits.shape
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
-    if not (0 <= int(labels.min()) and int(labels.max()) < classes):
+    if not (int(labels.min()) >= 0 and int(labels.max()) < classes):
         raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes 0 to {classes - 1}; "
-            "correct the labels or give the last layer more outputs"
+            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
+            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
         )
     rows = xp.arange(n)
     p, total = softmax_and_logsumexp(logits, 1)
@@ -42,16 +42,15 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
         d[rows, labels] -= g / n
         return d
 
-    return (total[:, 0] - logits[rows, labels]).mean(), (to_logits, None)
+    return (total[:, 0] - logits[rows, labels]).sum() / n, (to_logits, None)
 
 
 @op
 def mse(x: Array, y: Array) -> Pulled:
     """The mean of (x - y) ** 2 over all elements of two arrays of one shape."""
-    if x.shape != y.shape:
-        raise ValueError(
-            f"mse compares arrays of one shape, got {x.shape} and {y.shape}; reshape one of them"
-        )
+    first, second = getattr(x, "shape", ()), getattr(y, "shape", ())  # numbers have none
+    if first != second:
+        raise ValueError(f"mse compares arrays of one shape, got {first} and {second}; reshape one of them")
     d, n = x - y, max(x.size, 1)
     return (d * d).sum() / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
 

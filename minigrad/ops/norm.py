@@ -31,7 +31,6 @@ def batch_norm(
             f"batch_norm takes x (N, C) or (N, C, H, W) and C weights, got {x.shape} and {weight.shape}"
         )
     xp = array_module(x)
-    axes = (0,) if x.ndim == 2 else (0, 2, 3)
     n = x.size // max(x.shape[1], 1)
 
     def per_channel(a: Array) -> Array:
@@ -39,9 +38,9 @@ def batch_norm(
 
     x_ndim = x.ndim
     if statistics is None:
-        mean = channel_sums(x, axes) / max(n, 1)
+        mean = channel_sums(x) / max(n, 1)
         centred = x - per_channel(mean)
-        var = channel_sums(centred * centred, axes) / max(n, 1)
+        var = channel_sums(centred * centred) / max(n, 1)
         if observe is not None:
             observe(mean, var, n)
     else:
@@ -49,7 +48,7 @@ def batch_norm(
         centred = x - per_channel(mean)
     scale = 1 / xp.sqrt(var + eps)
     normal = centred * per_channel(scale)
-    sums = once(lambda g: (channel_sums(g, axes), channel_sums(g * normal, axes)))
+    sums = once(lambda g: (channel_sums(g), channel_sums(g * normal)))
     fixed = statistics is not None
 
     def to_x(g: Array) -> Array:
@@ -67,7 +66,7 @@ def batch_norm(
 
 @op
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Pulled:
-    """Each sample's last axis normalised to mean 0 and variance 1, times weight, plus bias (Ba et al. 2016)."""
+    """Each sample's last axis with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016)."""
     if weight.shape != x.shape[-1:]:
         raise ValueError(
             f"layer_norm of x {x.shape} needs weights of shape {x.shape[-1:]}, got {weight.shape}"
@@ -85,10 +84,9 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Pu
     return normal * weight + bias, (to_x, lambda g: g * normal, lambda g: g)
 
 
-def channel_sums(x: Array, axes: tuple[int, ...]) -> Array:
+def channel_sums(x: Array) -> Array:
     """Sums over all axes but the channels; images in channels-last memory go through one product."""
     if x.ndim == 4:
         x = x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1])
-        axes = (0,)
     xp = array_module(x)
     return xp.ones(x.shape[0], x.dtype) @ x

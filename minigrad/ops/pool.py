@@ -2,34 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+import numpy as np
+
 from ..device import Array, array_module
 from ..op import Pulled, op
-from .conv import Geometry, Pair, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+from .geometry import Geometry, Pair, blocks, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+
+Place = tuple[slice, slice, slice]
+CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at them find them in cache
 
 
 @op
 def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> Pulled:
-    """The largest element of each window; the gradient goes to the first largest. ``stride`` defaults to ``kernel``."""
+    """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
+
+    The gradient goes to the first largest in reading order.
+    """
     geometry = pool_geometry(x, kernel, stride, padding)
-    xp = array_module(x)
-    padded = pad_rows_and_columns(nhwc(x), geometry.padding, -xp.inf)
+    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
+    y, to_x = (max_of_tiles if apart else max_of_windows)(nhwc(x), geometry)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Any windows on (N, H, W, C) images: the readable form."""
+    xp, (_, height, width, _) = array_module(x), x.shape
+    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, -xp.inf), geometry.padding
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
         y = xp.maximum(y, padded[place])
-    height, width = x.shape[2:]
-    ph, pw = geometry.padding
 
     def to_x(g: Array) -> Array:
-        g = nhwc(g)
-        d, waiting = xp.zeros(padded.shape, g.dtype), xp.ones(y.shape, bool)
-        for place in places:
-            hit = (padded[place] == y) & waiting
-            waiting &= ~hit
-            d[place] += g * hit
-        return nchw(d[:, ph : ph + height, pw : pw + width])
+        d = xp.zeros(padded.shape, g.dtype)
+        for place, share in zip(places, shares_of_first(g, y, padded, places), strict=True):
+            d[place] += share
+        return d[:, ph : ph + height, pw : pw + width]
 
-    return nchw(y), (to_x,)
+    return y, to_x
+
+
+def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Windows side by side, a few images at a time: rows are compared first, then columns."""
+    xp, (kh, kw) = array_module(x), geometry.kernel
+    rows, columns = geometry.output(*x.shape[1:3])
+    runs = blocks(len(x), x[:1].nbytes, CACHE if xp is np else x.nbytes)
+    places = windows(x, geometry)
+    y = xp.empty((len(x), rows, columns, x.shape[3]), x.dtype)
+    for images in runs:
+        part = x[images, : rows * kh, : columns * kw]
+        tall = reduce(xp.maximum, (part[:, i::kh] for i in range(kh)))
+        first, *others = (tall[:, :, j::kw] for j in range(kw))
+        xp.maximum(first, others[0] if others else first, out=y[images])
+        for other in others[1:]:
+            xp.maximum(y[images], other, out=y[images])
+
+    def to_x(g: Array) -> Array:
+        covered = (rows * kh, columns * kw) == x.shape[1:3]
+        d = (xp.empty if covered else xp.zeros)(x.shape, g.dtype)
+        for images in runs:
+            shares = shares_of_first(g[images], y[images], x[images], places)
+            for place, share in zip(places, shares, strict=True):
+                d[images][place] = share
+        return d
+
+    return y, to_x
+
+
+def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+    """For each place of the windows its part of g: all where it is the first to equal y, else nothing.
+
+    Who comes first takes all there is, so the later equal ones get nothing, and the last place what is left.
+    """
+    for place in places[:-1]:
+        share = g * (x[place] == y)
+        g = g - share
+        yield share
+    yield g
 
 
 @op
@@ -37,8 +89,9 @@ def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
     """The mean of each window, padding counted as zeros. ``stride`` defaults to ``kernel``."""
     geometry = pool_geometry(x, kernel, stride, padding)
     xp = array_module(x)
-    padded = pad_rows_and_columns(nhwc(x), geometry.padding)
-    places, shape = windows(x, geometry), padded.shape
+    images = nhwc(x)
+    padded = pad_rows_and_columns(images, geometry.padding)
+    places, shape = windows(images, geometry), padded.shape
     y = padded[places[0]].copy()
     for place in places[1:]:
         y += padded[place]
@@ -56,9 +109,9 @@ def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
     return nchw(y), (to_x,)
 
 
-def windows(x: Array, geometry: Geometry) -> list[tuple[slice, slice, slice]]:
-    """For each tap of the window, where it lies on the padded (N, H, W, C) images."""
-    rows, columns = geometry.output(*x.shape[2:])
+def windows(x: Array, geometry: Geometry) -> list[Place]:
+    """For each tap of the window, in reading order, where it lies on the padded (N, H, W, C) images."""
+    rows, columns = geometry.output(*x.shape[1:3])
     kh, kw = geometry.kernel
     return [(slice(None), *geometry.tap(i, j, rows, columns)) for i in range(kh) for j in range(kw)]
 

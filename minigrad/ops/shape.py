@@ -66,7 +66,7 @@ def expand_dims(x: Array, *, axis: Axis) -> Pulled:
 
 @op
 def getitem(x: Array, *, index: Any) -> Pulled:
-    """x[index] for slices, integers, None, ... and integer or boolean arrays; repeated ones add up going back."""
+    """x[index] for slices, integers, None, ... and integer or boolean arrays; repeats add up going back."""
     index = unwrap(index)
     shape, parts = x.shape, index if isinstance(index, tuple) else (index,)
     basic = all(p is None or p is Ellipsis or isinstance(p, int | slice) for p in parts)
@@ -85,7 +85,7 @@ def getitem(x: Array, *, index: Any) -> Pulled:
 
 @op
 def pad(x: Array, *, width: Any, value: float = 0) -> Pulled:
-    """x with ``value`` around it: ``width`` is ((before, after), ...) per axis, or one number, as for numpy.pad."""
+    """x with ``value`` around it: ``width`` is ((before, after), ...) per axis, or one number."""
     xp = array_module(x)
     pairs = [(width, width)] * x.ndim if isinstance(width, int) else [tuple(w) for w in width]
     if len(pairs) != x.ndim:

@@ -1,0 +1,237 @@
+"""Times minigrad against PyTorch eager: six workloads, one run, one BLAS thread, ratios round by round.
+
+python benchmarks/engine.py                         # the table
+python benchmarks/engine.py --only W3,W4 --rounds 30 --json engine.json
+python benchmarks/engine.py --only W4 --profile     # where minigrad's step goes, op by op
+python benchmarks/engine.py --device cupy           # both on the GPU
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from minigrad import ops, optim
+from minigrad.device import cuda_problem
+from minigrad.tape import current_tape
+
+try:
+    import torch
+    from engine_workloads import GEMMS, WORKLOADS, Chain, Step, products
+except ImportError as error:
+    if error.name != "torch":
+        raise
+    print("PyTorch is what minigrad is compared with; install it: pip install torch")
+    sys.exit(2)
+
+LEAST_SECONDS, STEPS_COMPARED = 0.1, 4
+console = Console()
+
+
+def main(
+    only: Annotated[str, typer.Option(help="workloads by name, comma-separated")] = "",
+    rounds: Annotated[int, typer.Option(min=1)] = 15,
+    device: Annotated[str, typer.Option(help="numpy or cupy")] = "numpy",
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+    profile: Annotated[bool, typer.Option(help="where minigrad's step goes, instead of ratios")] = False,
+) -> None:
+    """Print time per step of minigrad and PyTorch, and their ratio."""
+    names = [name.strip().upper() for name in only.split(",")] if only else list(WORKLOADS)
+    if unknown := [name for name in names if name not in WORKLOADS]:
+        raise typer.BadParameter(f"unknown workload {unknown[0]}; choose from {', '.join(WORKLOADS)}")
+    if device == "cupy" and (problem := cuda_problem()):
+        raise typer.BadParameter(problem)
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        if profile:
+            for name in names:
+                console.print(profile_table(name, device))
+            return
+        results = [measure(name, rounds, device) for name in names]
+        gemms = [compare_products(name, rounds) for name in names if name in GEMMS and device == "numpy"]
+    console.print(results_table(results, device))
+    for gemm in gemms:
+        console.print(described_products(gemm, next(r for r in results if r["name"] == gemm["name"])))
+    if json_file is not None:
+        about = {"numpy": np.__version__, "torch": torch.__version__, "machine": platform.processor()}
+        json_file.write_text(json.dumps({"about": about, "results": results, "gemms": gemms}, indent=1))
+
+
+def measure(name: str, rounds: int, device: str) -> dict[str, Any]:
+    """Median time per step of every peer, and median ratio to PyTorch; first their losses are compared."""
+    work = WORKLOADS[name]
+    peers = work.peers(device)
+    check_losses(name, peers, work.tolerance)
+    times, ratios = interleaved(peers, rounds, synchronizer(device))
+    per = work.ops / 1000 if isinstance(work, Chain) else 1  # ms per step, us per op
+    result = {"name": name, "title": work.title, "target": work.target, "times": {}, "ratios": {}}
+    for peer in peers:
+        result["times"][peer] = statistics.median(times[peer]) * 1000 / per
+        result["ratios"][peer] = statistics.median(ratios[peer])
+    figure = result["times" if isinstance(work, Chain) else "ratios"]["minigrad"]
+    return result | {"figure": figure, "met": figure <= work.target}
+
+
+def check_losses(name: str, peers: dict[str, Step], tolerance: float) -> None:
+    """Raises RuntimeError where a few steps from the same weights lead a peer elsewhere than PyTorch."""
+    last = {peer: [step() for _ in range(STEPS_COMPARED)][-1] for peer, step in peers.items()}
+    for peer, value in last.items():
+        if not abs(value - last["torch"]) <= tolerance * abs(last["torch"]):
+            raise RuntimeError(
+                f"{name}: after {STEPS_COMPARED} steps {peer} has {value}, torch {last['torch']}; "
+                f"they may differ by {tolerance:g} of it"
+            )
+
+
+def interleaved(peers: dict[str, Step], rounds: int, synchronize: Callable[[], object]) -> tuple[dict, dict]:
+    """Seconds per step of each peer in each round, in shuffled order, and the same over PyTorch's."""
+    repeats = {
+        peer: max(1, round(LEAST_SECONDS / seconds(step, 1, synchronize))) for peer, step in peers.items()
+    }
+    times, ratios = defaultdict(list), defaultdict(list)
+    for _ in range(rounds):
+        order = random.sample(list(peers), len(peers))
+        now = {peer: seconds(peers[peer], repeats[peer], synchronize) for peer in order}
+        for peer, t in now.items():
+            times[peer].append(t)
+            ratios[peer].append(t / now["torch"])
+    return times, ratios
+
+
+def seconds(step: Callable[[], object], repeats: int, synchronize: Callable[[], object]) -> float:
+    """Time per call, the device idle before and after."""
+    synchronize()
+    start = perf_counter()
+    for _ in range(repeats):
+        step()
+    synchronize()
+    return (perf_counter() - start) / repeats
+
+
+def synchronizer(device: str) -> Callable[[], object]:
+    """Waits until everything launched on the GPU has run; on the CPU there is nothing to wait for."""
+    if device == "numpy":
+        return lambda: None
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    return lambda: (cupy.cuda.Device().synchronize(), torch.cuda.synchronize())
+
+
+def compare_products(name: str, rounds: int) -> dict[str, Any]:
+    """NumPy's and PyTorch's time for the same matrix products: what of a ratio is the BLAS."""
+    totals: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("forward", "dx", "dw")}
+    for i, shape in enumerate(GEMMS[name]):
+        for kind, (a, b) in zip(totals, products(*shape), strict=True):
+            if kind == "dx" and i == 0:
+                continue  # nobody asks for the gradient of the images
+            ta, tb = torch.from_numpy(a), torch.from_numpy(b)
+            pair: dict[str, Any] = {"numpy": lambda a=a, b=b: a @ b, "torch": lambda a=ta, b=tb: a @ b}
+            times, _ = interleaved(pair, rounds, lambda: None)
+            for peer in pair:
+                totals[kind][peer] += statistics.median(times[peer]) * 1000
+    numpy_ms, torch_ms = (sum(total[peer] for total in totals.values()) for peer in ("numpy", "torch"))
+    each = {kind: total["numpy"] / total["torch"] for kind, total in totals.items()}
+    return {"name": name, "numpy_ms": numpy_ms, "torch_ms": torch_ms, "ratio": numpy_ms / torch_ms, **each}
+
+
+def described_products(gemm: dict[str, Any], result: dict[str, Any]) -> str:
+    minigrad, pytorch = (result["times"][peer] for peer in ("minigrad", "torch"))
+    level = (minigrad - gemm["numpy_ms"] + gemm["torch_ms"]) / pytorch
+    return (
+        f"{gemm['name']}, sgemm: NumPy / PyTorch {gemm['ratio']:.2f}, {gemm['numpy_ms']:.2f} / "
+        f"{gemm['torch_ms']:.2f} ms per step (forward {gemm['forward']:.2f}, input gradient "
+        f"{gemm['dx']:.2f}, weight gradient {gemm['dw']:.2f}); "
+        f"on PyTorch's BLAS minigrad's ratio would be {level:.2f}"
+    )
+
+
+def results_table(results: list[dict[str, Any]], device: str) -> Table:
+    table = Table(
+        title=f"a step against PyTorch eager, float32 on {device}, one BLAS thread",
+        caption="\n".join(f"{r['name']} {r['title']}" for r in results),
+        caption_justify="left",
+    )
+    for column in ("", "minigrad ms", "torch ms", "ratio", "target", "met", "channels_last ms", "ratio"):
+        table.add_column(column, justify="right", no_wrap=len(column) < 12)
+    for r in results:
+        times, target = r["times"], f"<= {r['target']}" + (" us" if r["name"] == "W5" else "")
+        last = times.get("channels_last")
+        beside = (f"{last:.2f}", f"{times['minigrad'] / last:.2f}") if last else ("", "")
+        figures = f"{times['minigrad']:.2f}", f"{times['torch']:.2f}", f"{r['ratios']['minigrad']:.2f}"
+        table.add_row(r["name"], *figures, target, "yes" if r["met"] else "no", *beside)
+    return table
+
+
+def profile_table(name: str, device: str, steps: int = 20) -> Table:
+    """Milliseconds per step in each op, forward and backward, with a clock around each call."""
+    step, synchronize = WORKLOADS[name].peers(device)["minigrad"], synchronizer(device)
+    step()
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    with every_op_timed(spent, synchronize):
+        whole = seconds(step, steps, synchronize) * 1000
+    table = Table(title=f"{name}, minigrad: {whole:.3f} ms per step with the clocks on")
+    for column in ("op", "forward ms", "backward ms", "share"):
+        table.add_column(column, justify="left" if column == "op" else "right")
+    spent["the rest: tape, layers, Python"][0] = whole / 1000 * steps - sum(map(sum, spent.values()))
+    for label, (forward, backward) in sorted(spent.items(), key=lambda item: -sum(item[1])):
+        forward, backward = forward * 1000 / steps, backward * 1000 / steps
+        table.add_row(label, f"{forward:.3f}", f"{backward:.3f}", f"{(forward + backward) / whole:.0%}")
+    return table
+
+
+@contextmanager
+def every_op_timed(spent: dict[str, list[float]], synchronize: Callable[[], object]) -> Iterator[None]:
+    """Inside, every ``ops.name`` and its pullbacks add their seconds to ``spent[name and shape]``."""
+
+    def clocked(function: Callable, label: str, column: int) -> Callable:
+        def call(*inputs: Any, **settings: Any) -> Any:
+            synchronize()
+            start = perf_counter()
+            value = function(*inputs, **settings)
+            synchronize()
+            spent[label or described(function, value)][column] += perf_counter() - start
+            return value
+
+        return call
+
+    def described(function: Callable, value: Any) -> str:
+        label, tape = f"{function.__name__} {'x'.join(map(str, value.shape))}", current_tape.get()
+        if tape is not None and value.tape is tape:
+            entry = tape.entries[value.index]
+            timed = [
+                (index, shape, clocked(pullback, f"{label} to {'x'.join(map(str, shape))}", 1))
+                for index, shape, pullback in entry
+            ]
+            tape.entries[value.index] = timed
+        return label
+
+    plain = {name: getattr(ops, name) for name in ops.__all__}
+    step = optim.SGD.step
+    for name, function in plain.items():
+        setattr(ops, name, clocked(function, "", 0))
+    optim.SGD.step = clocked(step, "SGD.step", 0)
+    try:
+        yield
+    finally:
+        optim.SGD.step = step
+        for name, function in plain.items():
+            setattr(ops, name, function)
+
+
+if __name__ == "__main__":
+    typer.run(main)

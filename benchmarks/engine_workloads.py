@@ -1,0 +1,246 @@
+"""The six workloads that ``engine.py`` times; each gives its peers: functions that run one step.
+
+Networks are written once as (name, *sizes) and built in minigrad and in PyTorch from the same weights.
+Raises ImportError where PyTorch is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from minigrad import Tape, Tensor, nn, ops, optim
+from minigrad.device import to_device
+
+Step = Callable[[], float]
+LR, MOMENTUM = 0.05, 0.9
+
+
+@dataclass
+class Network:
+    """A full training step of layers written once, as (name, *sizes), and built in both libraries."""
+
+    title: str
+    target: float
+    input: tuple[int, ...]
+    layers: list[tuple]
+    tolerance: float = 1e-5
+
+    def peers(self, device: str) -> dict[str, Step]:
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal(self.input, np.float32)
+        y = rng.integers(0, 10, self.input[0])
+        model = nn.Sequential(*(minigrad_layer(layer, rng) for layer in self.layers))
+        weights = model.state_dict()
+        peers = {
+            "minigrad": minigrad_step(model, x, y, device),
+            "torch": torch_step(self.layers, weights, x, y, device),
+        }
+        if x.ndim == 4:
+            peers["channels_last"] = torch_step(self.layers, weights, x, y, device, torch.channels_last)
+        return peers
+
+
+def minigrad_layer(layer: tuple, rng: np.random.Generator) -> nn.Module:
+    name, *sizes = layer
+    if name == "linear":
+        n_in, n_out = sizes
+        return nn.Linear(n_in, n_out, rng=rng)
+    if name == "conv":
+        n_in, n_out = sizes
+        return nn.Conv2d(n_in, n_out, 3, padding=1, rng=rng)
+    return {"relu": nn.ReLU, "flatten": nn.Flatten, "pool": lambda: nn.MaxPool2d(2)}[name]()
+
+
+def torch_layer(layer: tuple) -> Any:
+    name, *sizes = layer
+    if name == "linear":
+        return torch.nn.Linear(*sizes)
+    if name == "conv":
+        n_in, n_out = sizes
+        return torch.nn.Conv2d(n_in, n_out, 3, padding=1)
+    return {"relu": torch.nn.ReLU, "flatten": torch.nn.Flatten, "pool": lambda: torch.nn.MaxPool2d(2)}[name]()
+
+
+def minigrad_step(model: nn.Module, x: np.ndarray, y: np.ndarray, device: str) -> Step:
+    model.to(device=device)
+    x, y = to_device(x, device), to_device(y, device)
+    optimizer = optim.SGD(model.parameters(), LR, momentum=MOMENTUM)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        with Tape() as tape:
+            loss = ops.cross_entropy(model(Tensor(x)), y)
+        tape.backward(loss)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def torch_step(layers: list[tuple], weights: dict, x: Any, y: Any, device: str, layout: Any = None) -> Step:
+    where = "cpu" if device == "numpy" else "cuda"
+    model = torch.nn.Sequential(*map(torch_layer, layers))
+    model.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
+    x, y = torch.from_numpy(x).to(where), torch.from_numpy(y).to(where)
+    model.to(where)
+    if layout is not None:
+        model, x = model.to(memory_format=layout), x.to(memory_format=layout)  # pyright: ignore
+    optimizer = torch.optim.SGD(model.parameters(), LR, momentum=MOMENTUM)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+@dataclass
+class Chain:
+    """1000 multiplications and additions, in turn, on four numbers, forward and backward; time per op."""
+
+    title: str = "1000 elementwise ops on 4 floats, us per op"
+    target: float = 2.6
+    tolerance: float = 1e-5
+    ops: int = 1000
+
+    def peers(self, device: str) -> dict[str, Step]:
+        start, scale, shift = np.random.default_rng(0).uniform(0.99, 1.01, (3, 4)).astype(np.float32)
+        where = "cpu" if device == "numpy" else "cuda"
+
+        def minigrad() -> float:
+            x = Tensor(to_device(start, device), requires_grad=True)
+            a, b = Tensor(to_device(scale, device)), Tensor(to_device(shift, device))
+            with Tape():
+                y = x
+                for _ in range(self.ops // 2):
+                    y = y * a + b
+                y.backward(np.ones(4, np.float32) if device == "numpy" else to_device(np.ones(4), device))
+            return float(gradient(x).sum())
+
+        def pytorch() -> float:
+            x = torch.tensor(start, requires_grad=True, device=where)
+            a, b = torch.tensor(scale, device=where), torch.tensor(shift, device=where)
+            y = x
+            for _ in range(self.ops // 2):
+                y = y * a + b
+            y.backward(torch.ones_like(y))
+            return gradient(x).sum().item()
+
+        return {"minigrad": minigrad, "torch": pytorch}
+
+
+@dataclass
+class Convolution:
+    """One convolution, its input's and its weight's gradient."""
+
+    title: str = "conv 64->64 3x3 on 32x64x32x32"
+    target: float = 0.85
+    tolerance: float = 1e-4
+    shape: tuple[int, ...] = (32, 64, 32, 32)
+
+    def peers(self, device: str) -> dict[str, Step]:
+        rng = np.random.default_rng(0)
+        image, g = rng.standard_normal((2, *self.shape), np.float32)
+        weight = rng.standard_normal((64, 64, 3, 3), np.float32) / 24
+        return {
+            "minigrad": self.minigrad(image, weight, g, device),
+            "torch": self.torch(image, weight, g, device, torch.contiguous_format),
+            "channels_last": self.torch(image, weight, g, device, torch.channels_last),
+        }
+
+    def minigrad(self, image: np.ndarray, weight: np.ndarray, g: np.ndarray, device: str) -> Step:
+        x, seed = (to_device(channels_last(a), device) for a in (image, g))
+        x = Tensor(x, requires_grad=True)
+        w = Tensor(to_device(weight, device), requires_grad=True)
+
+        def step() -> float:
+            x.grad = w.grad = None
+            with Tape() as tape:
+                y = ops.conv2d(x, w, padding=1)
+            tape.backward(y, seed)
+            return float(gradient(w).ravel()[0])
+
+        return step
+
+    def torch(self, image: np.ndarray, weight: np.ndarray, g: np.ndarray, device: str, layout: Any) -> Step:
+        where = "cpu" if device == "numpy" else "cuda"
+        x, w, seed = (torch.from_numpy(a).to(where).to(memory_format=layout) for a in (image, weight, g))
+        x.requires_grad_()
+        w.requires_grad_()
+
+        def step() -> float:
+            x.grad = w.grad = None
+            torch.nn.functional.conv2d(x, w, padding=1).backward(seed)
+            return gradient(w).ravel()[0].item()
+
+        return step
+
+
+def gradient(leaf: Any) -> Any:
+    return leaf.grad
+
+
+def channels_last(images: np.ndarray) -> np.ndarray:
+    """The same (N, C, H, W) images, channels last in memory, as minigrad's image ops hand them on."""
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+RELU, POOL, FLATTEN = ("relu",), ("pool",), ("flatten",)
+WORKLOADS = {
+    "W1": Network(
+        "MLP 784-128-128-10, batch 128",
+        0.85,
+        (128, 784),
+        [("linear", 784, 128), RELU, ("linear", 128, 128), RELU, ("linear", 128, 10)],
+    ),
+    "W2": Network(
+        "MLP 1024-2048-2048-10, batch 256",
+        1.02,
+        (256, 1024),
+        [("linear", 1024, 2048), RELU, ("linear", 2048, 2048), RELU, ("linear", 2048, 10)],
+    ),
+    "W3": Network(
+        "LeNet 1x28x28, batch 64",
+        0.95,
+        (64, 1, 28, 28),
+        [
+            *(("conv", 1, 16), RELU, POOL, ("conv", 16, 32), RELU, POOL, FLATTEN),
+            *(("linear", 1568, 128), RELU, ("linear", 128, 10)),
+        ],
+    ),
+    "W4": Network(
+        "VGG-ish 3x32x32, batch 64",
+        1.0,
+        (64, 3, 32, 32),
+        [
+            *(("conv", 3, 32), RELU, ("conv", 32, 32), RELU, POOL),
+            *(("conv", 32, 64), RELU, ("conv", 64, 64), RELU, POOL, FLATTEN),
+            *(("linear", 4096, 256), RELU, ("linear", 256, 10)),
+        ],
+        1e-3,
+    ),
+    "W5": Chain(),
+    "W6": Convolution(),
+}
+GEMMS = {
+    "W1": [(128, 784, 128), (128, 128, 128), (128, 128, 10)],
+    "W2": [(256, 1024, 2048), (256, 2048, 2048), (256, 2048, 10)],
+}
+
+
+def products(batch: int, n_in: int, n_out: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What a linear layer multiplies: forward, input gradient, weight gradient; as minigrad writes them."""
+    rng = np.random.default_rng(0)
+    x, g = rng.standard_normal((n_in, batch), np.float32).T, rng.standard_normal((n_out, batch), np.float32).T
+    w = rng.standard_normal((n_out, n_in), np.float32)
+    yield w, x.T
+    yield w.T, g.T
+    yield g.T, x

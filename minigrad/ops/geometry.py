@@ -1,0 +1,88 @@
+"""Where a window stands on an image. Images are (N, C, H, W) to the reader and (N, H, W, C) in memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..device import Array, array_module
+from ..op import Pullback
+
+Pair = int | tuple[int, int]
+Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
+
+
+class Geometry(NamedTuple):
+    """A window on images: pairs for rows and columns, and the number of groups of channels."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int = 1
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Windows per axis: floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1."""
+        sizes = zip((height, width), self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
+        return h, w
+
+    def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
+        """What tap (i, j) of the kernel sees of the padded image, for ``rows`` x ``columns`` windows."""
+        starts = i * self.dilation[0], j * self.dilation[1]
+        ends = (rows - 1) * self.stride[0] + 1, (columns - 1) * self.stride[1] + 1
+        a, b = (slice(s, s + e, t) for s, e, t in zip(starts, ends, self.stride, strict=True))
+        return a, b
+
+    def backward(self) -> Geometry:
+        """The window of the input gradient at stride 1, a convolution of g with the kernel turned round.
+
+        Negative padding cuts off: what the outermost windows saw was padding only.
+        """
+        spans = zip(self.kernel, self.padding, self.dilation, strict=True)
+        ph, pw = (d * (k - 1) - p for k, p, d in spans)
+        return self._replace(padding=(ph, pw))
+
+
+def nhwc(x: Array) -> Array:
+    """Images as a contiguous (N, H, W, C) array; free when they are channels-last in memory."""
+    return array_module(x).ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
+def nchw(x: Array) -> Array:
+    """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
+    return x.transpose(0, 3, 1, 2)
+
+
+def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
+    """(N, H, W, C) images with a border of ``value``; negative padding cuts a border off."""
+    (ph, pw), (n, h, w, c) = padding, x.shape
+    x = x[:, max(-ph, 0) : h + min(ph, 0), max(-pw, 0) : w + min(pw, 0)]
+    ph, pw = max(ph, 0), max(pw, 0)
+    if not ph and not pw:
+        return x
+    n, h, w, c = x.shape
+    padded = array_module(x).full_like(x, value, shape=(n, h + 2 * ph, w + 2 * pw, c))
+    padded[:, ph : ph + h, pw : pw + w] = x
+    return padded
+
+
+def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:
+    """``n`` images in runs of at least one, whose work areas of ``bytes_each`` stay under ``limit`` bytes."""
+    size = max(limit // max(bytes_each, 1), 1)
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
+    """A setting for rows and columns, given as one number or two."""
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    if len(both) != 2 or min(both) < least:
+        raise ValueError(f"{name} must be one or two integers of at least {least}, got {value}")
+    return both
+
+
+def check_windows_fit(x: Array, geometry: Geometry) -> None:
+    if min(geometry.output(*x.shape[2:])) < 1:
+        raise ValueError(
+            f"a window of {geometry.kernel} with dilation {geometry.dilation} does not fit into images of "
+            f"{x.shape[2:]} padded by {geometry.padding}; use a smaller kernel or more padding"
+        )

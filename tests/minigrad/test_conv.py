@@ -1,0 +1,201 @@
+"""Every fast form of convolution is the readable one, forward and backward."""
+
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from minigrad import ops, testing
+from minigrad.device import to_host
+from minigrad.ops import im2col, winograd
+from minigrad.ops.conv import ALGORITHMS, direct, fastest
+from minigrad.ops.geometry import Geometry
+from minigrad.tape import arrays_in, base_of
+from minigrad.testing import on_device
+
+LAYOUTS = [testing.c_order, testing.channels_last, testing.with_gaps, testing.reversed_order]
+
+
+class Convolution(NamedTuple):
+    """An image and a kernel as the algorithms take them, and what comes back."""
+
+    x: Any
+    w: Any
+    g: Any
+    geometry: Geometry
+
+    def __repr__(self):
+        return f"x {self.x.shape} {self.x.dtype}, w {self.w.shape}, {self.geometry}"
+
+    def by(self, name):
+        """Value, input gradient and weight gradient."""
+        y, (to_image, to_kernel) = ALGORITHMS[name](self.x, self.w, self.geometry)
+        return y, to_image(self.g), to_kernel(self.g)
+
+
+def integers(rng, shape):
+    return rng.integers(-4, 5, shape).astype(float)
+
+
+def normal(rng, shape):
+    return rng.normal(size=shape)
+
+
+@st.composite
+def geometries(draw, kernel=(1, 4), stride=(1, 3), padding=(0, 4), dilation=(1, 2), groups=(1, 3)):
+    def two(least, most):
+        return draw(st.tuples(st.integers(least, most), st.integers(least, most)))
+
+    settings = two(*kernel), two(*stride), two(*padding), two(*dilation)
+    return Geometry(*settings, draw(st.integers(*groups)))
+
+
+@st.composite
+def convolutions(draw, values, drawn_geometries):
+    geometry = draw(drawn_geometries)
+    spans = zip(geometry.kernel, geometry.padding, geometry.dilation, strict=True)
+    height, width = (max(d * (k - 1) + 1 - 2 * p, 1) + draw(st.integers(0, 7)) for k, p, d in spans)
+    channels, filters = draw(st.integers(1, 10)), draw(st.integers(1, 4))
+    shape = draw(st.integers(0, 5)), height, width, channels * geometry.groups
+    rng, dtype = np.random.default_rng(draw(st.integers(0, 2**16))), draw(st.sampled_from("fd"))
+    x, w, g = (
+        on_device(values(rng, s).astype(dtype))
+        for s in (
+            shape,
+            (filters * geometry.groups, channels, *geometry.kernel),
+            (shape[0], *geometry.output(height, width), filters * geometry.groups),
+        )
+    )
+    return Convolution(x, draw(st.sampled_from(LAYOUTS))(w), g, geometry)
+
+
+def assert_same(c, name, other="direct"):
+    for what, a, b in zip(
+        ("value", "input gradient", "weight gradient"), c.by(name), c.by(other), strict=True
+    ):
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype} {a.shape}, {b.dtype} {b.shape}"
+        assert np.array_equal(to_host(a), to_host(b)), f"{name}'s {what} differs from {other}'s"
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(
+    c=convolutions(integers, geometries()),
+    cache=st.sampled_from([1, 2000, im2col.CACHE]),
+    few=st.sampled_from([0, im2col.FEW_CHANNELS]),
+)
+def test_im2col_is_direct(c, cache, few):
+    """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
+    with patch.multiple(im2col, CACHE=cache, DEVICE=cache, FEW_CHANNELS=few):
+        assert_same(c, "im2col")
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(
+    c=convolutions(normal, geometries(kernel=(3, 3), stride=(1, 1), dilation=(1, 1))),
+    cache=st.sampled_from([1, winograd.CACHE]),
+)
+def test_winograd_is_direct_up_to_rounding(c, cache):
+    """By running error analysis: the same steps on magnitudes bound each element's rounding.
+
+    An element is at most two transforms of 6 terms each, a sum over the terms of one product, two more
+    transforms, and the matrices' own rounding: each sum of n terms costs n roundings of its magnitude.
+    """
+    with patch.object(winograd, "CACHE", cache):
+        fast = c.by("winograd")
+    magnitudes = {name: abs(getattr(winograd, name)) for name in ("BT", "G", "AT")}
+    with patch.multiple(winograd, **magnitudes):
+        bounds = c._replace(x=abs(c.x), w=abs(c.w), g=abs(c.g)).by("winograd")
+    tiles = c.x.shape[0] * -(-c.g.shape[1] // 4) * -(-c.g.shape[2] // 4)
+    terms = c.w.shape[1], c.w.shape[0], tiles
+    for a, b, bound, n in zip(fast, c.by("direct"), bounds, terms, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        slack = (n + 50) * np.finfo(to_host(a).dtype).eps * to_host(bound)
+        assert np.all(abs(to_host(a) - to_host(b)) <= slack)
+
+
+@given(c=convolutions(normal, geometries(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), groups=(1, 1))))
+def test_winograd_in_float64_is_direct_to_twelve_digits(c):
+    c = c._replace(x=c.x.astype("d"), w=c.w.astype("d"), g=c.g.astype("d"))
+    for a, b in zip(c.by("winograd"), c.by("direct"), strict=True):
+        assert np.allclose(to_host(a), to_host(b), rtol=0, atol=1e-12 * (1 + float(abs(b).max(initial=0))))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("padding", [0, 1, 3])
+@pytest.mark.parametrize("channels", [2, 8])
+def test_channels_last_in_channels_last_out(name, padding, channels):
+    x, w, b = (np.random.default_rng(0).normal(size=s) for s in ((2, channels, 6, 7), (4, channels, 3, 3), 4))
+    testing.channels_last_is_kept(
+        lambda *inputs: ops.conv2d(*inputs, padding=padding, algorithm=name), *map(on_device, (x, w, b))
+    )
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_memory_layout_gives_the_same(name, layout):
+    rng = np.random.default_rng(0)
+    x, w, b = (on_device(integers(rng, s)) for s in ((2, 3, 6, 7), (4, 3, 3, 3), 4))
+    value, entry = testing.pullbacks_of(
+        lambda *inputs: ops.conv2d(*inputs, padding=1, algorithm=name), [layout(x), layout(w), b]
+    )
+    expected, slow = testing.pullbacks_of(
+        lambda *inputs: ops.conv2d(*inputs, padding=1, algorithm="direct"), [x, w, b]
+    )
+    assert np.allclose(value.numpy(), expected.numpy(), rtol=0, atol=1e-11)
+    g = on_device(integers(rng, value.shape))
+    for (_, _, fast), (_, _, plain) in zip(entry, slow, strict=True):
+        assert np.allclose(to_host(fast(layout(g))), to_host(plain(g)), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["im2col", "winograd"])
+def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
+    x, w = on_device(np.ones((4, 6, 6, 8))), on_device(np.ones((8, 8, 3, 3)))
+    _, pullbacks = ALGORITHMS[name](x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)))
+    held = {id(base_of(a)) for a in arrays_in(list(pullbacks)) if a.size > winograd.BT.size}
+    assert held <= {id(x), id(w)}
+
+
+def test_auto_takes_winograd_where_it_pays_and_is_not_asked_to_be_exact():
+    def choice(channels, filters, kernel=3, stride=1, groups=1, dtype="f", n=2):
+        geometry = Geometry((kernel, kernel), (stride, stride), (1, 1), (1, 1), groups)
+        return fastest(
+            np.ones((n, channels, 8, 8), dtype),
+            np.ones((filters, channels // groups, kernel, kernel), dtype),
+            geometry,
+        )
+
+    assert choice(32, 32) == "winograd"
+    assert choice(64, 64, groups=2) == "winograd"
+    others = [choice(31, 64), choice(64, 31), choice(64, 64, kernel=5), choice(64, 64, stride=2)]
+    assert {*others, choice(64, 64, groups=4), choice(64, 64, dtype="d")} == {"im2col"}
+
+
+def test_integer_images_and_mixed_widths_give_the_wider_type():
+    x, w = on_device(np.arange(2 * 3 * 6 * 6).reshape(2, 3, 6, 6)), on_device(np.ones((4, 3, 3, 3)))
+    ys = [ops.conv2d(x, w, algorithm=name).data for name in ALGORITHMS]
+    assert all(y.dtype == np.float64 and np.allclose(to_host(y), to_host(ys[0])) for y in ys)
+
+
+def test_an_algorithm_that_does_not_exist_or_fit_is_refused():
+    x, w = on_device(np.ones((1, 1, 8, 8))), on_device(np.ones((1, 1, 3, 3)))
+    with pytest.raises(ValueError, match="'fft'.*auto, direct, im2col, winograd"):
+        ops.conv2d(x, w, algorithm="fft")
+    with pytest.raises(ValueError, match=r"3 x 3.*stride.*\(2, 2\)"):
+        ops.conv2d(x, w, stride=2, algorithm="winograd")
+
+
+@given(convolutions(integers, geometries(groups=(1, 2))))
+def test_direct_is_the_sum_over_each_window(c):
+    """The definition, window by window."""
+    y, _ = direct(c.x, c.w, c.geometry)
+    (ph, pw), (sh, sw), (dh, dw) = c.geometry.padding, c.geometry.stride, c.geometry.dilation
+    padded = np.pad(to_host(c.x), ((0, 0), (ph, ph), (pw, pw), (0, 0)))
+    w, (kh, kw) = to_host(c.w), c.geometry.kernel
+    per_group = len(w) // c.geometry.groups
+    for n, i, j, f in np.ndindex(*y.shape):
+        first = f // per_group * w.shape[1]
+        window = padded[n, i * sh :: dh, j * sw :: dw, first : first + w.shape[1]][:kh, :kw]
+        assert y[n, i, j, f] == (window * w[f].transpose(1, 2, 0)).sum()

@@ -1,0 +1,39 @@
+"""float32 stays float32, also beside Python numbers and NumPy scalars, also in 0-d."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from minigrad import testing
+from tests.minigrad.op_table import TABLE, Case
+
+every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+
+
+@every_op
+@given(data=st.data())
+def test_float32_in_float32_out_and_back(case: Case, data):
+    f, inputs = case.draw(data)
+    testing.dtype_is_kept(f, *inputs)
+
+
+NUMBERS = [2, 2.0, np.float64(2), np.float32(2), np.int64(2), np.array(2.0, np.float32)]
+EXPRESSIONS = {
+    "x + n": lambda x, n: x + n,
+    "n - x": lambda x, n: n - x,
+    "x * n": lambda x, n: x * n,
+    "n / x": lambda x, n: n / x,
+    "x ** n": lambda x, n: x**n,
+    "n ** x": lambda x, n: n**x,
+    "mean of x / n": lambda x, n: (x / n).mean(),
+    "n * sum": lambda x, n: n * x.sum() / n,
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)], ids=str)
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_number_does_not_widen_float32(name, number, shape):
+    x = testing.on_device(np.full(shape, 1.5))
+    testing.dtype_is_kept(lambda x: EXPRESSIONS[name](x, number), x)

@@ -1,0 +1,134 @@
+"""Tapes, layers and optimizers name a mistake in one line: what was given, what is needed, the way out."""
+
+import re
+
+import numpy as np
+import pytest
+
+from minigrad import Parameter, Tape, Tensor, nn, optim
+from minigrad.testing import on_device
+
+RNG = np.random.default_rng(0)
+
+
+def zeros(*shape):
+    return on_device(np.zeros(shape))
+
+
+def whole(*numbers):
+    return on_device(np.array(numbers))
+
+
+def squares():
+    """A parameter, and its squares with the tape that recorded them."""
+    w = Parameter(zeros(3))
+    with Tape() as tape:
+        y = w * w
+    return tape, w, y
+
+
+def backward_twice():
+    tape, _, y = squares()
+    loss = y
+    tape.backward(loss, 1.0)
+    tape.backward(loss, 1.0)
+
+
+def op_on_a_spent_tape():
+    tape, w, y = squares()
+    tape.backward(y, 1.0)
+    with tape:
+        _ = y * 2.0
+
+
+def leaf_on_a_spent_tape():
+    tape, w, y = squares()
+    tape.backward(y, 1.0)
+    with tape:
+        _ = w * 2.0
+
+
+def another_tape_in_the_middle():
+    _, _, y = squares()
+    with Tape():
+        _ = y * 2.0
+
+
+def another_tape_for_backward():
+    _, _, y = squares()
+    Tape().backward(y, 1.0)
+
+
+def layers(*sizes):
+    return nn.Sequential(*(nn.Linear(a, b, rng=RNG) for a, b in sizes))
+
+
+def images():
+    return nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 5, rng=RNG))
+
+
+TAPES = {
+    "backward twice": (backward_twice, RuntimeError, "spent.*forward pass again"),
+    "op on a spent tape": (op_on_a_spent_tape, RuntimeError, "spent.*new Tape"),
+    "leaf on a spent tape": (leaf_on_a_spent_tape, RuntimeError, "spent.*new Tape"),
+    "no seed": (lambda: squares()[2].backward(), ValueError, r"\(3,\) needs a seed.*mean"),
+    "seed of another shape": (lambda: squares()[2].backward(zeros(2)), ValueError, r"\(2,\).*\(3,\)"),
+    "tensor of another tape": (another_tape_in_the_middle, RuntimeError, r"\(3,\).*another tape.*detach"),
+    "loss of another tape": (another_tape_for_backward, RuntimeError, "not on this tape.*with Tape"),
+    "loss of no tape": (lambda: Tensor(zeros()).backward(), RuntimeError, "with Tape.*constant"),
+    "loss without a tape, on a tape": (
+        lambda: Tape().backward(Tensor(zeros())),
+        RuntimeError,
+        "not on this tape",
+    ),
+    "integers that require grad": (lambda: Parameter(whole(1, 2)), TypeError, "int.*gradient.*astype"),
+}
+
+LAYERS = {
+    "second linear": (
+        lambda: layers((3, 4), (5, 2))(zeros(1, 3)),
+        ValueError,
+        r"layer 1, in Linear\(5, 2\).*\(1, 4\).*\(2, 5\)",
+    ),
+    "nested": (
+        lambda: nn.Sequential(nn.ReLU(), layers((3, 4)))(zeros(1, 2)),
+        ValueError,
+        r"layer 1, layer 0, in Linear\(3, 4\)",
+    ),
+    "convolution": (
+        lambda: images()(zeros(1, 2, 8, 8)),
+        ValueError,
+        r"layer 1, in Conv2d\(3, 4, 5\).*\(1, 2, 8, 8\)",
+    ),
+    "window": (lambda: images()(zeros(1, 3, 4, 4)), ValueError, r"layer 1, in Conv2d.*\(5, 5\).*\(4, 4\)"),
+    "dropout": (lambda: nn.Dropout(1.5, rng=RNG), ValueError, "0 <= p < 1, got 1.5"),
+    "groups": (lambda: nn.Conv2d(3, 4, 3, groups=2, rng=RNG), ValueError, "groups=2.*3 input.*4 output"),
+    "no forward": (lambda: nn.Module()(zeros(1)), NotImplementedError, "Module needs a forward"),
+}
+
+W = [Parameter(np.zeros(2))]
+OPTIMIZERS = {
+    "no parameters": (lambda: optim.SGD([], 0.1), ValueError, "no parameters.*model.parameters"),
+    "lr": (lambda: optim.SGD(W, 0.0), ValueError, "lr must be positive, got 0.0"),
+    "lr that is no number": (lambda: optim.SGD(W, float("nan")), ValueError, "lr must be positive, got nan"),
+    "momentum": (lambda: optim.SGD(W, 0.1, momentum=-0.5), ValueError, "momentum.*negative, got -0.5"),
+    "nesterov": (lambda: optim.SGD(W, 0.1, nesterov=True), ValueError, "nesterov needs a momentum"),
+    "weight decay": (lambda: optim.Adam(W, weight_decay=-1), ValueError, "weight_decay.*-1"),
+    "betas": (lambda: optim.Adam(W, betas=(0.9, 1.0)), ValueError, r"\[0, 1\), got \(0.9, 1.0\)"),
+    "eps": (lambda: optim.Adagrad(W, eps=-1e-8), ValueError, "eps.*-1e-08"),
+}
+
+ALL = [
+    pytest.param(*case, id=f"{group}: {name}")
+    for group, cases in (("tape", TAPES), ("layer", LAYERS), ("optimizer", OPTIMIZERS))
+    for name, case in cases.items()
+]
+
+
+@pytest.mark.parametrize(("mistake", "kind", "words"), ALL)
+def test_a_mistake_is_named_in_one_line(mistake, kind, words):
+    with pytest.raises(kind) as caught:
+        mistake()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.search(words, message), message

@@ -1,0 +1,130 @@
+"""Operators and methods are the ops; tensors mix with arrays, numbers and lists on either side."""
+
+import operator
+from inspect import unwrap
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from minigrad import Parameter, Tape, Tensor, ops, testing
+from minigrad.op import lift, lift_two
+from minigrad.testing import on_device
+from tests.minigrad.op_table import TABLE
+
+X = np.array([[1.5, 0.5, 2.0], [0.25, 3.0, 1.0]])
+
+SPELLINGS = {
+    "exp": (lambda x: x.exp(), ops.exp),
+    "log": (lambda x: x.log(), ops.log),
+    "sqrt": (lambda x: x.sqrt(), ops.sqrt),
+    "tanh": (lambda x: x.tanh(), ops.tanh),
+    "sigmoid": (lambda x: x.sigmoid(), ops.sigmoid),
+    "relu": (lambda x: x.relu(), ops.relu),
+    "clip": (lambda x: x.clip(1, 2), lambda x: ops.clip(x, low=1, high=2)),
+    "sum": (lambda x: x.sum(1, True), lambda x: ops.sum(x, axis=1, keepdims=True)),
+    "mean": (lambda x: x.mean(axis=0), lambda x: ops.mean(x, axis=0)),
+    "max": (lambda x: x.max(-1), lambda x: ops.max(x, axis=-1)),
+    "min": (lambda x: x.min(), ops.min),
+    "var": (lambda x: x.var((0, 1)), lambda x: ops.var(x, axis=(0, 1))),
+    "reshape": (lambda x: x.reshape(3, -1), lambda x: ops.reshape(x, shape=(3, -1))),
+    "reshape by tuple": (lambda x: x.reshape((6,)), lambda x: ops.reshape(x, shape=6)),
+    "transpose": (lambda x: x.transpose(1, 0), lambda x: ops.transpose(x, axes=(1, 0))),
+    "transpose by tuple": (lambda x: x.transpose((1, 0)), ops.transpose),
+    "transpose all": (lambda x: x.transpose(), ops.transpose),
+    "T": (lambda x: x.T, ops.transpose),
+    "squeeze": (lambda x: x[None].squeeze(0), lambda x: ops.squeeze(x[None], axis=0)),
+    "flatten": (lambda x: x.flatten(), ops.flatten),
+    "getitem": (lambda x: x[1, ::2], lambda x: ops.getitem(x, index=(1, slice(None, None, 2)))),
+    "getitem by tensor": (lambda x: x[Tensor(on_device([1, 1]))], lambda x: x[on_device([1, 1])]),
+    "neg": (lambda x: -x, ops.negative),
+    "abs": (lambda x: abs(x), ops.abs),
+    "split": (lambda x: x[:, 1:], lambda x: ops.split(x, sections=[1], axis=1)[1]),
+}
+
+
+def value_and_gradient(f):
+    x = Parameter(on_device(X))
+    with Tape() as tape:
+        y = f(x)
+    tape.backward(y, 1.0)
+    assert x.grad is not None
+    return y.numpy().tolist(), x.grad.tolist()
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_methods_and_operators_are_the_ops(name):
+    method, op = SPELLINGS[name]
+    assert value_and_gradient(method) == value_and_gradient(op)
+
+
+OPERATORS = {
+    operator.add: ops.add,
+    operator.sub: ops.subtract,
+    operator.mul: ops.multiply,
+    operator.truediv: ops.divide,
+    operator.pow: ops.power,
+}
+OTHERS = [
+    2,
+    2.0,
+    np.float64(2),
+    np.float32(2),
+    np.int64(2),
+    np.array(2.0),
+    np.array([2.0, 1.0, 0.5]),
+    [2.0, 1, 3],
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda x: f"{type(x).__name__}{np.shape(x)}")
+@pytest.mark.parametrize("symbol", OPERATORS, ids=lambda s: s.__name__)
+def test_a_tensor_mixes_with_numbers_arrays_and_lists_on_either_side(symbol, other):
+    other = on_device(other) if isinstance(other, np.ndarray) else other
+    array = np.array(testing.to_host(other) if hasattr(other, "shape") else other, float)
+    for f, expected in (
+        (lambda x: symbol(x, other), symbol(X, array)),
+        (lambda x: symbol(other, x), symbol(array, X)),
+    ):
+        y = f(Tensor(on_device(X)))
+        assert type(y) is Tensor
+        assert y.dtype == np.float64
+        np.testing.assert_array_equal(y.numpy(), expected)
+        testing.gradient_matches_difference(f, on_device(X))
+
+
+@pytest.mark.parametrize("other", [np.ones((3, 2)), [[1.0, 0], [0, 1], [2, 2]]], ids=["array", "list"])
+def test_matmul_mixes_too(other):
+    other = on_device(other) if isinstance(other, np.ndarray) else other
+    array = np.asarray(testing.to_host(other) if hasattr(other, "shape") else other)
+    x = Tensor(on_device(X))
+    np.testing.assert_array_equal((x @ other).numpy(), X @ array)
+    np.testing.assert_array_equal((other @ x).numpy(), array @ X)
+
+
+def test_an_operation_of_numbers_alone_is_a_tensor():
+    for y in (ops.add(1.0, 2.0), ops.exp(0.0), ops.sum([1.0, 2.0]), ops.relu(1.0), ops.multiply(2, 3)):
+        assert type(y) is Tensor
+        assert y.shape == () and y.dtype is not None
+
+
+NAMES = {
+    *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"),
+    *("matmul", "mse", "cross_entropy", "embedding"),
+}
+BINARY = [case for case in TABLE if case.name in NAMES]
+
+
+@pytest.mark.parametrize("case", BINARY, ids=lambda case: case.name)
+@given(data=st.data())
+def test_the_lift_written_out_for_two_inputs_is_the_general_one(case, data):
+    inputs, _ = data.draw(case.inputs)
+    testing.lifts_agree((lift, lift_two), unwrap(case.op), *inputs)
+
+
+@pytest.mark.parametrize("number", [2.0, np.float64(3), [1.0, 2.0, 3.0]], ids=str)
+def test_the_lifts_agree_beside_numbers(number):
+    for function in (unwrap(ops.multiply), unwrap(ops.power), unwrap(ops.maximum)):
+        testing.lifts_agree((lift, lift_two), function, on_device(X), number)
+        testing.lifts_agree((lift, lift_two), function, number, on_device(X))

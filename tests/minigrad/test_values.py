@@ -1,0 +1,143 @@
+"""What the ops compute, against formulas written out, NumPy, or a loop."""
+
+import math
+
+import numpy as np
+import pytest
+
+from minigrad import ops
+from minigrad.testing import on_device, to_host
+
+X = np.array([[-2.5, -1.0, 0.0], [0.5, 1.0, 3.0]])
+Y = np.array([1.5, 0.5, -2.0])
+
+
+def element_by_element(f):
+    return lambda x: np.array([[f(float(v)) for v in row] for row in x])
+
+
+def normalised(x, axis):
+    return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5)
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+ONE = {
+    ops.negative: lambda x: -x,
+    ops.abs: np.abs,
+    ops.exp: np.exp,
+    ops.tanh: np.tanh,
+    ops.sigmoid: element_by_element(lambda v: 1 / (1 + math.exp(-v))),
+    ops.relu: element_by_element(lambda v: max(v, 0.0)),
+    ops.leaky_relu: element_by_element(lambda v: v if v > 0 else 0.01 * v),
+    ops.gelu: element_by_element(
+        lambda v: 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+    ),
+    ops.sum: np.sum,
+    ops.mean: np.mean,
+    ops.max: np.max,
+    ops.min: np.min,
+    ops.var: np.var,
+    ops.logsumexp: lambda x: np.log(np.exp(x).sum()),
+    ops.softmax: softmax,
+    ops.log_softmax: lambda x: np.log(softmax(x)),
+    ops.flatten: np.ravel,
+    ops.transpose: np.transpose,
+}
+TWO = {
+    ops.add: np.add,
+    ops.subtract: np.subtract,
+    ops.multiply: np.multiply,
+    ops.divide: np.divide,
+    ops.maximum: np.maximum,
+    ops.minimum: np.minimum,
+    ops.matmul: np.matmul,
+}
+
+
+@pytest.mark.parametrize("op", ONE, ids=lambda op: op.__name__)
+def test_ops_of_one_array(op):
+    np.testing.assert_allclose(op(on_device(X)).numpy(), ONE[op](X), rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("op", TWO, ids=lambda op: op.__name__)
+def test_ops_of_two_arrays(op):
+    np.testing.assert_allclose(op(on_device(X), on_device(Y)).numpy(), TWO[op](X, Y), rtol=1e-15)
+
+
+def test_gelu_in_its_tanh_form_is_near_the_exact_one():
+    exact = element_by_element(lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))))(X)
+    np.testing.assert_allclose(ops.gelu(on_device(X)).numpy(), exact, atol=1e-3)
+
+
+def test_cross_entropy_is_the_mean_of_minus_the_log_of_the_labels_probability():
+    expected = -(math.log(softmax(X)[0, 2]) + math.log(softmax(X)[1, 0])) / 2
+    assert ops.cross_entropy(on_device(X), on_device([2, 0])).item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_binary_cross_entropy_is_the_mean_of_minus_the_log_of_the_targets_probability():
+    t = np.array([[0, 1, 0.25], [1, 0, 0.5]])
+    p = 1 / (1 + np.exp(-X))
+    expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean()
+    given = ops.binary_cross_entropy_with_logits(on_device(X), on_device(t)).item()
+    assert given == pytest.approx(expected, rel=1e-14)
+
+
+def test_mse_is_the_mean_of_the_squared_differences():
+    assert ops.mse(on_device(X), on_device(2 * X)).item() == pytest.approx((X * X).mean(), rel=1e-15)
+
+
+def test_norms_give_mean_zero_and_variance_one_times_weight_plus_bias():
+    weight, bias = on_device(Y), on_device(Y + 1)
+    for op, axis in ((ops.batch_norm, 0), (ops.layer_norm, -1)):
+        expected = normalised(X, axis) * Y + (Y + 1)
+        np.testing.assert_allclose(op(on_device(X), weight, bias).numpy(), expected, rtol=1e-13, atol=1e-14)
+
+
+def test_shape_ops_place_elements_as_numpy_does():
+    x = on_device(X)
+    pairs = [
+        (ops.pad(x, width=((1, 0), (0, 2)), value=7), np.pad(X, ((1, 0), (0, 2)), constant_values=7)),
+        (ops.pad(x, width=1), np.pad(X, 1)),
+        (ops.concatenate(x, x, axis=1), np.concatenate([X, X], 1)),
+        (ops.stack(x, x, axis=-1), np.stack([X, X], -1)),
+        (ops.split(ops.reshape(x, shape=6), sections=3)[1], X.reshape(6)[2:4]),
+        (ops.broadcast_to(x, shape=(2, 2, 3)), np.broadcast_to(X, (2, 2, 3))),
+        (ops.embedding(x, on_device([[1, 1], [0, 1]])), X[[[1, 1], [0, 1]]]),
+        (ops.where(on_device(X > 0), x, 5.0), np.where(X > 0, X, 5)),
+        (ops.clip(x, low=-1, high=1), np.clip(X, -1, 1)),
+        (ops.linear(x, on_device(np.ones((2, 3))), on_device([1.0, 2.0])), X.sum(1, keepdims=True) + [1, 2]),
+    ]
+    for given, expected in pairs:
+        np.testing.assert_array_equal(given.numpy(), expected)
+
+
+def test_nothing_overflows_where_the_result_is_finite():
+    big = on_device([[1000.0, -1000.0, 999.0]])
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        assert ops.sigmoid(big).numpy().tolist() == [[1, 0, 1]]
+        assert ops.logsumexp(big).item() == pytest.approx(1000 + math.log(1 + math.exp(-1)))
+        assert ops.log_softmax(big).numpy()[0, 1] == pytest.approx(-2000 - math.log(1 + math.exp(-1)))
+        assert ops.cross_entropy(big, on_device([1])).item() == pytest.approx(
+            2000 + math.log(1 + math.exp(-1))
+        )
+        assert ops.binary_cross_entropy_with_logits(big, on_device([[0.0, 1, 1]])).item() == pytest.approx(
+            2000 / 3
+        )
+        assert to_host(ops.gelu(big).data).tolist() == [[1000, 0, 999]]
+
+
+def test_dropout_keeps_the_mean_and_drops_the_share():
+    y = ops.dropout(on_device(np.ones(10_000)), p=0.2, rng=np.random.default_rng(0)).numpy()
+    assert set(np.unique(y)) == {0.0, 1.25}
+    assert 0.19 < (y == 0).mean() < 0.21  # the standard deviation is 0.004
+
+
+def test_dropout_draws_the_same_mask_in_every_memory_layout():
+    x = np.arange(1.0, 121).reshape(2, 3, 4, 5)
+    first, second = (
+        ops.dropout(on_device(a), p=0.5, rng=np.random.default_rng(0)).numpy() for a in (x, x.T.copy().T)
+    )
+    assert np.array_equal(first, second)

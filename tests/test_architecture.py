@@ -1,0 +1,161 @@
+"""What the tree promises: direction of imports, one door per dependency, no hidden state, CuPy's names."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("minigrad", "backends", "lessons")
+FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+ENGINE = [path for path in FILES if path.parts[0] == "minigrad"]
+LIBRARY = [path for path in FILES if path.parts[0] != "lessons"]
+
+
+@cache
+def tree(path):
+    return ast.parse((ROOT / path).read_text(), str(path))
+
+
+def imported(path):
+    """The top-level packages that a file imports, anywhere in it; relative imports stay in their package."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = node.level and node.level < len(path.parts)
+            yield path.parts[0] if inside else node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_from_lessons_to_backends_to_minigrad(path):
+    above = {
+        "minigrad": {"backends", "lessons", "tests"},
+        "backends": {"lessons", "tests"},
+        "lessons": {"tests"},
+    }
+    assert not above[path.parts[0]] & set(imported(path))
+
+
+@pytest.mark.parametrize(
+    ("package", "door"),
+    [
+        ("mpi4py", "backends/comm/mpi.py"),
+        ("cupy", "minigrad/device.py"),
+        ("hypothesis", "minigrad/testing.py"),
+    ],
+)
+def test_one_file_imports(package, door):
+    others = [str(path) for path in LIBRARY if package in imported(path) and path != Path(door)]
+    assert others in ([], ["backends/laws.py"] if package == "hypothesis" else [])
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name != "testing.py"], ids=str)
+def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages(path):
+    assert not {"torch", "pytest"} & set(imported(path))
+
+
+# State: a module's names are bound when it is imported and its containers are filled then, never later.
+
+CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+MUTATING = {
+    *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "sort", "reverse"),
+    *("pop", "popitem", "remove", "discard", "clear"),
+}
+
+
+def module_containers(module):
+    """Names bound to a list, dict or set at the top of the file."""
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        made = isinstance(value, ast.Call) and getattr(value.func, "id", "") in (
+            "list",
+            "dict",
+            "set",
+            "deque",
+        )
+        if isinstance(value, CONTAINERS) or made:
+            yield from (t.id for t in targets if isinstance(t, ast.Name))
+
+
+def written_inside(function):
+    """Names that a function stores into, or calls a mutating method of, without having bound them."""
+    nodes = list(ast.walk(function))
+    arguments = {
+        a.arg for n in nodes if isinstance(n, ast.arguments) for a in (*n.args, *n.kwonlyargs, *n.posonlyargs)
+    }
+    bound = arguments | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for node in nodes:
+        place = None
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            place = node.value
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATING
+        ):
+            place = node.func.value
+        if isinstance(place, ast.Name) and place.id not in bound:
+            yield place.id
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_no_function_changes_a_module_global(path):
+    module = tree(path)
+    functions = [
+        n for n in ast.walk(module) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    assert not [n for n in ast.walk(module) if isinstance(n, ast.Global)], "a global statement"
+    containers = set(module_containers(module))
+    assert not containers & {name for f in functions for name in written_inside(f)}
+
+
+def test_the_current_tape_is_the_only_context_variable_of_the_engine():
+    made = [
+        (str(path), node.target.id)
+        for path in ENGINE
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", "") == "ContextVar"
+    ]
+    assert made == [("minigrad/tape.py", "current_tape")]
+
+
+def test_the_state_check_sees_a_changed_global():
+    bad = ast.parse("seen = []\nok = []\ndef f(x):\n    seen.append(x)\n    ok = []\n    ok.append(x)\n")
+    assert set(module_containers(bad)) & set(written_inside(bad.body[2])) == {"seen"}
+
+
+# CuPy: what is written as xp.name must exist there too.
+
+
+def array_functions():
+    """Dotted names used after xp. or array_module(...). in the engine, with one place each."""
+    found = {}
+    for path in ENGINE:
+        for node in ast.walk(tree(path)):
+            names, inner = [], node
+            while isinstance(inner, ast.Attribute):
+                names.insert(0, inner.attr)
+                inner = inner.value
+            is_module = isinstance(inner, ast.Call) and getattr(inner.func, "id", "") in (
+                "array_module",
+                "_cupy",
+            )
+            if names and (is_module or (isinstance(inner, ast.Name) and inner.id == "xp")):
+                found.setdefault(".".join(names), str(path))
+    return found
+
+
+def test_the_engine_uses_array_functions():
+    assert {"zeros", "add.at", "tensordot"} <= set(array_functions())
+
+
+@pytest.mark.parametrize("name", sorted(array_functions()))
+def test_every_array_function_exists_in_cupy(name):
+    found = pytest.importorskip("cupy", reason="CuPy is not installed")
+    for part in name.split("."):
+        assert hasattr(found, part), f"{array_functions()[name]} uses xp.{name}"
+        found = getattr(found, part)
