@@ -31,7 +31,7 @@ from minigrad.device import cuda_problem
 from minigrad.tape import current_tape
 
 try:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
     from engine_workloads import GEMMS, WORKLOADS, Chain, Step, products
 except ImportError as error:
     if error.name != "torch":

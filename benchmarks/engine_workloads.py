@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.device import to_device

@@ -53,7 +53,7 @@ class Backend:
         return loss
 
     def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
-        """Leave in ``grad`` of every parameter the gradient of the mean loss over ``batch``; return that loss."""
+        """Leave in every parameter's ``grad`` that of the mean loss over ``batch``; return the loss."""
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
         mine = self.shard(batch)
