@@ -10,7 +10,7 @@ import numpy as np
 from minigrad import optim
 from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
-from minigrad.nn import Module
+from minigrad.module import Module
 
 from .comm.collectives import gather
 from .comm.protocol import Comm

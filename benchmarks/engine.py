@@ -1,5 +1,7 @@
 """Times minigrad against PyTorch eager: six workloads, one run, one BLAS thread, ratios round by round.
 
+Time is the process's own on the CPU, so that what else the machine does counts less; on a GPU the clock's.
+
 python benchmarks/engine.py                         # the table
 python benchmarks/engine.py --only W3,W4 --rounds 30 --json engine.json
 python benchmarks/engine.py --only W4 --profile     # where minigrad's step goes, op by op
@@ -14,10 +16,10 @@ import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Annotated, Any
 
 import numpy as np
@@ -63,13 +65,13 @@ def main(
                 console.print(profile_table(name, device))
             return
         results = [measure(name, rounds, device) for name in names]
-        gemms = [compare_products(name, rounds) for name in names if name in GEMMS and device == "numpy"]
     console.print(results_table(results, device))
-    for gemm in gemms:
-        console.print(described_products(gemm, next(r for r in results if r["name"] == gemm["name"])))
+    for result in results:
+        if "sgemm" in result:
+            console.print(described_products(result["name"], result["sgemm"]))
     if json_file is not None:
         about = {"numpy": np.__version__, "torch": torch.__version__, "machine": platform.processor()}
-        json_file.write_text(json.dumps({"about": about, "results": results, "gemms": gemms}, indent=1))
+        json_file.write_text(json.dumps({"about": about, "results": results}, indent=1))
 
 
 def measure(name: str, rounds: int, device: str) -> dict[str, Any]:
@@ -77,12 +79,15 @@ def measure(name: str, rounds: int, device: str) -> dict[str, Any]:
     work = WORKLOADS[name]
     peers = work.peers(device)
     check_losses(name, peers, work.tolerance)
-    times, ratios = interleaved(peers, rounds, synchronizer(device))
+    products = product_peers(name) if device == "numpy" else {}
+    times = interleaved(peers | products, rounds, device)
     per = work.ops / 1000 if isinstance(work, Chain) else 1  # ms per step, us per op
     result = {"name": name, "title": work.title, "target": work.target, "times": {}, "ratios": {}}
     for peer in peers:
         result["times"][peer] = statistics.median(times[peer]) * 1000 / per
-        result["ratios"][peer] = statistics.median(ratios[peer])
+        result["ratios"][peer] = median_ratio(times[peer], times["torch"])
+    if products:
+        result["sgemm"] = compare_products(times)
     figure = result["times" if isinstance(work, Chain) else "ratios"]["minigrad"]
     return result | {"figure": figure, "met": figure <= work.target}
 
@@ -98,29 +103,29 @@ def check_losses(name: str, peers: dict[str, Step], tolerance: float) -> None:
             )
 
 
-def interleaved(peers: dict[str, Step], rounds: int, synchronize: Callable[[], object]) -> tuple[dict, dict]:
-    """Seconds per step of each peer in each round, in shuffled order, and the same over PyTorch's."""
-    repeats = {
-        peer: max(1, round(LEAST_SECONDS / seconds(step, 1, synchronize))) for peer, step in peers.items()
-    }
-    times, ratios = defaultdict(list), defaultdict(list)
+def interleaved(peers: dict[str, Step], rounds: int, device: str) -> dict[str, list[float]]:
+    """Seconds per call of each peer in each round, the peers in shuffled order."""
+    repeats = {peer: max(1, round(LEAST_SECONDS / seconds(step, 3, device))) for peer, step in peers.items()}
+    times: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        order = random.sample(list(peers), len(peers))
-        now = {peer: seconds(peers[peer], repeats[peer], synchronize) for peer in order}
-        for peer, t in now.items():
-            times[peer].append(t)
-            ratios[peer].append(t / now["torch"])
-    return times, ratios
+        for peer in random.sample(list(peers), len(peers)):
+            times[peer].append(seconds(peers[peer], repeats[peer], device))
+    return times
 
 
-def seconds(step: Callable[[], object], repeats: int, synchronize: Callable[[], object]) -> float:
-    """Time per call, the device idle before and after."""
+def median_ratio(times: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(t / other for t, other in zip(times, others, strict=True))
+
+
+def seconds(step: Callable[[], object], repeats: int, device: str) -> float:
+    """Time per call, on the CPU the process's own."""
+    clock, synchronize = process_time if device == "numpy" else perf_counter, synchronizer(device)
     synchronize()
-    start = perf_counter()
+    start = clock()
     for _ in range(repeats):
         step()
     synchronize()
-    return (perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def synchronizer(device: str) -> Callable[[], object]:
@@ -132,32 +137,33 @@ def synchronizer(device: str) -> Callable[[], object]:
     return lambda: (cupy.cuda.Device().synchronize(), torch.cuda.synchronize())
 
 
-def compare_products(name: str, rounds: int) -> dict[str, Any]:
-    """NumPy's and PyTorch's time for the same matrix products: what of a ratio is the BLAS."""
-    totals: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("forward", "dx", "dw")}
-    for i, shape in enumerate(GEMMS[name]):
-        for kind, (a, b) in zip(totals, products(*shape), strict=True):
-            if kind == "dx" and i == 0:
-                continue  # nobody asks for the gradient of the images
-            ta, tb = torch.from_numpy(a), torch.from_numpy(b)
-            pair: dict[str, Any] = {"numpy": lambda a=a, b=b: a @ b, "torch": lambda a=ta, b=tb: a @ b}
-            times, _ = interleaved(pair, rounds, lambda: None)
-            for peer in pair:
-                totals[kind][peer] += statistics.median(times[peer]) * 1000
-    numpy_ms, torch_ms = (sum(total[peer] for total in totals.values()) for peer in ("numpy", "torch"))
-    each = {kind: total["numpy"] / total["torch"] for kind, total in totals.items()}
-    return {"name": name, "numpy_ms": numpy_ms, "torch_ms": torch_ms, "ratio": numpy_ms / torch_ms, **each}
+def product_peers(name: str) -> dict[str, Step]:
+    """The matrix products of a step, in NumPy and in PyTorch: what of a ratio is the BLAS."""
+    peers: dict[str, Step] = {}
+    for kind, operands in products(GEMMS.get(name, [])).items():
+        on_torch = [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in operands]
+        for library, pairs in (("numpy", operands), ("torch", on_torch)):
+            peers[f"{library} {kind}"] = lambda pairs=pairs: sum(len(a @ b) for a, b in pairs)
+    return peers
 
 
-def described_products(gemm: dict[str, Any], result: dict[str, Any]) -> str:
-    minigrad, pytorch = (result["times"][peer] for peer in ("minigrad", "torch"))
-    level = (minigrad - gemm["numpy_ms"] + gemm["torch_ms"]) / pytorch
-    return (
-        f"{gemm['name']}, sgemm: NumPy / PyTorch {gemm['ratio']:.2f}, {gemm['numpy_ms']:.2f} / "
-        f"{gemm['torch_ms']:.2f} ms per step (forward {gemm['forward']:.2f}, input gradient "
-        f"{gemm['dx']:.2f}, weight gradient {gemm['dw']:.2f}); "
-        f"on PyTorch's BLAS minigrad's ratio would be {level:.2f}"
-    )
+def compare_products(times: dict[str, list[float]]) -> dict[str, float]:
+    """NumPy's time over PyTorch's per kind of product and in all, and minigrad's ratio if they were level."""
+    kinds = [peer.removeprefix("numpy ") for peer in times if peer.startswith("numpy ")]
+    ratios = {kind: median_ratio(times[f"numpy {kind}"], times[f"torch {kind}"]) for kind in kinds}
+    numpy, pytorch = ([sum(ts) for ts in zip(*(times[f"{lib} {kind}"] for kind in kinds), strict=True)]
+                      for lib in ("numpy", "torch"))  # fmt: skip
+    level = [m - n + t for m, n, t in zip(times["minigrad"], numpy, pytorch, strict=True)]
+    return ratios | {
+        "all": median_ratio(numpy, pytorch),
+        "numpy ms": statistics.median(numpy) * 1000,
+        "torch ms": statistics.median(pytorch) * 1000,
+        "ratio on one BLAS": median_ratio(level, times["torch"]),
+    }
+
+
+def described_products(name: str, sgemm: dict[str, float]) -> str:
+    return f"{name}, sgemm, NumPy / PyTorch: " + ", ".join(f"{what} {x:.2f}" for what, x in sgemm.items())
 
 
 def results_table(results: list[dict[str, Any]], device: str) -> Table:
@@ -183,7 +189,11 @@ def profile_table(name: str, device: str, steps: int = 20) -> Table:
     step()
     spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     with every_op_timed(spent, synchronize):
-        whole = seconds(step, steps, synchronize) * 1000
+        start = perf_counter()
+        for _ in range(steps):
+            step()
+        synchronize()
+        whole = (perf_counter() - start) / steps * 1000
     table = Table(title=f"{name}, minigrad: {whole:.3f} ms per step with the clocks on")
     for column in ("op", "forward ms", "backward ms", "share"):
         table.add_column(column, justify="left" if column == "op" else "right")

@@ -6,7 +6,7 @@ Raises ImportError where PyTorch is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,11 +236,15 @@ GEMMS = {
 }
 
 
-def products(batch: int, n_in: int, n_out: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What a linear layer multiplies: forward, input gradient, weight gradient; as minigrad writes them."""
+def products(shapes: list[tuple[int, int, int]]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """What linear layers of shape (batch, in, out) multiply, by purpose, as minigrad writes it."""
     rng = np.random.default_rng(0)
-    x, g = rng.standard_normal((n_in, batch), np.float32).T, rng.standard_normal((n_out, batch), np.float32).T
-    w = rng.standard_normal((n_out, n_in), np.float32)
-    yield w, x.T
-    yield w.T, g.T
-    yield g.T, x
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for i, (batch, n_in, n_out) in enumerate(shapes):
+        x, g = (rng.standard_normal((n, batch), np.float32).T for n in (n_in, n_out))
+        w = rng.standard_normal((n_out, n_in), np.float32)
+        found.setdefault("forward", []).append((w, x.T))
+        if i:  # nobody asks for the gradient of the data
+            found.setdefault("input gradient", []).append((w.T, g.T))
+        found.setdefault("weight gradient", []).append((g.T, x))
+    return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from .data import Batch
 from .device import to_host
-from .nn import Module
+from .module import Module
 from .tape import OnGrad, Tape
 from .tensor import Tensor
 

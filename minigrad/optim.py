@@ -102,7 +102,9 @@ class Adagrad(Optimizer):
         xp = array_module(w)
         if self.weight_decay:
             g = g + self.weight_decay * w
-        s = state.setdefault("s", xp.zeros_like(w))
+        if not state:
+            state["s"] = xp.zeros_like(w)
+        s = state["s"]
         s += g * g
         w -= self.lr * g / (xp.sqrt(s) + self.eps)
 
@@ -133,8 +135,10 @@ class Adam(Optimizer):
                 w *= 1 - self.lr * self.weight_decay
             else:
                 g = g + self.weight_decay * w
-        m, s = state.setdefault("m", xp.zeros_like(w)), state.setdefault("s", xp.zeros_like(w))
-        t = state["t"] = state.get("t", 0) + 1
+        if not state:
+            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w), t=0)
+        state["t"] += 1
+        m, s, t = state["m"], state["s"], state["t"]
         b1, b2 = self.betas
         m += (1 - b1) * (g - m)
         s += (1 - b2) * (g * g - s)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .device import Array, array_module
+from .held import arrays_in, base_of
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -214,46 +215,6 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
             f"the seed has shape {given.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
         )
     return xp.broadcast_to(given, loss.shape).copy(order="K")  # images stay channels-last
-
-
-def base_of(a: Array) -> Array:
-    """The array that owns ``a``'s memory."""
-    while isinstance(a.base, np.ndarray | type(a)):
-        a = a.base
-    return a
-
-
-def arrays_in(held: Any) -> Iterator[Array]:
-    """Every array reachable from ``held`` through closures, containers and callable objects."""
-    stack, seen = [held], set()
-    while stack:
-        x = stack.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
-            yield x
-        elif isinstance(x, list | tuple | set):
-            stack.extend(x)
-        elif isinstance(x, dict):
-            stack.extend(x.values())
-        elif callable(x) and not isinstance(x, type):
-            stack.extend(
-                cell.cell_contents for cell in getattr(x, "__closure__", None) or () if _filled(cell)
-            )
-            stack.extend(
-                getattr(x, name) for name in ("__self__", "__defaults__", "func", "args") if hasattr(x, name)
-            )
-            stack.extend(getattr(x, "__dict__", {}).values())
-            stack.extend(getattr(x, name) for name in getattr(type(x), "__slots__", ()) if hasattr(x, name))
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 class _Spent:

@@ -15,9 +15,10 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from .device import Array, array_module, to_device, to_host
+from .held import arrays_in
 from .op import Pulled
 from .optim import Optimizer
-from .tape import Tape, arrays_in, undo_broadcast
+from .tape import Tape, undo_broadcast
 from .tensor import Parameter, Tensor
 
 DEVICE = os.environ.get("MINIGRAD_DEVICE", "numpy")

@@ -11,7 +11,7 @@ import numpy as np
 
 from .backend import Backend, Loss, Serial
 from .data import Batch, minibatches
-from .nn import Module
+from .module import Module
 from .optim import Optimizer
 from .schedules import Schedule
 from .tensor import Tensor

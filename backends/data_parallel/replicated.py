@@ -11,7 +11,7 @@ from collections.abc import Callable
 from minigrad.backend import Backend
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
-from minigrad.nn import Module
+from minigrad.module import Module
 from minigrad.tensor import Parameter
 
 from ..comm.collectives import allreduce, broadcast

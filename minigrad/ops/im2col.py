@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -29,8 +30,8 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_kernel(g: Array) -> Array:
         seen, d = windows(x, geometry), array_module(g).zeros((w[0].size, len(w)), g.dtype)
-        for images in image_blocks(seen):
-            d += as_rows(seen[images]).T @ g[images].reshape(-1, len(w))
+        for images, rows in in_blocks(seen):
+            d += rows.T @ g[images].reshape(-1, len(w))
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -40,8 +41,8 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
     xp, seen, matrix = array_module(x), windows(x, geometry), as_matrix(w)
     y = xp.empty((*seen.shape[:3], len(w)), xp.result_type(x, w))
-    for images in image_blocks(seen):
-        xp.matmul(as_rows(seen[images]), matrix, out=y[images].reshape(-1, len(w)))
+    for images, rows in in_blocks(seen):
+        xp.matmul(rows, matrix, out=y[images].reshape(-1, len(w)))
     return y
 
 
@@ -73,12 +74,22 @@ def windows(x: Array, geometry: Geometry) -> Array:
     )
 
 
-def as_rows(seen: Array) -> Array:
-    """Windows copied into a matrix (N H' W', kh kw C), which is stored by columns for few channels."""
-    places = math.prod(seen.shape[:3])
-    if seen.shape[5] < FEW_CHANNELS:
-        return seen.transpose(3, 4, 5, 0, 1, 2).reshape(-1, places).T
-    return seen.reshape(places, -1)
+def in_blocks(seen: Array) -> Iterator[tuple[slice, Array]]:
+    """Some images at a time, and their windows as a matrix (windows, kh kw C), good until the next.
+
+    The matrices are copies in one buffer, which therefore stays in cache; stored by columns where there
+    are few channels.
+    """
+    few, buffer = seen.shape[5] < FEW_CHANNELS, None
+    for images in image_blocks(seen):
+        part = seen[images]
+        n_windows = math.prod(part.shape[:3])
+        part = part.transpose(3, 4, 5, 0, 1, 2) if few else part
+        if buffer is None:  # the first block is the largest
+            buffer = array_module(seen).empty(part.size, seen.dtype)
+        copy = buffer[: part.size].reshape(part.shape)
+        copy[...] = part
+        yield images, copy.reshape(-1, n_windows).T if few else copy.reshape(n_windows, -1)
 
 
 def image_blocks(seen: Array) -> list[slice]:

@@ -56,7 +56,7 @@ BUGS = {
     "a new array": (Replaces, sgd, PLAIN),
     "squares not summed": (broken("s += g * g\n", "s[...] = g * g\n").Adagrad, adagrad, ADAGRAD),
     "no correction of the mean": (broken("self.lr / (1 - b1**t)", "self.lr").Adam, adam, ADAM),
-    "steps counted from 0": (broken('state.get("t", 0) + 1', 'state.get("t", 1) + 1').Adam, adam, ADAM),
+    "steps counted from 0": (broken("t=0)", "t=1)").Adam, adam, ADAM),
     "AdamW's decay coupled": (broken("decoupled = True", "decoupled = False").AdamW, adamw, ADAM),
     "AdamW's decay without the rate": (
         broken("1 - self.lr * self.weight_decay", "1 - self.weight_decay").AdamW, adamw, ADAM,

@@ -1,17 +1,45 @@
-"""Every op, one line each: how its inputs and settings are drawn, away from kinks. The laws run over it."""
+"""Every op, one line each: its name, itself, and what it is drawn. The laws run over this table."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from minigrad import Tensor, ops
-from minigrad.testing import Values, arrays, on_device, shapes
-
-Drawn = tuple[list[Any], dict[str, Any]]  # inputs, settings
+from minigrad.testing import on_device
+from tests.minigrad.op_inputs import (
+    LAYER,
+    MATRICES,
+    NORM,
+    NORM_IMAGES,
+    NORM_LAST,
+    ROWS,
+    Drawn,
+    a_flag,
+    an_axis,
+    an_order,
+    another_shape,
+    any_index,
+    broadcast,
+    distinct,
+    even_twentieths,
+    far_from_zero,
+    joined,
+    labelled,
+    looked_up,
+    normal,
+    odd_twentieths,
+    of_shape,
+    one,
+    one_of,
+    positive,
+    some_axes,
+    truth,
+    twins,
+    windows,
+)
 
 
 class Case(NamedTuple):
@@ -23,166 +51,6 @@ class Case(NamedTuple):
         """The op with its settings, and its inputs."""
         inputs, settings = data.draw(self.inputs)
         return (lambda *xs: self.op(*xs, **settings)), inputs
-
-
-# Values
-
-
-def normal(rng, shape):
-    return rng.normal(size=shape)
-
-
-def positive(rng, shape):
-    return rng.uniform(0.5, 2, shape)
-
-
-def far_from_zero(rng, shape):
-    return rng.uniform(0.5, 2, shape) * rng.choice([-1, 1], shape)
-
-
-def odd_twentieths(rng, shape):
-    """0.05, 0.15, ...: never near the kinks at 0 and 1."""
-    return (2 * rng.integers(-20, 20, shape) + 1) / 20
-
-
-def even_twentieths(rng, shape):
-    """Never near an odd one."""
-    return rng.integers(-20, 20, shape) / 10
-
-
-def distinct(rng, shape):
-    """No ties, and a spread of at least 0.25 wherever two are: no maximum jumps, no variance is tiny."""
-    n = int(np.prod(shape))
-    return (rng.permutation(n).reshape(shape) - n / 2) * 0.5
-
-
-def truth(rng, shape):
-    return rng.random(shape) < 0.5
-
-
-# Inputs
-
-Setting = Callable[[tuple[int, ...]], SearchStrategy[Any]]  # may depend on the (first) input's shape
-
-
-@st.composite
-def of_shape(draw, drawn_shapes, *values: Values, **settings: Setting) -> Drawn:
-    """One array per shape drawn."""
-    sizes = draw(drawn_shapes)
-    inputs = [draw(arrays(shape, kind)) for shape, kind in zip(sizes, values, strict=True)]
-    return inputs, {name: draw(setting(sizes[0])) for name, setting in settings.items()}
-
-
-def one(values: Values = normal, min_side=0, min_dims=0, **settings: Setting) -> SearchStrategy[Drawn]:
-    return of_shape(shapes(min_side=min_side, min_dims=min_dims).map(lambda s: [s]), values, **settings)
-
-
-def broadcast(*values: Values) -> SearchStrategy[Drawn]:
-    pairs = hnp.mutually_broadcastable_shapes(num_shapes=len(values), max_dims=3, min_side=0, max_side=3)
-    return of_shape(pairs.map(lambda s: s.input_shapes), *values)
-
-
-def twins(*values: Values, **settings: Setting) -> SearchStrategy[Drawn]:
-    """Several arrays of one shape."""
-    return of_shape(shapes(min_dims=1).map(lambda s: [s] * len(values)), *values, **settings)
-
-
-def labelled(drawn: Drawn) -> SearchStrategy[Drawn]:
-    """With one integer label per row, each a column of the first input."""
-    (logits,), settings = drawn
-    labels = hnp.arrays(np.int64, logits.shape[0], elements=st.integers(0, logits.shape[1] - 1))
-    return labels.map(lambda y: ([logits, on_device(y)], settings))
-
-
-def looked_up(drawn: Drawn) -> SearchStrategy[Drawn]:
-    """With indices of any shape into the first axis; repeated ones are likely."""
-    (table,), settings = drawn
-    indices = shapes(max_dims=2).flatmap(
-        lambda s: hnp.arrays(np.int32, s, elements=st.integers(0, table.shape[0] - 1))
-    )
-    return indices.map(lambda i: ([table, on_device(i)], settings))
-
-
-def one_of(*values: Any) -> Setting:
-    return lambda _: st.sampled_from(values)
-
-
-def some_axes(shape) -> SearchStrategy[Any]:
-    """None, one axis, or several; from either end."""
-    if not shape:
-        return st.none()
-    return st.none() | an_axis(shape) | hnp.valid_tuple_axes(len(shape), min_size=1)
-
-
-def an_axis(shape) -> SearchStrategy[int]:
-    return st.integers(-len(shape), len(shape) - 1)
-
-
-def a_flag(_) -> SearchStrategy[bool]:
-    return st.booleans()
-
-
-def an_order(shape) -> SearchStrategy[Any]:
-    negative = st.permutations([i - len(shape) for i in range(len(shape))])
-    return st.none() | st.permutations(range(len(shape))) | negative
-
-
-def another_shape(shape) -> SearchStrategy[Any]:
-    n = int(np.prod(shape))
-    whole = st.permutations(shape).map(tuple)
-    return whole | st.just((-1, 1)) | st.just(-1) if n else whole
-
-
-def any_index(shape) -> SearchStrategy[Any]:
-    basic = hnp.basic_indices(shape, allow_newaxis=True)
-    mask = hnp.arrays(bool, shape)
-    if not shape or 0 in shape:
-        return basic | mask
-    integers = hnp.integer_array_indices(shape, result_shape=hnp.array_shapes(max_dims=2, max_side=4))
-    first = st.lists(st.integers(-shape[0], shape[0] - 1), min_size=1, max_size=4)
-    return basic | mask | integers | first
-
-
-def joined(joins) -> SearchStrategy[Drawn]:
-    @st.composite
-    def strategy(draw) -> Drawn:
-        shape = draw(shapes(min_dims=1))
-        axis = draw(an_axis(shape))
-        inputs = []
-        for _ in range(draw(st.integers(1, 3))):
-            size = list(shape)
-            if joins is ops.concatenate:
-                size[axis] = draw(st.integers(0, 3))
-            inputs.append(draw(arrays(tuple(size), normal)))
-        return inputs, {"axis": axis}
-
-    return strategy()
-
-
-MATRICES = hnp.mutually_broadcastable_shapes(
-    signature="(m?,n),(n,p?)->(m?,p?)", max_dims=2, min_side=0, max_side=3
-).map(lambda s: s.input_shapes)
-ROWS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 3))  # samples, in, out
-LAYER = ROWS.map(lambda s: [s[:2], (s[2], s[1]), s[2:]])  # x, weight, bias
-NORM = ROWS.map(lambda s: [s[:2], s[1:2], s[1:2]])
-NORM_IMAGES = ROWS.map(lambda s: [(*s[:2], s[2], 2), s[1:2], s[1:2]])
-NORM_LAST = ROWS.map(lambda s: [s, s[2:], s[2:]])
-
-
-@st.composite
-def windows(draw, n_arrays: int, values=normal) -> Drawn:
-    """Images, and for n_arrays = 2 or 3 filters and bias; settings in which the window fits."""
-    stride, padding = draw(st.tuples(st.integers(1, 2), st.integers(1, 3))), draw(st.integers(0, 1))
-    kernel = draw(st.tuples(st.integers(max(1, 2 * padding), 3), st.integers(max(1, 2 * padding), 3)))
-    n, size = draw(st.integers(1, 2)), draw(st.tuples(st.integers(5, 6), st.integers(5, 6)))
-    if n_arrays == 1:
-        x = draw(arrays((n, draw(st.integers(1, 2)), *size), values))
-        return [x], {"kernel": kernel, "stride": draw(st.none() | st.just(stride)), "padding": padding}
-    groups, per_group, filters = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    sizes = [(n, groups * per_group, *size), (groups * filters, per_group, *kernel), (groups * filters,)]
-    inputs = [draw(arrays(s, values)) for s in sizes[:n_arrays]]
-    dilation = draw(st.integers(1, 2))
-    return inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
 def positive_part(x):

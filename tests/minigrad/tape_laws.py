@@ -12,7 +12,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, ops
-from minigrad.tape import base_of, finish_weights
+from minigrad.held import base_of
+from minigrad.tape import finish_weights
 from minigrad.testing import on_device, to_host
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 from minigrad import ops, testing
 from minigrad.device import to_host
+from minigrad.held import arrays_in, base_of
 from minigrad.ops import im2col, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
-from minigrad.tape import arrays_in, base_of
 from minigrad.testing import on_device
 
 LAYOUTS = [testing.c_order, testing.channels_last, testing.with_gaps, testing.reversed_order]
