@@ -140,10 +140,9 @@ def synchronizer(device: str) -> Callable[[], object]:
 def product_peers(name: str) -> dict[str, Step]:
     """The matrix products of a step, in NumPy and in PyTorch: what of a ratio is the BLAS."""
     peers: dict[str, Step] = {}
-    for kind, operands in products(GEMMS.get(name, [])).items():
-        on_torch = [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in operands]
-        for library, pairs in (("numpy", operands), ("torch", on_torch)):
-            peers[f"{library} {kind}"] = lambda pairs=pairs: sum(len(a @ b) for a, b in pairs)
+    for library in ("numpy", "torch") if name in GEMMS else ():
+        for kind, pairs in products(GEMMS[name], library).items():
+            peers[f"{library} {kind}"] = lambda pairs=pairs: float(sum(len(a @ b) for a, b in pairs))
     return peers
 
 

@@ -116,23 +116,23 @@ class Chain:
         where = "cpu" if device == "numpy" else "cuda"
 
         def minigrad() -> float:
-            x = Tensor(to_device(start, device), requires_grad=True)
+            x: Any = Tensor(to_device(start, device), requires_grad=True)
             a, b = Tensor(to_device(scale, device)), Tensor(to_device(shift, device))
             with Tape():
                 y = x
                 for _ in range(self.ops // 2):
                     y = y * a + b
                 y.backward(np.ones(4, np.float32) if device == "numpy" else to_device(np.ones(4), device))
-            return float(gradient(x).sum())
+            return float(x.grad.sum())
 
         def pytorch() -> float:
-            x = torch.tensor(start, requires_grad=True, device=where)
+            x: Any = torch.tensor(start, requires_grad=True, device=where)
             a, b = torch.tensor(scale, device=where), torch.tensor(shift, device=where)
             y = x
             for _ in range(self.ops // 2):
                 y = y * a + b
             y.backward(torch.ones_like(y))
-            return gradient(x).sum().item()
+            return x.grad.sum().item()
 
         return {"minigrad": minigrad, "torch": pytorch}
 
@@ -159,14 +159,14 @@ class Convolution:
     def minigrad(self, image: np.ndarray, weight: np.ndarray, g: np.ndarray, device: str) -> Step:
         x, seed = (to_device(channels_last(a), device) for a in (image, g))
         x = Tensor(x, requires_grad=True)
-        w = Tensor(to_device(weight, device), requires_grad=True)
+        w: Any = Tensor(to_device(weight, device), requires_grad=True)
 
         def step() -> float:
             x.grad = w.grad = None
             with Tape() as tape:
                 y = ops.conv2d(x, w, padding=1)
             tape.backward(y, seed)
-            return float(gradient(w).ravel()[0])
+            return float(w.grad.ravel()[0])  # pyright: ignore
 
         return step
 
@@ -179,13 +179,9 @@ class Convolution:
         def step() -> float:
             x.grad = w.grad = None
             torch.nn.functional.conv2d(x, w, padding=1).backward(seed)
-            return gradient(w).ravel()[0].item()
+            return w.grad.ravel()[0].item()  # pyright: ignore
 
         return step
-
-
-def gradient(leaf: Any) -> Any:
-    return leaf.grad
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
@@ -236,15 +232,18 @@ GEMMS = {
 }
 
 
-def products(shapes: list[tuple[int, int, int]]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    """What linear layers of shape (batch, in, out) multiply, by purpose, as minigrad writes it."""
+def products(shapes: list[tuple[int, int, int]], library: str) -> dict[str, list[tuple[Any, Any]]]:
+    """What linear layers (batch, in, out) multiply, by purpose, in each library's own form and layout."""
     rng = np.random.default_rng(0)
-    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    found: dict[str, list[tuple[Any, Any]]] = {"forward": [], "input gradient": [], "weight gradient": []}
     for i, (batch, n_in, n_out) in enumerate(shapes):
-        x, g = (rng.standard_normal((n, batch), np.float32).T for n in (n_in, n_out))
-        w = rng.standard_normal((n_out, n_in), np.float32)
-        found.setdefault("forward", []).append((w, x.T))
+        x, g, w = (rng.standard_normal(s, np.float32) for s in ((batch, n_in), (batch, n_out), (n_out, n_in)))
+        if library == "torch":
+            x, g, w = map(torch.from_numpy, (x, g, w))
+        else:  # features first in memory, but for the data
+            x, g = x if i == 0 else np.asfortranarray(x), np.asfortranarray(g)
+        found["forward"].append((x, w.T) if library == "torch" else (w, x.T))
         if i:  # nobody asks for the gradient of the data
-            found.setdefault("input gradient", []).append((w.T, g.T))
-        found.setdefault("weight gradient", []).append((g.T, x))
+            found["input gradient"].append((g, w) if library == "torch" else (w.T, g.T))
+        found["weight gradient"].append((g.T, x))
     return found
