@@ -27,20 +27,39 @@ class Comm(Protocol):
         """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""
         ...
 
-    def recv(self, source: int, tag: int = 0) -> Array:
-        """Wait for the next array from ``source`` with ``tag``; shape and dtype come with it.
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        """Start to send ``x`` itself; call what is returned to finish, and leave ``x`` alone until then."""
+        ...
 
-        Raises TimeoutError, saying who waited for whom, after ``wait_limit()`` seconds.
+    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
+        """Wait for the next array from ``source`` with ``tag``; shape and dtype come with it, memory is fresh.
+
+        Raises TimeoutError, saying who waited for whom, after ``wait_limit()`` seconds; ValueError, naming
+        both sides, where ``like`` is given and its shape or dtype is another than what came.
         """
         ...
 
-    def start_recv(self, source: int, tag: int = 0) -> Callable[[], Array]:
+    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
         """Like ``recv``, but returns at once a function that finishes it."""
+        ...
+
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        """Wait for an array with ``tag`` from whoever sends one; the source and the array."""
         ...
 
     def split(self, color: int, key: int | None = None) -> Comm:
         """The group of the ranks that pass the same ``color``, ordered by ``key`` (their rank by default)."""
         ...
+
+
+def check_like(x: Array, like: Array | None, source: int, rank: int, tag: int) -> Array:
+    """``x`` as it came; raises ValueError, naming both sides, unless it has ``like``'s shape and dtype."""
+    if like is not None and (x.shape, x.dtype) != (like.shape, like.dtype):
+        raise ValueError(
+            f"rank {source} sent {x.dtype}{x.shape} with tag {tag}, rank {rank} expected {like.dtype}{like.shape}; "
+            "make both sides agree"
+        )
+    return x
 
 
 def wait_limit() -> float:
