@@ -32,7 +32,7 @@ class Comm(Protocol):
         ...
 
     def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
-        """Wait for the next array from ``source`` with ``tag``; shape and dtype come with it, memory is fresh.
+        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
 
         Raises TimeoutError, saying who waited for whom, after ``wait_limit()`` seconds; ValueError, naming
         both sides, where ``like`` is given and its shape or dtype is another than what came.
@@ -56,8 +56,8 @@ def check_like(x: Array, like: Array | None, source: int, rank: int, tag: int) -
     """``x`` as it came; raises ValueError, naming both sides, unless it has ``like``'s shape and dtype."""
     if like is not None and (x.shape, x.dtype) != (like.shape, like.dtype):
         raise ValueError(
-            f"rank {source} sent {x.dtype}{x.shape} with tag {tag}, rank {rank} expected {like.dtype}{like.shape}; "
-            "make both sides agree"
+            f"rank {source} sent {x.dtype}{x.shape} with tag {tag}, rank {rank} expected "
+            f"{like.dtype}{like.shape}; make both sides agree"
         )
     return x
 

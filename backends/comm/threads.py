@@ -3,130 +3,219 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
-
-import numpy as np
 
 from minigrad.device import Array, array_module
 
-from .protocol import check_peer, wait_limit
+from .protocol import check_like, check_peer
+from .world import Deadlock, Message, RankFailed, Wait, World, caller, seeded_turns
+
+__all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
 
 Result = TypeVar("Result")
-Address = tuple[Any, int, int, int]  # (group, source, destination, tag)
-
-
-class RankFailed(RuntimeError):
-    """Another rank raised; this one cannot go on."""
-
-
-class Post:
-    """The letter boxes that the ranks of one world share."""
-
-    def __init__(self) -> None:
-        self.boxes: dict[Address, deque[Array]] = {}
-        self.news = threading.Condition()
-        self.failed: int | None = None
-
-    def put(self, address: Address, x: Array) -> None:
-        with self.news:
-            self.boxes.setdefault(address, deque()).append(x)
-            self.news.notify_all()
-
-    def take(self, address: Address) -> Array:
-        group, source, rank, tag = address
-        limit = wait_limit()
-        deadline = time.monotonic() + limit
-        with self.news:
-            while not (box := self.boxes.get(address)):
-                if self.failed is not None:
-                    raise RankFailed(f"rank {rank} cannot go on: rank {self.failed} failed")
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(
-                        f"rank {rank} waited {limit:g} s for a message from rank {source} with tag {tag} "
-                        "that nobody sent; check that the sends match, or raise MINIGRAD_TIMEOUT"
-                    )
-                self.news.wait(left)
-            x = box.popleft()
-            if not box:
-                del self.boxes[address]
-            return x
-
-    def fail(self, rank: int) -> None:
-        with self.news:
-            if self.failed is None:
-                self.failed = rank
-            self.news.notify_all()
 
 
 class ThreadComm:
-    """One thread's end of a communicator; ``run_ranks`` makes them."""
+    """One thread's end of a communicator; ``run_ranks`` makes them.
 
-    def __init__(self, post: Post, rank: int, size: int, group: Any = ()):
-        self.post, self.rank, self.size, self.group = post, rank, size, group
+    ``members`` are the group's ranks as ranks of the world, ``started`` what was started and not finished.
+    """
+
+    def __init__(self, world: World, rank: int, members: list[int], group: Hashable = ()):
+        self.world, self.rank, self.members, self.group = world, rank, members, group
+        self.size, self.me = len(members), members[rank]
         self.splits = 0
+        self.started: dict[object, str] = {}
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
-        check_peer(self, to)
-        self.post.put((self.group, self.rank, to, tag), private_copy(x))
+        message = self.deliver(x, to, tag)
+        with self.world.lock:
+            if self.world.rendezvous:
+                self.world.block(self.me, self.until_taken(message, to, tag))
+            elif self.world.turns is not None:
+                self.world.block(self.me, self.turn())
 
-    def recv(self, source: int, tag: int = 0) -> Array:
-        check_peer(self, source)
-        return self.post.take((self.group, source, self.rank, tag))
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        message = self.deliver(x, to, tag)
+        done = self.note(f"the send to rank {self.members[to]} (tag {tag})")
 
-    def start_recv(self, source: int, tag: int = 0) -> Callable[[], Array]:
-        check_peer(self, source)
-        return lambda: self.recv(source, tag)
+        def finish() -> None:
+            done()
+            with self.world.lock:
+                if self.world.rendezvous:
+                    self.world.block(self.me, self.until_taken(message, to, tag))
+
+        return finish
+
+    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
+        return self.finish_recv(self.post(source, tag), source, tag, like)
+
+    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
+        slot = self.post(source, tag)
+        done = self.note(f"the receive from rank {self.members[source]} (tag {tag})")
+
+        def finish() -> Array:
+            done()
+            return self.finish_recv(slot, source, tag, like)
+
+        return finish
+
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        world, box = self.world, (self.group, self.rank, tag)
+        with world.lock:
+            others = [m for m in self.members if m != self.me]
+            wait = Wait(
+                f"to receive from any rank (tag {tag})",
+                lambda: box in world.boxes,
+                others,
+                lambda: min(m.arrival for m in world.boxes[box]),
+            )
+            world.block(self.me, wait)
+            message = world.take(box, min(world.boxes[box], key=lambda m: m.arrival))
+        self.arrived(message)
+        return message.source, message.x
 
     def split(self, color: int, key: int | None = None) -> ThreadComm:
-        # Everyone tells everyone, so that all know the group; the counter tells one split from the next.
         self.splits += 1
-        wish = np.array([color, self.rank if key is None else key, self.rank])
-        for to in range(self.size):
-            self.send(wish, to, tag=-self.splits)
-        wishes = [self.recv(source, tag=-self.splits) for source in range(self.size)]
-        members = sorted((int(k), int(r)) for c, k, r in wishes if c == color)
-        rank = [r for _, r in members].index(self.rank)
-        return ThreadComm(self.post, rank, len(members), (self.group, self.splits, color))
+        place = (self.group, self.splits)
+        with self.world.lock:
+            wishes = self.world.splits.setdefault(place, {})
+            wishes[self.rank] = (color, self.rank if key is None else key)
+            self.world.ring_all()
+            absent = (m for r, m in enumerate(self.members) if r not in wishes)
+            self.world.block(
+                self.me, Wait("for all ranks to split", lambda: len(wishes) == self.size, absent)
+            )
+        ranks = [r for _, r in sorted((k, r) for r, (c, k) in wishes.items() if c == color)]
+        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color))
+
+    def of(self, rank: int, members: list[int], group: Hashable) -> ThreadComm:
+        """The communicator of a group of this one's ranks."""
+        return ThreadComm(self.world, rank, members, group)
+
+    # What the above is made of
+
+    def deliver(self, x: Array, to: int, tag: int) -> Message:
+        check_peer(self, to)
+        copy = array_module(x).array(x)
+        arrival = self.departed(copy.nbytes, self.members[to], tag)
+        message = Message(copy, self.rank, self.me, arrival, caller())
+        with self.world.lock:
+            self.world.check(self.me)
+            self.world.put((self.group, to, tag), message, self.members[to])
+        return message
+
+    def post(self, source: int, tag: int):
+        check_peer(self, source)
+        with self.world.lock:
+            return self.world.post((self.group, self.rank, tag), source)
+
+    def finish_recv(self, slot, source: int, tag: int, like: Array | None) -> Array:
+        peer = self.members[source]
+        with self.world.lock:
+            wait = Wait(
+                f"to receive from rank {peer} (tag {tag})",
+                lambda: slot.message is not None,
+                [peer],
+                lambda: slot.message.arrival,
+            )
+            self.world.block(self.me, wait)
+        self.arrived(slot.message)
+        return check_like(slot.message.x, like, peer, self.me, tag)
+
+    def until_taken(self, message: Message, to: int, tag: int) -> Wait:
+        peer = self.members[to]
+        return Wait(
+            f"to send to rank {peer} (tag {tag})", lambda: message.taken, [peer], lambda: message.arrival
+        )
+
+    def turn(self) -> Wait:
+        return Wait("for its turn", lambda: True)
+
+    def note(self, what: str) -> Callable[[], None]:
+        """Remember that ``what`` was started; the function returned forgets it."""
+        key = object()
+        self.started[key] = f"rank {self.me} never finished {what} that it started at {caller()}"
+
+        def done() -> None:
+            self.started.pop(key, None)
+
+        return done
+
+    def departed(self, nbytes: int, to: int, tag: int) -> float:
+        """When a message that leaves now arrives, on the virtual clock."""
+        return 0.0
+
+    def arrived(self, message: Message) -> None:
+        """Told of each message received."""
 
 
-def run_ranks(n: int, fn: Callable[[ThreadComm], Result]) -> list[Result]:
+def run_ranks(
+    n: int,
+    fn: Callable[[ThreadComm], Result],
+    *,
+    rendezvous: bool = False,
+    seed: int | None = None,
+) -> list[Result]:
     """Run ``fn(comm)`` on ``n`` ranks, each a thread, and return what they returned, by rank.
 
-    An exception in one rank ends the others at their next receive, and is the one the caller sees.
-    Raises RuntimeError for messages that were sent and never received.
+    With ``rendezvous`` a send waits for its receiver, so that what only buffering saves from deadlock
+    shows. With a ``seed`` one rank runs at a time, in turns drawn from it: the same every time.
+
+    An exception in one rank ends the others at their next communication, and is the one the caller
+    sees. Raises Deadlock, drawn, as soon as no rank can go on; RuntimeError for messages never
+    received and started communications never finished.
     """
-    if n < 1:
-        raise ValueError(f"there must be at least 1 rank, got {n}")
-    post = Post()
+    turns = None if seed is None else seeded_turns(seed)
+    world = World(positive(n), rendezvous=rendezvous, turns=turns)
+    return run_world(world, fn, lambda rank: ThreadComm(world, rank, list(range(n))))
+
+
+def run_world(
+    world: World, fn: Callable[[Any], Result], comm_of: Callable[[int], ThreadComm]
+) -> list[Result]:
+    """Run ``fn`` on a thread for each rank of ``world``; see ``run_ranks``."""
+    n = world.size
+    comms = [comm_of(rank) for rank in range(n)]
     results: list[Any] = [None] * n
     errors: list[BaseException | None] = [None] * n
 
     def work(rank: int) -> None:
         try:
-            results[rank] = fn(ThreadComm(post, rank, n))
+            world.start(rank)
+            results[rank] = fn(comms[rank])
         except BaseException as error:
             errors[rank] = error
-            post.fail(rank)
+        world.leave(rank, failed=errors[rank] is not None)
 
     threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in range(n)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if post.failed is not None:
-        first = errors[post.failed]
-        assert first is not None
-        raise first
-    if post.boxes:
-        lost = ", ".join(f"{s} to {d} (tag {t})" for _, s, d, t in post.boxes)
-        raise RuntimeError(f"messages were sent but never received: {lost}; add the missing recv")
+    for rank in [] if world.failed is None else [world.failed]:
+        raise errors[rank] or RuntimeError(f"rank {rank} failed")
+    if world.deadlock is not None:
+        raise Deadlock(world.deadlock)
+    report_leftovers(world, comms)
     return results
 
 
-def private_copy(x: Array) -> Array:
-    """A copy of ``x`` in its own memory order, on its own device."""
-    return array_module(x).array(x)
+def report_leftovers(world: World, comms: list[ThreadComm]) -> None:
+    """Raise RuntimeError where something was started and not finished, or sent and not received."""
+    if unfinished := [text for comm in comms for text in comm.started.values()]:
+        raise RuntimeError(f"{'; '.join(unfinished)}; call what start_send and start_recv return")
+    lost = [
+        f"{m.sender} to {rank} (tag {tag}, sent at {m.where})"
+        for (_, rank, tag), box in world.boxes.items()
+        for m in box
+    ]
+    if lost:
+        raise RuntimeError(f"messages were sent but never received: {', '.join(lost)}; add the missing recv")
+
+
+def positive(n: int) -> int:
+    if n < 1:
+        raise ValueError(f"there must be at least 1 rank, got {n}")
+    return n

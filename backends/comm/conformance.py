@@ -1,0 +1,169 @@
+"""What every communicator promises: programs that each rank of any size of group runs.
+
+A transport is right when all of them return on all ranks; what is broken raises AssertionError. They
+use started sends where ranks exchange, so they also hold where a send waits for its receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from minigrad.device import Array, to_host
+
+from .protocol import Comm
+
+ARRAYS = [
+    np.array(3.5),
+    np.zeros(0),
+    np.zeros((0, 3)),
+    np.arange(12.0).reshape(3, 4),
+    np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+    np.arange(24, dtype="int64").reshape(2, 3, 4)[:, ::2, ::-1],
+    np.arange(60, dtype="float32").reshape(1, 3, 4, 5).transpose(0, 3, 1, 2),
+    np.array([True, False]),
+    np.array([1, 2, 255], "uint8"),
+    np.array([1e30, np.inf, -0.0, np.nan], "float32"),
+    np.random.default_rng(0).normal(size=300_000),
+]
+
+
+def shift(comm: Comm, x: Array, by: int = 1, tag: int = 0) -> Array:
+    """Send ``x`` to the rank ``by`` further on, and receive from as far behind."""
+    finish = comm.start_send(x, (comm.rank + by) % comm.size, tag)
+    received = comm.recv((comm.rank - by) % comm.size, tag)
+    finish()
+    return received
+
+
+def same(found: Array, wanted: Array) -> None:
+    """Assert that two arrays agree in shape, dtype and every bit that can be compared."""
+    found, wanted = to_host(found), to_host(wanted)
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), (found.dtype, found.shape)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def arrays_arrive_as_they_were(comm: Comm) -> None:
+    """Any shape, dtype and memory order, over any distance, a rank's own self included."""
+    for x in ARRAYS:
+        for by in range(comm.size):
+            same(shift(comm, x, by), x)
+
+
+def what_was_sent_may_change(comm: Comm) -> None:
+    """A finished send has left nothing of the sender's behind, and ``send`` is finished when it returns."""
+    x = np.full(5, comm.rank)
+    received = shift(comm, x)
+    x[:] = -1
+    same(received, np.full(5, (comm.rank - 1) % comm.size))
+
+
+def what_was_received_is_private(comm: Comm) -> None:
+    """Each receive gives memory of its own: keeping one array while more arrive is safe."""
+    kept = [shift(comm, np.full(4, 10 * i + comm.rank)) for i in range(5)]
+    source = (comm.rank - 1) % comm.size
+    for i, x in enumerate(kept):
+        same(x, np.full(4, 10 * i + source))
+        x[:] = 0
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(kept) for b in kept[:i])
+
+
+def tags_do_not_mix_and_order_is_kept(comm: Comm) -> None:
+    """Messages of one source and tag arrive in the order they were sent; other tags do not matter."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    finish = [comm.start_send(np.array(i), right, tag=i % 3) for i in range(30)]
+    for tag in (2, 0, 1):
+        assert [int(comm.recv(left, tag)) for _ in range(10)] == list(range(tag, 30, 3))
+    for done in finish:
+        done()
+
+
+def receives_match_in_the_order_they_were_started(comm: Comm) -> None:
+    """Finishing them in another order changes nothing."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    receives = [comm.start_recv(left) for _ in range(4)]
+    sends = [comm.start_send(np.array(i), right) for i in range(4)]
+    found = {i: int(receives[i]()) for i in (2, 0, 3, 1)}
+    assert found == {i: i for i in range(4)}, found
+    for done in sends:
+        done()
+
+
+def many_messages_may_be_under_way(comm: Comm) -> None:
+    """Hundreds of started messages to everyone, received last sender first."""
+    sends = [
+        comm.start_send(np.array([comm.rank, i]), to, tag=7) for i in range(50) for to in range(comm.size)
+    ]
+    for source in reversed(range(comm.size)):
+        for i in range(50):
+            same(comm.recv(source, tag=7), np.array([source, i]))
+    for done in sends:
+        done()
+
+
+def whoever_sends_is_heard(comm: Comm) -> None:
+    """``recv_any`` names the source, and takes each message once."""
+    if comm.rank == 0:
+        heard = [comm.recv_any(tag=3) for _ in range(2 * (comm.size - 1))]
+        assert sorted(source for source, _ in heard) == sorted(2 * list(range(1, comm.size)))
+        for source, x in heard:
+            same(x, np.full(3, source))
+    else:
+        for _ in range(2):
+            comm.send(np.full(3, comm.rank), 0, tag=3)
+
+
+def both_sides_are_named_where_they_differ(comm: Comm) -> None:
+    """A declared shape or dtype that is not what came is an error with both."""
+    for like in (np.zeros(4, "float32"), np.zeros(3, "float64")):
+        finish = comm.start_send(np.zeros(3, "float32"), comm.rank, tag=1)
+        try:
+            comm.recv(comm.rank, tag=1, like=like)
+        except ValueError as error:
+            assert "float32(3,)" in str(error) and f"{like.dtype}{like.shape}" in str(error), error
+        else:
+            raise AssertionError("a difference between the two sides went unseen")
+        finish()
+    finish = comm.start_send(np.zeros(3, "float32"), comm.rank, tag=1)
+    comm.recv(comm.rank, tag=1, like=np.ones(3, "float32"))
+    finish()
+
+
+def a_peer_must_exist(comm: Comm) -> None:
+    """Ranks outside the group are refused by number."""
+    for call in (lambda: comm.send(np.zeros(1), comm.size), lambda: comm.recv(-1)):
+        try:
+            call()
+        except ValueError as error:
+            assert f"ranks 0 to {comm.size - 1}" in str(error), error
+        else:
+            raise AssertionError("a rank that does not exist was accepted")
+
+
+def groups_do_not_hear_each_other(comm: Comm) -> None:
+    """Groups, and groups of groups, have their own ranks and messages; ``key`` orders them."""
+    half = comm.split(comm.rank % 2, key=-comm.rank)
+    members = [r for r in reversed(range(comm.size)) if r % 2 == comm.rank % 2]
+    assert (half.rank, half.size) == (members.index(comm.rank), len(members))
+    quarter = half.split(half.rank // 2)
+    sent = comm.start_send(np.array(comm.rank), (comm.rank + 1) % comm.size)
+    inner = shift(quarter, np.array(100 * comm.rank))
+    assert int(inner) == 100 * members[half.rank // 2 * 2 + (quarter.rank - 1) % quarter.size]
+    assert int(shift(half, np.array(comm.rank))) == members[(half.rank - 1) % half.size]
+    assert int(comm.recv((comm.rank - 1) % comm.size)) == (comm.rank - 1) % comm.size
+    sent()
+
+
+PROMISES: list[Callable[[Comm], None]] = [
+    arrays_arrive_as_they_were,
+    what_was_sent_may_change,
+    what_was_received_is_private,
+    tags_do_not_mix_and_order_is_kept,
+    receives_match_in_the_order_they_were_started,
+    many_messages_may_be_under_way,
+    whoever_sends_is_heard,
+    both_sides_are_named_where_they_differ,
+    a_peer_must_exist,
+    groups_do_not_hear_each_other,
+]

@@ -1,0 +1,130 @@
+"""Ranks on a virtual clock: what a cluster would do, message by message, without the cluster.
+
+The machine is the alpha-beta-gamma model with one port each way: a message of n bytes takes
+``latency + n / bandwidth``, a rank sends one message at a time and receives one at a time, and reducing
+n bytes takes ``n * reduction``. Nothing sleeps: one rank runs at a time, the one whose clock is
+earliest, so the same seed gives the same timeline bit for bit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from .threads import ThreadComm, positive, run_world
+from .world import Message, World
+
+Result = TypeVar("Result")
+
+
+class Link(NamedTuple):
+    """What a message costs: ``latency`` in seconds, ``bandwidth`` in bytes per second."""
+
+    latency: float
+    bandwidth: float = float("inf")
+
+    def seconds(self, nbytes: int) -> float:
+        return self.latency + nbytes / self.bandwidth
+
+
+class Transfer(NamedTuple):
+    """A message on the timeline: it occupied both ports from ``start`` to ``stop`` (seconds)."""
+
+    source: int
+    destination: int
+    nbytes: int
+    tag: int
+    start: float
+    stop: float
+
+
+@dataclass
+class VirtualCluster:
+    """``size`` ranks on a virtual clock; ``run`` gives what they returned, ``clocks`` when each was done.
+
+    ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
+    computing takes that many times as long (stragglers); ``jitter`` the largest share by which a
+    message or a computation is drawn out at random, from ``seed``; ``reduction`` is seconds per byte reduced.
+    """
+
+    size: int
+    link: Link = Link(1e-6, 1e9)
+    reduction: float = 0.0
+    links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
+    slowness: Mapping[int, float] = field(default_factory=dict)
+    jitter: float = 0.0
+    seed: int = 0
+    clocks: list[float] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+
+    def run(self, fn: Callable[[VirtualComm], Result]) -> list[Result]:
+        """Run ``fn(comm)`` on every rank from time 0; the results by rank. Errors as for ``run_ranks``."""
+        n = positive(self.size)
+        self.clocks, self.transfers = [0.0] * n, []
+        self._out, self._in = [0.0] * n, [0.0] * n
+        self._draw = random.Random(self.seed)
+        world = World(n, turns=lambda w, able: min(able, key=lambda r: (self.ready_at(w, r), r)))
+        return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
+
+    @property
+    def seconds(self) -> float:
+        """When the last rank was done."""
+        return max(self.clocks)
+
+    def ready_at(self, world: World, rank: int) -> float:
+        """When ``rank``, which can go on, does."""
+        return max(self.clocks[rank], world.waits[rank].at())
+
+    def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
+        """Occupy both ports as soon as both are free; when the message has arrived."""
+        start = stop = self.clocks[source]
+        if source != destination:  # what a rank sends itself needs no port
+            start = max(start, self._out[source], self._in[destination])
+            link = self.links.get((source, destination), self.link)
+            stop = start + self.stretched(link.seconds(nbytes))
+            self._out[source] = self._in[destination] = stop
+        self.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
+        return stop
+
+    def stretched(self, seconds: float) -> float:
+        return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
+
+
+class VirtualComm(ThreadComm):
+    """A rank's end of a communicator on the virtual clock."""
+
+    def __init__(
+        self, cluster: VirtualCluster, world: World, rank: int, members: list[int], group: Hashable = ()
+    ):
+        super().__init__(world, rank, members, group)
+        self.cluster = cluster
+
+    def of(self, rank: int, members: list[int], group: Hashable) -> VirtualComm:
+        return VirtualComm(self.cluster, self.world, rank, members, group)
+
+    def time(self) -> float:
+        """This rank's clock, in seconds since the start."""
+        return self.cluster.clocks[self.me]
+
+    def compute(self, seconds: float) -> None:
+        """Let this rank's clock go on by ``seconds`` of computing, times its slowness."""
+        if seconds < 0:
+            raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
+        cluster = self.cluster
+        cluster.clocks[self.me] += cluster.stretched(seconds * cluster.slowness.get(self.me, 1.0))
+        with self.world.lock:
+            self.world.block(self.me, self.turn())
+
+    def reduced(self, nbytes: int) -> None:
+        """Told by collectives that ``nbytes`` were combined with as many."""
+        if self.cluster.reduction:
+            self.compute(nbytes * self.cluster.reduction)
+
+    def departed(self, nbytes: int, to: int, tag: int) -> float:
+        return self.cluster.transfer(self.me, to, nbytes, tag)
+
+    def arrived(self, message: Message) -> None:
+        clocks = self.cluster.clocks
+        clocks[self.me] = max(clocks[self.me], message.arrival)
