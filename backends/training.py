@@ -26,6 +26,7 @@ from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
 from .strategies import find_strategy
+from .tracing import computing, trace_step
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Training:
         backend: Backend = Serial() if comm.size == 1 else find_strategy(self.strategy)(comm)
         model = backend.place(model)
         optimizer = optim.SGD(model.parameters(), lr, momentum=net.momentum)
+        trace_step(comm, backend, optimizer)
         accuracies: list[float] = []
         with progress_bar(console, self.steps(train), shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]
@@ -68,7 +70,8 @@ class Training:
 
             def on_epoch(epoch: int, _: History) -> None:
                 if self.batch is not None or epoch == self.epochs - 1:
-                    accuracies.append(accuracy(model, test))
+                    with computing(comm, "test"):
+                        accuracies.append(accuracy(model, test))
 
             history = fit(
                 model,
@@ -145,10 +148,10 @@ def new_run_folder(name: str, parent: Path = Path("runs")) -> Path:
     raise FileExistsError(f"{parent} already holds a thousand runs of this second; clear it")
 
 
-def check_writable(file: Path) -> None:
+def check_writable(file: Path, flag: str = "--json") -> None:
     """Raise OSError, before any work is done, unless ``file`` can be written."""
     if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with --json")
+        raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:

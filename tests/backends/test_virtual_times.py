@@ -1,4 +1,4 @@
-"""On uniform links every collective takes exactly the time of its formula, and they cross where the formulas do."""
+"""On uniform links a collective takes exactly the time of its formula, and they cross where formulas do."""
 
 import math
 

@@ -1,0 +1,94 @@
+"""What a trace consists of: spans of time, and a ledger of messages and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+STARTED = ("start_send", "start_recv")
+SENT = ("send", "start_send", "allreduce")
+RECEIVED = ("recv", "start_recv", "recv_any")
+BLOCKING = ("send", "recv", "recv_any", "allreduce", "split", "post", "wait")  # it can do nothing else
+COMMUNICATION = frozenset((*STARTED, *SENT, *RECEIVED, *BLOCKING))
+
+
+class Span(NamedTuple):
+    """Something ``rank`` did from ``start`` to ``stop`` (seconds); ``bytes`` are the payload's.
+
+    ``what`` is the communicator's operation, a name given to ``computing``, or for a started
+    communication also "post" (busy starting it) and "wait" (blocked in finishing it). ``start_send`` and
+    ``start_recv`` themselves last from start to finish, whatever the rank does meanwhile.
+    """
+
+    rank: int
+    what: str
+    peer: int | None
+    bytes: int
+    tag: int | None
+    start: float
+    stop: float
+
+
+class Count(NamedTuple):
+    messages: int
+    bytes: int
+
+
+@dataclass
+class Ledger:
+    """Messages and payload bytes by (operation, peer), counted when they were sent or had been received.
+
+    An all-reduce of the transport's own counts as one message of the array handed over, to no peer.
+    """
+
+    counts: dict[tuple[str, int | None], Count] = field(default_factory=dict)
+
+    def add(self, what: str, peer: int | None, nbytes: int, messages: int = 1) -> None:
+        before = self.counts.get((what, peer), Count(0, 0))
+        self.counts[what, peer] = Count(before.messages + messages, before.bytes + nbytes)
+
+    def sent(self, to: int | None = None) -> Count:
+        """What was sent to rank ``to``, or to anyone."""
+        return self.total(SENT, to)
+
+    def received(self, source: int | None = None) -> Count:
+        """What was received from rank ``source``, or from anyone."""
+        return self.total(RECEIVED, source)
+
+    def total(self, operations: Iterable[str], peer: int | None = None) -> Count:
+        found = [c for (what, p), c in self.counts.items() if what in operations and peer in (None, p)]
+        return Count(sum(c.messages for c in found), sum(c.bytes for c in found))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All ranks' spans, each rank's in the order they started, and their ledgers, by rank.
+
+    Times of different ranks agree to ``clock_error`` seconds.
+    """
+
+    spans: tuple[Span, ...]
+    ledgers: tuple[Ledger, ...]
+    clock_error: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return len(self.ledgers)
+
+    @property
+    def start(self) -> float:
+        return min((s.start for s in self.spans), default=0.0)
+
+    @property
+    def stop(self) -> float:
+        return max((s.stop for s in self.spans), default=0.0)
+
+    def sent(self) -> Count:
+        """What all ranks together sent."""
+        counts = [ledger.sent() for ledger in self.ledgers]
+        return Count(sum(c.messages for c in counts), sum(c.bytes for c in counts))
+
+    def exposed(self, rank: int) -> float:
+        """Seconds that ``rank`` spent blocked in communication: what no computation hid."""
+        return sum(s.stop - s.start for s in self.spans if s.rank == rank and s.what in BLOCKING)

@@ -1,0 +1,72 @@
+"""A training run's trace: which spans are recorded, and what is shown of them at the end."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from minigrad.backend import Backend, Loss
+from minigrad.data import Batch
+from minigrad.module import Module
+from minigrad.optim import Optimizer
+from minigrad.tape import OnGrad
+from minigrad.tensor import Tensor
+
+from .comm import Comm
+from .comm.timeline import draw, gantt, summary
+from .comm.trace import Trace, Traced
+
+
+def computing(comm: Comm, name: str) -> AbstractContextManager:
+    """A span around a ``with``, where ``comm`` is traced."""
+    return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
+
+
+def trace_step(comm: Comm, backend: Backend, optimizer: Optimizer) -> None:
+    """Record spans for the forward and backward of ``backend`` and for the update.
+
+    Forward ends, and backward begins, where the loss has been computed. Without a trace nothing changes.
+    """
+    if not isinstance(comm, Traced):
+        return
+    run, update = backend.run, optimizer.step
+
+    def traced_run(
+        model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
+    ) -> float:
+        with ExitStack() as now:
+            now.enter_context(comm.computing("forward"))
+
+            def traced_loss(x: Tensor, y: Any) -> Tensor:
+                loss = loss_fn(x, y)
+                now.close()
+                now.enter_context(comm.computing("backward"))
+                return loss
+
+            return run(model, batch, traced_loss, weight, on_grad)
+
+    def traced_update() -> None:
+        with comm.computing("update"):
+            update()
+
+    backend.run, optimizer.step = traced_run, traced_update
+
+
+def last_steps(trace: Trace, n: int) -> tuple[float, float]:
+    """When the last ``n`` training steps began on the first rank, and ended on the last."""
+    begun = ([s.start for s in trace.spans if s.rank == r and s.what == "forward"] for r in range(trace.size))
+    ended = [s.stop for s in trace.spans if s.what == "update"]
+    return min(starts[-n:][0] for starts in begun if starts), max(ended)
+
+
+def show_trace(trace: Trace, picture: Path, console: Console) -> None:
+    """Draw the last steps as a PNG, and print the very last and the totals."""
+    start, stop = last_steps(trace, 3)
+    draw(trace, picture, title=f"the last steps (whole run: {summary(trace)})", start=start, stop=stop)
+    start, stop = last_steps(trace, 1)
+    drawing = gantt(trace, max(console.width - 14, 20), start, stop)
+    console.print(f"the last step:\n{drawing}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"whole run: {summary(trace)}", highlight=False)
