@@ -10,10 +10,14 @@ import numpy as np
 from minigrad import optim
 from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
+from minigrad.device import Array
 from minigrad.module import Module
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
 
-from .comm.collectives import gather
+from .comm.collectives import allgather, gather
 from .comm.protocol import Comm
+from .comm.trace import Traced
 
 Strategy = Callable[[Comm], Backend]
 Build = Callable[[np.random.Generator], Module]
@@ -115,3 +119,72 @@ def trains_like_serial(
         f"allowed {bound:.0e}"
         for d in wrong
     )
+
+
+# Messages. Every rank calls; data are small integers in floats, which any order of summation adds exactly.
+
+
+def integers(shape: int | tuple[int, ...], seed: int, dtype: Any = np.float64) -> np.ndarray:
+    """Whole numbers from -50 to 49: the sums of thousands of them are exact, also in float32."""
+    return np.random.default_rng(seed).integers(-50, 50, shape).astype(dtype)
+
+
+def allreduce_sums(
+    allreduce: Callable[[Comm, Array], Array],
+    comm: Comm,
+    shape: int | tuple[int, ...],
+    *,
+    dtype: Any = np.float64,
+    seed: int = 0,
+) -> None:
+    """Assert that this rank gets a new array, exactly the sum over all ranks, and keeps its own as it was."""
+    inputs = [integers(shape, seed + rank, dtype) for rank in range(comm.size)]
+    wanted = np.sum(inputs, axis=0).astype(dtype)
+    x = inputs[comm.rank].copy()
+    total = allreduce(comm, x)
+    where = f"on rank {comm.rank} of {comm.size}, shape {x.shape}"
+    assert np.array_equal(x, inputs[comm.rank]), f"the input was changed {where}"
+    assert not np.shares_memory(total, x), f"the result is the input's memory {where}"
+    assert (total.shape, total.dtype) == (x.shape, x.dtype), f"got {total.dtype}{total.shape} {where}"
+    assert np.array_equal(total, wanted), f"got {total}, the sum is {wanted}, {where}"
+
+
+def messages_are(collective: Callable[[Comm], object], comm: Comm, messages: int, nbytes: int) -> None:
+    """Assert that in ``collective(comm)`` this rank sends so many messages, empty ones too, and bytes."""
+    traced = Traced(comm)
+    collective(traced)
+    sent = tuple(traced.record.ledger.sent())
+    assert sent == (messages, nbytes), (
+        f"rank {comm.rank} of {comm.size} sent (messages, bytes) {sent}, wanted {(messages, nbytes)}"
+    )
+
+
+def is_adjoint(
+    op: Callable[[Tensor], Tensor],
+    comm: Comm,
+    x: Array,
+    *,
+    seed: int = 0,
+    replicated_in: bool = False,
+    replicated_out: bool = False,
+) -> None:
+    """Assert <F x, y> = <x, F* y>, summed over the ranks, for a y of small integers and the tape's F*.
+
+    A value that is replicated (all ranks hold the same, for the same loss) counts once: then y is the
+    same on all ranks, and so must be F x, or F* y where the input is replicated.
+    """
+    leaf = Tensor(x, requires_grad=True)
+    with Tape() as tape:
+        out = op(leaf)
+    y = integers(out.shape, seed if replicated_out else seed + 1 + comm.rank, out.dtype)
+    tape.backward(out, y)
+    dx = leaf.grad
+    assert dx is not None, f"rank {comm.rank} got no gradient"
+    for name, value, replicated in (("F x", out.data, replicated_out), ("F* y", dx, replicated_in)):
+        same = not replicated or all(np.array_equal(value, other) for other in allgather(comm, value))
+        assert same, f"{name} should be the same on all ranks, it is not on rank {comm.rank}"
+    once = float(comm.rank == 0)
+    forward = np.vdot(out.data, y) * (once if replicated_out else 1)
+    backward = np.vdot(x, dx) * (once if replicated_in else 1)
+    left, right = np.sum(allgather(comm, np.array([forward, backward])), axis=0)
+    assert left == right, f"<F x, y> is {left}, <x, F* y> is {right}, over {comm.size} ranks"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.comm import allreduce, broadcast, gather, run_ranks
+from backends.comm.collectives.exchange import Tag
 from backends.comm.virtual import VirtualCluster
 from backends.comm.world import Deadlock
 
@@ -92,15 +93,15 @@ def a_rank_of_another_group(comm):
 WAYS = [  # program, ranks, rendezvous; for each waiting rank: peer, tag, what stands on its line
     (both_receive_first, 2, False, {0: (1, 0, "recv"), 1: (0, 0, "recv")}),
     (tags_differ, 2, False, {0: (1, 0, "recv"), 1: (0, 1, "recv")}),
-    (one_rank_leaves_out_the_collective, 3, False, {0: (2, 0, "allreduce"), 1: (2, 0, "allreduce")}),
+    (one_rank_leaves_out_the_collective, 3, False, {r: (2, Tag.NAIVE, "allreduce") for r in (0, 1)}),
     (one_rank_returns_early, 2, False, {0: (1, 0, "recv")}),
-    (collectives_in_another_order, 2, False, {0: (1, 0, "broadcast"), 1: (None, None, "split")}),
+    (collectives_in_another_order, 2, False, {0: (1, Tag.BROADCAST, "broadcast"), 1: (None, None, "split")}),
     (both_send_first, 2, True, {0: (1, 0, "send"), 1: (0, 0, "send")}),
     (a_ring_where_all_receive_first, 4, False, {r: ((r - 1) % 4, 0, "recv") for r in range(4)}),
     (nobody_sends_to_whoever_listens, 3, False, {0: (None, 4, "recv_any"), 1: (0, 0, "recv")}),
     (one_receive_too_many, 2, False, {0: (1, 2, "recv")}),
     (a_rank_waits_for_itself, 1, False, {0: (0, 0, "recv")}),
-    (different_roots, 2, True, {0: (1, 0, "gather"), 1: (0, 0, "gather")}),
+    (different_roots, 2, True, {r: (1 - r, Tag.GATHER, "gather") for r in (0, 1)}),
     (a_started_receive_that_nothing_fills, 2, False, {0: (1, 9, "finish"), 1: (0, 9, "finish")}),
     (a_rank_of_another_group, 4, False, {0: (1, 5, "half.recv"), 2: (0, 5, "comm.recv")}),
 ]

@@ -1,49 +1,90 @@
-"""Collectives as free functions over send and receive, so that every transport has all of them.
+"""Collectives in their simplest form: everyone talks to whom it concerns. The reference of the others.
 
 Lecture section: synchronous data parallelism.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce as fold
+
+import numpy as np
+
 from minigrad.device import Array
 
-from .protocol import Comm
+from ..protocol import Comm, check_like, check_peer
+from .blocks import check_parts
+from .exchange import Operator, Tag, combined, copied
 
 
-def naive_allreduce(comm: Comm, x: Array) -> Array:
+def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks: everyone sends to everyone and adds in rank order.
 
     p - 1 messages of the whole array per rank; all ranks get the same bits, those of the serial sum.
     """
-    for to in range(comm.size):
-        if to != comm.rank:
-            comm.send(x, to)
-    parts = (x if source == comm.rank else comm.recv(source) for source in range(comm.size))
-    total = next(parts).copy()
-    for part in parts:
-        total += part
-    return total
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    sending = [comm.start_send(x, to, Tag.NAIVE) for to in others]
+    parts = [
+        x if source == comm.rank else comm.recv(source, Tag.NAIVE, like=x) for source in range(comm.size)
+    ]
+    for finish in sending:
+        finish()
+    return copied(x) if not others else fold(lambda a, b: combined(comm, operator, a, b), parts)
 
 
-def allreduce(comm: Comm, x: Array) -> Array:
+def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
     own = getattr(comm, "allreduce", None)
-    return own(x) if own is not None else naive_allreduce(comm, x)
+    return own(x) if own is not None and operator is np.add else naive_allreduce(comm, x, operator)
 
 
-def broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
-    """Rank ``root``'s ``x`` on every rank."""
+def naive_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
+    """Rank ``root``'s ``x`` on every rank: the root sends p - 1 messages, one after the other."""
+    check_peer(comm, root)
     if comm.rank != root:
-        return comm.recv(root)
+        return comm.recv(root, Tag.BROADCAST)
     for to in range(comm.size):
         if to != root:
-            comm.send(x, to)
+            comm.send(x, to, Tag.BROADCAST)
     return x
 
 
-def gather(comm: Comm, x: Array, root: int = 0) -> list[Array]:
-    """Every rank's ``x``, by rank, on rank ``root``; an empty list elsewhere."""
+def scatter(comm: Comm, parts: Sequence[Array] | None, root: int = 0) -> Array:
+    """Rank ``root``'s ``parts[k]`` on rank k; arrays of any shapes, None elsewhere than on the root.
+
+    The root sends p - 1 messages, all bytes but those of its own part, which it gets as it is.
+    """
+    check_peer(comm, root)
     if comm.rank != root:
-        comm.send(x, root)
+        return comm.recv(root, Tag.SCATTER)
+    parts = check_parts(parts, comm.size, "a scatter")
+    for to in range(comm.size):
+        if to != root:
+            comm.send(parts[to], to, Tag.SCATTER)
+    return parts[root]
+
+
+def gather(comm: Comm, x: Array, root: int = 0) -> list[Array]:
+    """Every rank's ``x``, of any shape, by rank, on rank ``root``; an empty list elsewhere.
+
+    Every rank but the root sends one message, its own array.
+    """
+    check_peer(comm, root)
+    if comm.rank != root:
+        comm.send(x, root, Tag.GATHER)
         return []
-    return [x if source == root else comm.recv(source) for source in range(comm.size)]
+    return [x if source == root else comm.recv(source, Tag.GATHER) for source in range(comm.size)]
+
+
+def gather_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+    """The sum of ``x`` over all ranks: rank 0 collects everything, adds in rank order and tells everyone.
+
+    2 (p - 1) messages and 2 (p - 1) n bytes, half of them into rank 0 and half out of it: its link is
+    the bottleneck, 2 (p - 1)(alpha + n beta). The bits are those of the serial sum. A parameter
+    server on rank 0 moves the same.
+    """
+    parts = [check_like(part, x, source, 0, Tag.GATHER) for source, part in enumerate(gather(comm, x))]
+    if comm.size == 1:
+        return copied(x)
+    total = fold(lambda a, b: combined(comm, operator, a, b), parts) if parts else x
+    return naive_broadcast(comm, total)

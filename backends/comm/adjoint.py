@@ -1,0 +1,223 @@
+"""Communication as ops: each is a linear map over all ranks, and its pullback is the adjoint map.
+
+<F x, y> = <x, F* y>, where both sides are sums over the ranks, is what "gradient" means here. Read a
+collective as a matrix of copies and sums: its transpose sums where it copied, and sends back where
+it had sent.
+
+      broadcast  <->  sum to the root          all_gather  <->  reduce_scatter
+      scatter    <->  gather                   send        <->  receive
+      all_to_all <->  all_to_all               all_reduce  <->  all_reduce
+
+What is the gradient of an all-reduce? That depends on what the loss is, so each op says what it assumes.
+A value is *partial* where every rank has its own and the loss is a function of all of them; it is
+*replicated* where all ranks hold the same one and compute the same loss, which counts once.
+
+      partial to partial      all_reduce   all-reduce   each rank uses the sum for a loss of its own;
+                                                        the loss is the sum of those
+      partial to replicated   fan_in       identity     Megatron's g, after a row-parallel layer
+      replicated to partial   fan_out      all-reduce   Megatron's f, before a column-parallel layer; it
+                                                        leaves x as it is
+
+all_reduce(x) is fan_out(fan_in(x)). The same holds for shares: ``all_gather`` is partial to partial,
+``join_in`` partial to replicated, ``share_out`` replicated to partial. Taking one for another is wrong
+by a factor of p, silently.
+
+An op whose result one rank alone has (``gather``, ``sum_to``, ``send``) is a 0 on the others: a token,
+on which ``backward`` can be called, or which can be added to a loss. Every rank must take part in
+backward, in the same order: the input must require a gradient on all ranks or on none, and every
+rank's loss must reach its result. Lecture section: model parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from minigrad.data import shares
+from minigrad.device import Array, array_module
+from minigrad.op import Pulled, op
+
+from . import collectives
+from .collectives.exchange import Tag, exchange
+from .protocol import Comm
+
+
+@op
+def fan_out(x: Array, *, comm: Comm) -> Pulled:
+    """All ranks use the same x, so what each sends back adds up: replicated in, partial out."""
+    return x, (lambda g: collectives.allreduce(comm, g),)
+
+
+@op
+def fan_in(x: Array, *, comm: Comm) -> Pulled:
+    """Partial results add up; each rank gets the whole gradient: partial in, replicated out."""
+    return collectives.allreduce(comm, x), (lambda g: g,)
+
+
+@op
+def all_reduce(x: Array, *, comm: Comm) -> Pulled:
+    """The sum over all ranks, which each rank uses for a loss of its own: partial in, partial out."""
+    return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
+
+
+@op
+def share_out(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> Pulled:
+    """Rank k takes the k-th part of what all hold: replicated in, partial out; all gather the gradients."""
+    part = cut(x, axis, sizes or even(x.shape[axis], comm))[comm.rank]
+    return part, (lambda g: joined(collectives.allgather(comm, g), axis),)
+
+
+@op
+def join_in(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
+    """All ranks' x, joined along ``axis``, for one loss: partial in, replicated out; parts go back."""
+    xs = collectives.allgather(comm, x)
+    rank, sizes = comm.rank, [part.shape[axis] for part in xs]
+    return joined(xs, axis), (lambda g: cut(g, axis, sizes)[rank],)
+
+
+@op
+def broadcast(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
+    """The root's x on every rank; the ranks' gradients add up at the root. Other ranks' x gets zeros."""
+
+    def to_root(g: Array) -> Array:
+        total = collectives.reduce(comm, g, root=root)
+        return zeros(g) if total is None else total
+
+    zeros = zeros_of(x)
+    return collectives.broadcast(comm, x, root), (to_root,)
+
+
+@op
+def sum_to(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
+    """The sum over all ranks on the root, a token elsewhere; each rank gets the root's gradient."""
+    total = collectives.reduce(comm, x, root=root)
+    return token(x) if total is None else total, (lambda g: collectives.broadcast(comm, g, root),)
+
+
+@op
+def scatter(
+    x: Array, *, comm: Comm, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
+) -> Pulled:
+    """The k-th part of the root's x, cut along ``axis``, on rank k; the root gathers the gradients.
+
+    ``sizes`` are the parts' lengths, by default as even as they can be. Other ranks' x gets zeros.
+    """
+    parts = cut(x, axis, sizes or even(x.shape[axis], comm)) if comm.rank == root else None
+    zeros = zeros_of(x)
+
+    def to_root(g: Array) -> Array:
+        gs = collectives.gather(comm, g, root)
+        return joined(gs, axis) if gs else zeros(g)
+
+    return collectives.scatter(comm, parts, root), (to_root,)
+
+
+@op
+def gather(x: Array, *, comm: Comm, root: int = 0, axis: int = 0) -> Pulled:
+    """All ranks' x, joined along ``axis``, on the root, a token elsewhere; the root scatters the gradient."""
+    xs = collectives.gather(comm, x, root)
+    sizes = [part.shape[axis] for part in xs]
+
+    def from_root(g: Array) -> Array:
+        return collectives.scatter(comm, cut(g, axis, sizes) if sizes else None, root)
+
+    return joined(xs, axis) if xs else token(x), (from_root,)
+
+
+@op
+def all_gather(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
+    """All ranks' x, joined along ``axis``, on every rank: partial in, partial out.
+
+    Each rank uses all of it in its own way, so the gradients of a part add up on the rank it came from.
+    Where all ranks go on to compute the same loss, take ``join_in``.
+    """
+    xs = collectives.allgather(comm, x)
+    sizes = [part.shape[axis] for part in xs]
+    return joined(xs, axis), (lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)
+
+
+@op
+def reduce_scatter(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> Pulled:
+    """The k-th part of the sum over all ranks, cut along ``axis``, on rank k; all gather the gradients.
+
+    ``sizes``, the same on every rank, are the parts' lengths, by default as even as they can be.
+    """
+    part = collectives.reduce_scatter(comm, cut(x, axis, sizes or even(x.shape[axis], comm)))
+    return part, (lambda g: joined(collectives.allgather(comm, g), axis),)
+
+
+@op
+def all_to_all(
+    x: Array, *, comm: Comm, axis: int = 0, to_axis: int | None = None, sizes: Sequence[int] | None = None
+) -> Pulled:
+    """The k-th part of x along ``axis`` goes to rank k; what comes is joined along ``to_axis``, by rank.
+
+    With two axes it turns an array cut along one into the same array cut along the other. ``sizes`` are
+    the lengths of the parts; the gradients take the way back.
+    """
+    joint = axis if to_axis is None else to_axis
+    xs = collectives.alltoall(comm, cut(x, axis, sizes or even(x.shape[axis], comm)))
+    came = [part.shape[joint] for part in xs]
+    return joined(xs, joint), (lambda g: joined(collectives.alltoall(comm, cut(g, joint, came)), axis),)
+
+
+@op
+def send(x: Array, *, comm: Comm, to: int, tag: int = Tag.FORWARD) -> Pulled:
+    """Send x to another rank; the token's backward starts by receiving the gradient, with ``tag`` + 1."""
+    comm.send(x, to, tag)
+    return token(x), (lambda g: comm.recv(to, tag + 1),)
+
+
+@op
+def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> Pulled:
+    """What another rank sends; backward sends the gradient back, with ``tag`` + 1.
+
+    ``stub`` only ties it to the tape and gets zeros: what this rank sent before, or a leaf,
+    ``Tensor(0.0, requires_grad=True)``.
+    """
+    zeros = zeros_of(stub)
+
+    def back(g: Array) -> Array:
+        comm.send(g, source, tag + 1)
+        return zeros(g)
+
+    return comm.recv(source, tag), (back,)
+
+
+@op
+def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> Pulled:
+    """Send x to one rank and receive another's; the gradients go the other way. All ranks do it at once."""
+    return (
+        exchange(comm, x, to, source, Tag.FORWARD),
+        (lambda g: exchange(comm, g, source, to, Tag.GRADIENT),),
+    )
+
+
+def token(x: Array) -> Array:
+    """A 0, the result on ranks that have none: backward can be called on it, a loss may add it."""
+    return array_module(x).zeros((), x.dtype)
+
+
+def zeros_of(x: Array) -> Callable[[Array], Array]:
+    """What makes zeros like ``x``, on the device of its argument, without holding ``x``."""
+    shape, dtype = x.shape, x.dtype
+    return lambda g: array_module(g).zeros(shape, dtype)
+
+
+def even(n: int, comm: Comm) -> list[int]:
+    """``n`` in one part for each rank, whose sizes differ by at most one."""
+    return [share.stop - share.start for share in shares(n, comm.size)]
+
+
+def cut(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
+    """``x`` in parts of ``sizes`` along ``axis``; ValueError unless they add up to its length."""
+    if sum(sizes) != x.shape[axis]:
+        raise ValueError(
+            f"parts of {list(sizes)} do not make the {x.shape[axis]} of axis {axis} of {x.shape}"
+        )
+    before = (slice(None),) * (axis % x.ndim)
+    return [x[*before, end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def joined(parts: Sequence[Array], axis: int) -> Array:
+    return array_module(parts[0]).concatenate(parts, axis)

@@ -1,0 +1,89 @@
+"""Recursive doubling: each round swaps with a rank twice as far away, so l = log2 q rounds do.
+
+It needs a power of two. With p = q + r ranks each even one of the first 2r hands its array to the
+odd one after it, which speaks for both, and gets the result back (MPICH's fold).
+
+Source: Thakur, Rabenseifner and Gropp 2005; MPICH, allreduce_intra_recursive_doubling.
+Lecture section: synchronous data parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from minigrad.device import Array, array_module
+
+from ..protocol import Comm
+from .blocks import lengths, packed, unpacked
+from .exchange import Operator, Tag, combined, copied, exchange
+
+
+class Fold:
+    """``comm``'s ranks as a power of two, ``size``; ``number`` is this rank's, None if spoken for."""
+
+    def __init__(self, comm: Comm):
+        self.size = 1 << (comm.size.bit_length() - 1)
+        self.extra = comm.size - self.size
+        self.paired = comm.rank < 2 * self.extra
+        self.number: int | None = comm.rank - self.extra
+        if self.paired:
+            self.number = comm.rank // 2 if comm.rank % 2 else None
+
+    def rank(self, number: int) -> int:
+        """The rank that has this number."""
+        return 2 * number + 1 if number < self.extra else number + self.extra
+
+    def peers(self) -> Iterator[int]:
+        """The numbers that this rank swaps with, at distance 1, 2, 4, ..."""
+        assert self.number is not None
+        for i in range(self.size.bit_length() - 1):
+            yield self.number ^ 1 << i
+
+
+def doubling_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+    """The sum of ``x`` over all ranks by swapping whole arrays: few messages, for small arrays.
+
+    l messages of n bytes per rank where p = 2^l, l (alpha + n beta + n gamma); else 2r + q l messages in
+    all: a rank spoken for sends 1, its speaker l + 1, the others l. The lower ranks' array is always the
+    first operand, on both sides: rank order is kept (``operator`` need not commute, nor act element by
+    element) and all ranks get the same bits.
+    """
+    fold = Fold(comm)
+    if fold.number is None:
+        comm.send(x, comm.rank + 1, Tag.FOLD)
+        return comm.recv(comm.rank + 1, Tag.FOLD, like=x)
+    total = x
+    if fold.paired:
+        total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)
+    for peer in fold.peers():
+        received = exchange(comm, total, fold.rank(peer), fold.rank(peer), Tag.DOUBLING, like=x)
+        first, second = (received, total) if peer < fold.number else (total, received)
+        total = combined(comm, operator, first, second)
+    if fold.paired:
+        comm.send(total, comm.rank - 1, Tag.FOLD)
+    return copied(x) if total is x else total
+
+
+def doubling_allgather(comm: Comm, x: Array, sizes: Sequence[int] | None = None) -> list[Array]:
+    """Every rank's ``x``, by rank, on every rank, by swapping all that was collected so far.
+
+    ``sizes``, the same on every rank, are the arrays' lengths along their first axis; None where they
+    are all alike. l messages of 1, 2, 4, ... blocks per rank where p = 2^l: l alpha + n (p-1)/p beta.
+    Else 2r + q l messages, (q - 1) n bytes, and for each pair the spoken-for's own block and n.
+    """
+    fold, everyone = Fold(comm), range(comm.size)
+    mine = packed([x], lengths(sizes, [comm.rank]))
+    if fold.number is None:
+        comm.send(mine, comm.rank + 1, Tag.FOLD)
+        return unpacked(comm.recv(comm.rank + 1, Tag.FOLD), lengths(sizes, everyone))
+    xp = array_module(x)
+    if fold.paired:
+        mine = xp.concatenate([comm.recv(comm.rank - 1, Tag.FOLD), mine])
+    for peer in fold.peers():
+        received = exchange(comm, mine, fold.rank(peer), fold.rank(peer), Tag.DOUBLING)
+        mine = xp.concatenate([received, mine] if peer < fold.number else [mine, received])
+    if fold.paired:
+        comm.send(mine, comm.rank - 1, Tag.FOLD)
+    return unpacked(mine, lengths(sizes, everyone))
