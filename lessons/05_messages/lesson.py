@@ -1,0 +1,396 @@
+"""Lesson 05. Messages: what machines say to one another when they train together.
+
+Lecture section: synchronous data parallelism. From one number sent from one rank to another, to the
+all-reduce that data-parallel training rests on, and to what it costs.
+
+    python lessons/05_messages/lesson.py
+
+Needs neither MPI nor a cluster: ranks are threads of this process. Figures go to runs/lessons/05_messages/.
+In an editor that knows `# %%` cells this file opens as a notebook.
+"""
+
+# %%
+import time
+from pathlib import Path
+
+import drawings
+import matplotlib.pyplot as plt
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
+from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.world import Deadlock
+from minigrad import mnist
+
+FIGURES = Path("runs/lessons/05_messages")
+FIGURES.mkdir(parents=True, exist_ok=True)
+plt.rcParams.update(drawings.STYLE)
+
+# %% [markdown]
+# ## 1. Send and receive
+# A rank is a worker with a number. All ranks run the *same* function; only `comm.rank` tells them apart.
+# They share nothing: what one knows, another learns from a message.
+
+# %%
+print("1. Send and receive")
+
+
+def one_number(comm):
+    if comm.rank == 0:
+        x = np.float32([[3.25]])
+        comm.send(x, to=1)
+        x[:] = -1  # too late to change what was sent: the message is a copy
+        return None
+    return comm.recv(source=0)
+
+
+_, received = run_ranks(2, one_number)
+print(f"   rank 1 received {received!r}: shape and dtype travelled along")
+assert received == 3.25 and received.shape == (1, 1) and received.dtype == np.float32
+
+# %% [markdown]
+# ## 2. Broadcast, scatter, gather: gradient descent on two ranks
+# A gradient summed over all samples is the sum of the gradients of their parts. So, in every iteration
+# of the classic MPI tutorials: broadcast the weights, scatter the samples, gather the gradients, and
+# rank 0 takes the step. The model is one matrix: softmax regression, on real digits.
+
+# %%
+print("\n2. Broadcast, scatter, gather")
+digits = mnist.load("mnist5k").train
+N, STEPS, RATE = 4_999, 60, 0.5  # an odd number of samples: the two shares are not equal
+x = np.ones((N, 785))  # the last column stays 1: it meets the bias
+x[:, :784] = digits.x[:N].reshape(N, 784)
+y = np.eye(10)[digits.y[:N]]
+
+
+def softmax(scores):
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def gradient(w, x, y):
+    """Of the cross-entropy of softmax(x w), *summed* over the samples."""
+    return x.T @ (softmax(x @ w) - y)
+
+
+def serial(x, y, steps):
+    w, path = np.zeros((785, 10)), []
+    for _ in range(steps):
+        w = w - RATE * gradient(w, x, y) / N
+        path.append(w)
+    return path
+
+
+def parallel(comm, x, y, steps, scatter_once=False):
+    """The same on any number of ranks. Only rank 0 looks at ``x`` and ``y``; only its path is of use."""
+    w, path = np.zeros((785, 10)), []
+    for step in range(steps):
+        w = broadcast(comm, w)
+        if step == 0 or not scatter_once:
+            my_x = scatter(comm, np.array_split(x, comm.size) if comm.rank == 0 else None)
+            my_y = scatter(comm, np.array_split(y, comm.size) if comm.rank == 0 else None)
+        gradients = gather(comm, gradient(w, my_x, my_y))
+        if comm.rank == 0:
+            w = w - RATE * sum(gradients) / N  # sums add up; divide once, by the number of *all* samples
+            path.append(w)
+    return path
+
+
+path = serial(x, y, STEPS)
+path_2 = run_ranks(2, lambda comm: parallel(comm, x, y, STEPS))[0]
+differences = [np.abs(w - w_2).max() for w, w_2 in zip(path, path_2, strict=True)]
+accuracy = np.mean(np.argmax(x @ path_2[-1], axis=1) == digits.y[:N])
+print(f"   after {STEPS} iterations {accuracy:.1%} of the digits are right")
+print(f"   largest difference of a weight from the serial run, in any iteration: {max(differences):.1e}")
+assert max(differences) < 1e-10 and accuracy > 0.88
+
+# %%
+losses, losses_2 = ([-np.log((softmax(x @ w) * y).sum(axis=1)).mean() for w in ws] for ws in (path, path_2))
+figure = drawings.gradient_descent(losses, losses_2, differences, path_2[-1])
+figure.savefig(FIGURES / "gradient_descent.png")
+
+# %% [markdown]
+# Correct; but wise? A *virtual cluster* (part 6) runs the same program, and keeps a clock and a list of
+# all messages. The samples never change, yet the tutorial sends them again and again.
+
+# %%
+ethernet = Link(latency=50e-6, bandwidth=125e6)  # 50 microseconds, 1 Gbit/s
+cluster = VirtualCluster(2, ethernet)
+for once in (False, True):
+    cluster.run(lambda comm, once=once: parallel(comm, x, y, steps=10, scatter_once=once))
+    megabytes = sum(message.nbytes for message in cluster.transfers) / 1e6
+    when = "once" if once else "in every iteration"
+    print(
+        f"   10 iterations, samples sent {when:18}: {megabytes:5.1f} MB, {cluster.seconds:.2f} s on the wire"
+    )
+
+# %% [markdown]
+# ## 3. A ring all-reduce, from nothing but send and receive
+# Above, rank 0 hears everyone and tells everyone: among many ranks, its link is the bottleneck. In a
+# ring each rank sends to its right neighbour only, and every link is busy in every step. Cut the array
+# into p chunks:
+#
+# - *reduce-scatter*: in step t rank k passes on chunk k - t, and adds what comes from the left to its own.
+#   After p - 1 steps rank k has the complete sum of one chunk, number k + 1.
+# - *all-gather*: the complete chunks go round once more; now what comes replaces instead of being added.
+
+# %%
+print("\n3. A ring all-reduce")
+
+
+def ring_allreduce(comm, x, watch=lambda chunks: None):
+    """The ranks' one-dimensional ``x`` summed, on every rank; ``watch`` sees the chunks after each step."""
+    p, k = comm.size, comm.rank
+    left, right = (k - 1) % p, (k + 1) % p
+    total = x.copy()
+    chunks = np.array_split(total, p)  # views: who writes into a chunk writes into total
+    watch(chunks)
+    for t in range(p - 1):  # reduce-scatter
+        finish = comm.start_send(chunks[(k - t) % p], right)
+        chunks[(k - t - 1) % p][:] += comm.recv(left)
+        finish()
+        watch(chunks)
+    for t in range(p - 1):  # all-gather
+        finish = comm.start_send(chunks[(k + 1 - t) % p], right)
+        chunks[(k - t) % p][:] = comm.recv(left)
+        finish()
+        watch(chunks)
+    return total
+
+
+# %% [markdown]
+# Whole numbers add up to the same bits in any order, so we may ask for equality. The array need not
+# divide evenly among the ranks. In total 2 (p - 1) n bytes travel, always: each byte passes p - 1 links,
+# twice.
+
+# %%
+for p, n in [(2, 10), (4, 10), (5, 3), (8, 1000)]:
+    inputs = np.random.default_rng(p).integers(-99, 99, (p, n)).astype(float)
+    cluster = VirtualCluster(p)
+    for total in cluster.run(lambda comm, inputs=inputs: ring_allreduce(comm, inputs[comm.rank])):
+        assert (total == inputs.sum(axis=0)).all()
+    messages, nbytes = len(cluster.transfers), sum(message.nbytes for message in cluster.transfers)
+    print(f"   {p} ranks with {8 * n:4} bytes each: {messages:3} messages, {nbytes:6} bytes in total")
+    assert messages == 2 * p * (p - 1) and nbytes == 2 * (p - 1) * 8 * n
+
+# %% [markdown]
+# Who holds what, when? Let rank k contribute the number 2^k. Then a partial sum, read in binary, *is*
+# the list of the ranks in it, and the picture is drawn from the numbers that travelled.
+
+# %%
+P = 4
+held = [[] for _ in range(P)]  # held[rank][step][chunk]
+
+
+def watched(comm):
+    mine = np.full(P, 2**comm.rank)
+    ring_allreduce(comm, mine, lambda chunks: held[comm.rank].append([int(chunk[0]) for chunk in chunks]))
+
+
+run_ranks(P, watched)
+held = np.array(held)
+assert all(held[k, P - 1, (k + 1) % P] == 0b1111 for k in range(P))  # after the reduce-scatter: one each
+assert (held[:, -1] == 0b1111).all()  # after the all-gather: everything everywhere
+drawings.ring(held).savefig(FIGURES / "ring.png")
+
+# %% [markdown]
+# ## 4. The Fortran-order trap
+# An array is numbers in a row, and a rule to read them by. C order stores row after row, Fortran order
+# column after column; `x.T` and `np.asfortranarray` make such arrays. A message-passing library is given
+# an address and a length. The numbers travel; the rule stays at home.
+
+# %%
+print("\n4. The Fortran-order trap")
+
+
+def send_raw(comm, x, to):
+    """What a C library does: the memory as it lies."""
+    comm.send(np.frombuffer(x.tobytes(order="A"), np.uint8), to)
+
+
+def recv_raw(comm, source, shape, dtype):
+    """Whoever receives has made room for an array of the right shape and dtype, in C order."""
+    return comm.recv(source).view(dtype).reshape(shape)
+
+
+strip = np.hstack([digits.x[np.flatnonzero(digits.y == d)[0], 0] for d in (3, 1, 4, 1, 5, 9)])
+fortran = np.asfortranarray(strip)
+assert (fortran == strip).all()  # to NumPy the same array
+
+
+def both_ways(comm):
+    if comm.rank == 0:
+        send_raw(comm, fortran, to=1)
+        comm.send(fortran, to=1)
+        return None
+    return recv_raw(comm, 0, fortran.shape, fortran.dtype), comm.recv(source=0)
+
+
+_, (raw, careful) = run_ranks(2, both_ways)
+print(f"   as raw bytes: {raw.dtype}{raw.shape} as expected, {np.mean(raw != strip):.0%} of the pixels wrong")
+print(f"   by comm.send: {careful.dtype}{careful.shape} as expected, {np.sum(careful != strip)} pixels wrong")
+assert (raw.shape, raw.dtype) == (strip.shape, strip.dtype) and not (raw == strip).all()
+assert (np.sort(raw, axis=None) == np.sort(strip, axis=None)).all()  # all there, in other places
+assert (careful == strip).all()
+
+# %% [markdown]
+# No error, the right shape, even the right sum. mpi4py's `Send` falls into this trap too: it refuses
+# arrays with gaps, but sends Fortran order as it lies. A careful communicator copies such an array into
+# C order, or says in a header how the memory lies (ours does, over MPI: backends/comm/wire.py), or
+# refuses. It never trusts.
+
+# %%
+shown = {"sent, in Fortran order": fortran, "received as raw bytes": raw, "received by comm.recv": careful}
+drawings.pictures(shown).savefig(FIGURES / "fortran_order.png")
+
+# %% [markdown]
+# ## 5. Deadlock
+# Two polite people at a door: after you! Two ranks that want to swap arrays can do the same.
+
+# %%
+print("\n5. Deadlock")
+
+
+def both_receive_first(comm):
+    other = 1 - comm.rank
+    received = comm.recv(other)
+    comm.send(np.array(comm.rank), other)
+    return received
+
+
+def swaps(program, rendezvous=False):
+    """Whether two ranks swap their numbers; if they do not, who waits for whom."""
+    print(f"   {program.__name__}{', each send waits for its receiver' if rendezvous else ''}:")
+    try:
+        received = run_ranks(2, program, rendezvous=rendezvous)
+    except Deadlock as error:
+        print("      " + str(error).replace("\n", "\n      "))
+        return False
+    print("      fine")
+    return received == [1, 0]
+
+
+assert not swaps(both_receive_first)
+
+# %% [markdown]
+# It ended at once: as soon as no rank can go on, none ever will. Draw an arrow from each rank to the one
+# it waits for: arrows in a circle are a deadlock.
+#
+# To send first is no cure but luck: it works while somebody buffers the message. MPI buffers small
+# messages, and lets the sender of a large one wait for its receiver (*rendezvous*). Such a program
+# passes all its tests, and hangs on the day the model has grown. Thread ranks can be told to let every
+# send wait:
+
+
+# %%
+def both_send_first(comm):
+    other = 1 - comm.rank
+    comm.send(np.array(comm.rank), other)
+    return comm.recv(other)
+
+
+assert swaps(both_send_first)
+assert not swaps(both_send_first, rendezvous=True)
+
+# %% [markdown]
+# The cure: *start* the send, receive, then finish the send. (Or break the symmetry: even ranks send
+# first, odd ranks receive first.) The ring above does so in each step, and needs no buffers either.
+
+
+# %%
+def start_receive_finish(comm):
+    other = 1 - comm.rank
+    finish = comm.start_send(np.array(comm.rank), other)
+    received = comm.recv(other)
+    finish()
+    return received
+
+
+assert swaps(start_receive_finish, rendezvous=True)
+for total in run_ranks(5, lambda comm: ring_allreduce(comm, np.arange(7.0)), rendezvous=True):
+    assert (total == 5 * np.arange(7.0)).all()
+
+# %% [markdown]
+# ## 6. Latency against bandwidth
+# A message of n bytes takes about `latency + n / bandwidth`. Two ways to add up n bytes on p ranks, where
+# L = log2 p:
+#
+# - a *tree*: half of the ranks send to the other half, and so on, L rounds up and L rounds down:
+#   2 L (latency + n / bandwidth);
+# - the *ring*: 2 (p - 1) rounds, with only n / p in each: 2 (p - 1) (latency + n / p / bandwidth).
+#
+# Few large messages or many small ones? They are equally fast at
+#
+#     n* = latency * bandwidth * (p - 1 - L) / (L - (p - 1) / p)
+
+# %%
+print("\n6. Latency against bandwidth")
+p, L = 8, 3
+crossover = ethernet.latency * ethernet.bandwidth * (p - 1 - L) / (L - (p - 1) / p)
+
+
+def tree_seconds(n):
+    return 2 * L * (ethernet.latency + n / ethernet.bandwidth)
+
+
+def ring_seconds(n):
+    return 2 * (p - 1) * (ethernet.latency + n / p / ethernet.bandwidth)
+
+
+def measure(allreduce, n):
+    """Seconds on the virtual cluster: every message is really passed, only the clock is imagined."""
+    cluster = VirtualCluster(p, ethernet)
+    cluster.run(lambda comm: allreduce(comm, np.zeros(n // 8)))
+    return cluster.seconds
+
+
+sizes = 2 ** np.arange(6, 23, 2)  # 64 bytes to 4 MB
+trees = np.array([measure(reduce_broadcast_allreduce, n) for n in sizes])
+rings = np.array([measure(ring_allreduce, n) for n in sizes])
+np.testing.assert_allclose(trees, tree_seconds(sizes), rtol=1e-9)
+np.testing.assert_allclose(rings, ring_seconds(sizes), rtol=1e-9)
+np.testing.assert_allclose(tree_seconds(crossover), ring_seconds(crossover), rtol=1e-9)
+assert ((trees < rings) == (sizes < crossover)).all()
+print(f"   8 ranks, 50 us, 1 Gbit/s: up to n* = {crossover / 1e3:.1f} kB the tree is faster, then the ring;")
+print(f"   at {sizes[-1] / 1e6:.1f} MB by a factor of {trees[-1] / rings[-1]:.1f}")
+
+# %% [markdown]
+# And what do the messages of *this* program cost? Play ping-pong, take half of a round trip, and fit the
+# two numbers. All lengths take part in each round, so a busy moment of the machine spoils a round and not a
+# length, and the median forgets it. Dividing by the measured time makes relative errors count; otherwise
+# the largest message alone would decide.
+
+
+# %%
+def ping_pong(comm, lengths, rounds=60):
+    seconds = np.zeros((rounds, len(lengths)))
+    for i, j in np.ndindex(seconds.shape):  # every length in every round
+        x = np.zeros(lengths[j], np.uint8)
+        start = time.perf_counter()
+        if comm.rank == 0:
+            comm.send(x, to=1)
+            comm.recv(source=1)
+        else:
+            comm.send(comm.recv(source=0), to=0)
+        seconds[i, j] = (time.perf_counter() - start) / 2
+    return np.median(seconds, axis=0)
+
+
+lengths = 2 ** np.arange(3, 25)
+seconds, _ = run_ranks(2, lambda comm: ping_pong(comm, lengths))
+terms = np.stack([np.ones(len(lengths)), lengths], axis=1)  # seconds = terms @ (latency, seconds per byte)
+(latency, per_byte), *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones(len(lengths)), rcond=None)
+print(f"   thread ranks here: {latency * 1e6:.0f} us and {1e-9 / per_byte:.1f} GB/s;")
+print(f"   a message of {latency / per_byte / 1e3:.0f} kB takes as long to start as to carry")
+figure = drawings.latency_bandwidth(
+    sizes,
+    (tree_seconds, trees),
+    (ring_seconds, rings),
+    crossover,
+    lengths,
+    seconds,
+    lambda n: latency + n * per_byte,
+)
+figure.savefig(FIGURES / "latency_bandwidth.png")
+print(f"\nFigures: {FIGURES}/")
