@@ -16,7 +16,7 @@ import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
@@ -34,7 +34,8 @@ from minigrad.tape import current_tape
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
-    from engine_workloads import GEMMS, WORKLOADS, Chain, Step, products
+    from engine_products import compare_products, described_products, median_ratio, product_peers
+    from engine_workloads import WORKLOADS, Chain, Step
 except ImportError as error:
     if error.name != "torch":
         raise
@@ -113,10 +114,6 @@ def interleaved(peers: dict[str, Step], rounds: int, device: str) -> dict[str, l
     return times
 
 
-def median_ratio(times: Sequence[float], others: Sequence[float]) -> float:
-    return statistics.median(t / other for t, other in zip(times, others, strict=True))
-
-
 def seconds(step: Callable[[], object], repeats: int, device: str) -> float:
     """Time per call, on the CPU the process's own."""
     clock, synchronize = process_time if device == "numpy" else perf_counter, synchronizer(device)
@@ -135,34 +132,6 @@ def synchronizer(device: str) -> Callable[[], object]:
     import cupy  # pyright: ignore[reportMissingImports]
 
     return lambda: (cupy.cuda.Device().synchronize(), torch.cuda.synchronize())
-
-
-def product_peers(name: str) -> dict[str, Step]:
-    """The matrix products of a step, in NumPy and in PyTorch: what of a ratio is the BLAS."""
-    peers: dict[str, Step] = {}
-    for library in ("numpy", "torch") if name in GEMMS else ():
-        for kind, pairs in products(GEMMS[name], library).items():
-            peers[f"{library} {kind}"] = lambda pairs=pairs: float(sum(len(a @ b) for a, b in pairs))
-    return peers
-
-
-def compare_products(times: dict[str, list[float]]) -> dict[str, float]:
-    """NumPy's time over PyTorch's per kind of product and in all, and minigrad's ratio if they were level."""
-    kinds = [peer.removeprefix("numpy ") for peer in times if peer.startswith("numpy ")]
-    ratios = {kind: median_ratio(times[f"numpy {kind}"], times[f"torch {kind}"]) for kind in kinds}
-    numpy, pytorch = ([sum(ts) for ts in zip(*(times[f"{lib} {kind}"] for kind in kinds), strict=True)]
-                      for lib in ("numpy", "torch"))  # fmt: skip
-    level = [m - n + t for m, n, t in zip(times["minigrad"], numpy, pytorch, strict=True)]
-    return ratios | {
-        "all": median_ratio(numpy, pytorch),
-        "numpy ms": statistics.median(numpy) * 1000,
-        "torch ms": statistics.median(pytorch) * 1000,
-        "ratio on one BLAS": median_ratio(level, times["torch"]),
-    }
-
-
-def described_products(name: str, sgemm: dict[str, float]) -> str:
-    return f"{name}, sgemm, NumPy / PyTorch: " + ", ".join(f"{what} {x:.2f}" for what, x in sgemm.items())
 
 
 def results_table(results: list[dict[str, Any]], device: str) -> Table:

@@ -226,24 +226,3 @@ WORKLOADS = {
     "W5": Chain(),
     "W6": Convolution(),
 }
-GEMMS = {
-    "W1": [(128, 784, 128), (128, 128, 128), (128, 128, 10)],
-    "W2": [(256, 1024, 2048), (256, 2048, 2048), (256, 2048, 10)],
-}
-
-
-def products(shapes: list[tuple[int, int, int]], library: str) -> dict[str, list[tuple[Any, Any]]]:
-    """What linear layers (batch, in, out) multiply, by purpose, in each library's own form and layout."""
-    rng = np.random.default_rng(0)
-    found: dict[str, list[tuple[Any, Any]]] = {"forward": [], "input gradient": [], "weight gradient": []}
-    for i, (batch, n_in, n_out) in enumerate(shapes):
-        x, g, w = (rng.standard_normal(s, np.float32) for s in ((batch, n_in), (batch, n_out), (n_out, n_in)))
-        if library == "torch":
-            x, g, w = map(torch.from_numpy, (x, g, w))
-        else:  # features first in memory, but for the data
-            x, g = x if i == 0 else np.asfortranarray(x), np.asfortranarray(g)
-        found["forward"].append((x, w.T) if library == "torch" else (w, x.T))
-        if i:  # nobody asks for the gradient of the data
-            found["input gradient"].append((g, w) if library == "torch" else (w.T, g.T))
-        found["weight gradient"].append((g.T, x))
-    return found

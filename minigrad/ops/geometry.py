@@ -55,15 +55,19 @@ def nchw(x: Array) -> Array:
 
 def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
     """(N, H, W, C) images with a border of ``value``; negative padding cuts a border off."""
-    (ph, pw), (n, h, w, c) = padding, x.shape
-    x = x[:, max(-ph, 0) : h + min(ph, 0), max(-pw, 0) : w + min(pw, 0)]
-    ph, pw = max(ph, 0), max(pw, 0)
+    x, (ph, pw) = cut_off(x, padding)
     if not ph and not pw:
         return x
     n, h, w, c = x.shape
     padded = array_module(x).full_like(x, value, shape=(n, h + 2 * ph, w + 2 * pw, c))
     padded[:, ph : ph + h, pw : pw + w] = x
     return padded
+
+
+def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]:
+    """(N, H, W, C) images with negative padding carried out, and the padding that is left to do."""
+    (ph, pw), (_, h, w, _) = padding, x.shape
+    return x[:, max(-ph, 0) : h + min(ph, 0), max(-pw, 0) : w + min(pw, 0)], (max(ph, 0), max(pw, 0))
 
 
 def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, array_module
-from .geometry import Convolved, Geometry, blocks, pad_rows_and_columns
+from .geometry import Convolved, Geometry, blocks, cut_off
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 DEVICE = 1 << 28  # the same on a GPU, where few large products are best
+SMALL = 1_000_000  # multiplications; up to so many in one product OpenBLAS is a third faster
 FEW_CHANNELS = 8  # below so many a window's rows are too short to be copied one by one
 
 
@@ -29,9 +30,9 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return correlate(g, turned, geometry.backward())
 
     def to_kernel(g: Array) -> Array:
-        seen, d = windows(x, geometry), array_module(g).zeros((w[0].size, len(w)), g.dtype)
-        for images, rows in in_blocks(seen):
-            d += rows.T @ g[images].reshape(-1, len(w))
+        d = array_module(g).zeros((w[0].size, len(w)), g.dtype)
+        for images, stack in in_blocks(x, geometry, len(w)):
+            d += (stack.transpose(0, 2, 1) @ g[images].reshape(len(stack), -1, len(w))).sum(0)
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -39,10 +40,10 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
-    xp, seen, matrix = array_module(x), windows(x, geometry), as_matrix(w)
-    y = xp.empty((*seen.shape[:3], len(w)), xp.result_type(x, w))
-    for images, rows in in_blocks(seen):
-        xp.matmul(rows, matrix, out=y[images].reshape(-1, len(w)))
+    xp, matrix = array_module(x), as_matrix(w)
+    y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
+    for images, stack in in_blocks(x, geometry, len(w)):
+        xp.matmul(stack, matrix, out=y[images].reshape(len(stack), -1, len(w)))
     return y
 
 
@@ -51,7 +52,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     xp, matrix, (n, height, width, channels) = array_module(g), as_matrix(w).T, shape
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
     d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
-    for images in image_blocks(windows(d, geometry._replace(padding=(0, 0)))):
+    for images in image_blocks(d, geometry._replace(padding=(0, 0))):
         shares = (g[images].reshape(-1, len(w)) @ matrix).reshape(-1, rows, columns, kh, kw, channels)
         for i in range(kh):
             for j in range(kw):
@@ -59,43 +60,54 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     return d[:, ph : ph + height, pw : pw + width]
 
 
-def windows(x: Array, geometry: Geometry) -> Array:
-    """What each window of x (N, H, W, C) sees, (N, H', W', kh, kw, C): a view of the padded images."""
-    xp, (n, _, _, channels) = array_module(x), x.shape
-    if channels < FEW_CHANNELS:  # planes of one channel each, so that whole rows of the image can be copied
-        x = xp.ascontiguousarray(x.transpose(3, 0, 1, 2)).transpose(1, 2, 3, 0)
-    padded = pad_rows_and_columns(x, geometry.padding)
+def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slice, Array]]:
+    """Some images at a time, and their windows as matrices (n, windows / n, kh kw C), good until the next.
+
+    The padded images and the matrices lie in two buffers, which therefore stay in cache; both are stored
+    channel by channel where there are few, so that whole rows of an image can be copied.
+    """
+    xp, few, runs = array_module(x), x.shape[3] < FEW_CHANNELS, image_blocks(x, geometry)
+    x, (ph, pw) = cut_off(x, geometry.padding)
+    n, h, w, c = len(x[runs[0]]) if runs else 0, *x.shape[1:]  # the first run is the longest
+    room = n, h + 2 * ph, w + 2 * pw
+    padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
+    seen = windows(padded, geometry)
+    buffer = xp.empty(seen.size, seen.dtype)
+    for images in runs:
+        n = images.stop - images.start
+        padded[:n, ph : ph + h, pw : pw + w] = x[images]
+        part = seen[:n].transpose(3, 4, 5, 0, 1, 2) if few else seen[:n]
+        copy = buffer[: part.size].reshape(part.shape)
+        copy[...] = part
+        size = math.prod(geometry.kernel) * c
+        rows = copy.reshape(size, -1).T if few else copy.reshape(-1, size)
+        yield images, rows.reshape(n_products(rows, filters), -1, size)
+
+
+def n_products(rows: Array, filters: int) -> int:
+    """Into how many equal parts to cut the rows, so that each makes a small product with all filters."""
+    if array_module(rows) is not np:
+        return 1
+    enough = -(-rows.size * filters // SMALL)
+    return next((n for n in range(enough, 4 * enough) if len(rows) % n == 0 and len(rows) >= 16 * n), 1)
+
+
+def windows(padded: Array, geometry: Geometry) -> Array:
+    """What each window of padded images (N, H, W, C) sees, (N, H', W', kh, kw, C): a view."""
+    n, height, width, channels = padded.shape
     image, row, column, channel = padded.strides
     (down, right), (i, j) = geometry.stride, geometry.dilation
-    return xp.lib.stride_tricks.as_strided(
+    return array_module(padded).lib.stride_tricks.as_strided(
         padded,
-        (n, *geometry.output(*x.shape[1:3]), *geometry.kernel, channels),
+        (n, *geometry._replace(padding=(0, 0)).output(height, width), *geometry.kernel, channels),
         (image, row * down, column * right, row * i, column * j, channel),
     )
 
 
-def in_blocks(seen: Array) -> Iterator[tuple[slice, Array]]:
-    """Some images at a time, and their windows as a matrix (windows, kh kw C), good until the next.
-
-    The matrices are copies in one buffer, which therefore stays in cache; stored by columns where there
-    are few channels.
-    """
-    few, buffer = seen.shape[5] < FEW_CHANNELS, None
-    for images in image_blocks(seen):
-        part = seen[images]
-        n_windows = math.prod(part.shape[:3])
-        part = part.transpose(3, 4, 5, 0, 1, 2) if few else part
-        if buffer is None:  # the first block is the largest
-            buffer = array_module(seen).empty(part.size, seen.dtype)
-        copy = buffer[: part.size].reshape(part.shape)
-        copy[...] = part
-        yield images, copy.reshape(-1, n_windows).T if few else copy.reshape(n_windows, -1)
-
-
-def image_blocks(seen: Array) -> list[slice]:
-    """Runs of images whose windows, copied, stay in cache."""
-    limit = CACHE if array_module(seen) is np else DEVICE
-    return blocks(len(seen), math.prod(seen.shape[1:]) * seen.itemsize, limit)
+def image_blocks(x: Array, geometry: Geometry) -> list[slice]:
+    """Runs of images (N, H, W, C) whose windows, copied, stay in cache."""
+    size = math.prod((*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3]))
+    return blocks(len(x), size * x.itemsize, CACHE if array_module(x) is np else DEVICE)
 
 
 def as_matrix(w: Array) -> Array:

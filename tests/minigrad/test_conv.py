@@ -85,11 +85,19 @@ def assert_same(c, name, other="direct"):
     c=convolutions(integers, geometries()),
     cache=st.sampled_from([1, 2000, im2col.CACHE]),
     few=st.sampled_from([0, im2col.FEW_CHANNELS]),
+    small=st.sampled_from([1000, im2col.SMALL]),
 )
-def test_im2col_is_direct(c, cache, few):
+def test_im2col_is_direct(c, cache, few, small):
     """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
-    with patch.multiple(im2col, CACHE=cache, DEVICE=cache, FEW_CHANNELS=few):
+    with patch.multiple(im2col, CACHE=cache, DEVICE=cache, FEW_CHANNELS=few, SMALL=small):
         assert_same(c, "im2col")
+
+
+@given(rows=st.integers(1, 400), inner=st.integers(1, 40), filters=st.integers(1, 8))
+def test_a_product_is_cut_into_equal_parts_or_not_at_all(rows, inner, filters):
+    with patch.object(im2col, "SMALL", 500):
+        n = im2col.n_products(np.empty((rows, inner)), filters)
+    assert n == 1 or (rows % n == 0 and rows // n >= 16 and rows // n * inner * filters <= 500)
 
 
 @settings(max_examples=3 * settings().max_examples)
