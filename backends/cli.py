@@ -1,4 +1,4 @@
-"""The ``minigrad`` command: train, prove, doctor."""
+"""The ``minigrad`` command: train, prove, run, doctor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from minigrad.schedules import SCHEDULES, find_schedule
 
 from . import doctor as health
 from . import proof, training
-from .launch import choose_transport, rank_under_mpiexec, run, world_size
+from .comm.chrome import chrome_trace
+from .comm.trace import Traced, gather_trace
+from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
 from .strategies import find_strategy
+from .tracing import show_trace
 
 DATASETS = ("mnist5k", "mnist")
 DTYPES = ("float32", "float64")
@@ -55,6 +58,7 @@ def train(
     ] = None,
     seed: Seed = 0,
     json: Json = None,
+    trace: Annotated[Path | None, typer.Option(help="who did what when, for ui.perfetto.dev")] = None,
 ) -> None:
     """Train a network on handwritten digits; figures and curves are kept under runs/."""
     choice("--dataset", dataset, DATASETS)
@@ -82,11 +86,15 @@ def train(
     )
     if json is not None:
         training.check_writable(json)
+    if trace is not None:
+        training.check_writable(trace, "--trace")
     console = Console()
 
     def work(comm) -> None:
         folder = training.new_run_folder(net) if comm.rank == 0 else None
-        metrics = config.run(comm, console)
+        traced = None if trace is None else Traced(comm)
+        metrics = config.run(traced or comm, console)
+        found = None if traced is None else gather_trace(comm, traced)
         if folder is None:
             return
         training.write_json(folder / "metrics.json", metrics)
@@ -95,6 +103,10 @@ def train(
         console.print(training.report(metrics))
         training.draw_curves(metrics, folder / "curves.png")
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
+        if trace is not None and found is not None:
+            training.write_json(trace, chrome_trace(found))
+            show_trace(found, folder / "timeline.png", console)
+            console.print(f"trace in {trace}, for ui.perfetto.dev; picture in {folder / 'timeline.png'}")
 
     sys.exit(run(ranks, config.transport, work, sys.argv[1:]))
 
@@ -138,6 +150,16 @@ def prove(
 
     status = run(ranks, settings.transport, work, sys.argv[1:])
     sys.exit(1 if any(failed) else status)
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run_command(
+    script: Annotated[list[str], typer.Argument(help="a Python file, and what it is given")],
+    ranks: Annotated[int, typer.Option("-n", help="how many processes")] = cores(),
+    hosts: Annotated[Path | None, typer.Option(help="print the line for the hosts in this file")] = None,
+) -> None:
+    """Run a script on MPI processes; under Slurm through srun."""
+    sys.exit(run_script(ranks, script, hosts))
 
 
 @app.command()

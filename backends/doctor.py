@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import platform
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -15,7 +18,20 @@ from threadpoolctl import threadpool_info
 from minigrad import mnist
 from minigrad.device import cuda_problem
 
-from .launch import cores, find_mpiexec, load_mpi, mpi_problem
+from .comm import run_ranks
+from .comm.wire import cuda_aware
+from .launch import (
+    THREAD_VARIABLES,
+    cores,
+    environment,
+    find_mpiexec,
+    load_mpi,
+    mpi_problem,
+    mpiexec_vendor,
+    size_under_mpiexec,
+    under_mpiexec,
+)
+from .link import measure
 from .strategies import strategy_names
 
 
@@ -34,6 +50,8 @@ def examine() -> list[Finding]:
         *interpreter(),
         *blas(),
         *mpi(),
+        *ranks(),
+        *links(),
         *gpu(),
         *data(),
         Finding("strategies", ", ".join(strategy_names())),
@@ -65,9 +83,8 @@ def blas() -> list[Finding]:
 
 def mpi() -> list[Finding]:
     mpiexec = find_mpiexec()
-    findings = [
-        Finding("mpiexec", str(mpiexec or "none beside this Python"), "" if mpiexec else mpi_problem() or "")
-    ]
+    found = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
+    findings = [Finding("mpiexec", found, "" if mpiexec else mpi_problem() or "")]
     if importlib.util.find_spec("mpi4py") is None:
         return [*findings, Finding("MPI", "mpi4py is not installed", mpi_problem() or "")]
     try:
@@ -80,9 +97,56 @@ def mpi() -> list[Finding]:
         return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]
 
 
+def ranks() -> list[Finding]:
+    """How ranks fit on the cores: those of this job, or of one with a rank on each core."""
+    here, started = cores(), size_under_mpiexec()
+    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+    n = started or here
+    threads = int(given) if given.isdigit() else max(1, here // n)
+    found = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
+    crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
+    whose = f"{THREAD_VARIABLES[0]} or its like says {given}" if given else "as minigrad sets it"
+    fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
+    return [
+        Finding("ranks", found, crowded),
+        Finding(
+            "BLAS threads",
+            f"{n} ranks x {threads} on {here} cores, {whose}",
+            fewer if threads > 1 and n * threads > here else "",
+        ),
+    ]
+
+
+def links() -> list[Finding]:
+    """Latency and bandwidth between two ranks, of each transport that there is."""
+    findings = [Finding("thread ranks", speeds(run_ranks(2, measure)[0]))]
+    if mpi_problem() or under_mpiexec():
+        return findings
+    command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.link"]
+    try:
+        done = subprocess.run(command, env=environment(2), capture_output=True, text=True, timeout=30)
+        line = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
+        if line is not None:
+            return [*findings, Finding("MPI ranks", speeds(json.loads(line)))]
+        problem = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
+    except subprocess.TimeoutExpired:
+        problem = "no answer in 30 s"
+    remedy = "one MPI per environment: reinstall mpi4py and mpich in a fresh one, or use --transport threads"
+    return [*findings, Finding("MPI ranks", f"two of them did not talk: {problem}", remedy)]
+
+
+def speeds(found: dict[str, float]) -> str:
+    return f"{found['latency'] * 1e6:.0f} us, {found['bandwidth'] / 1e9:.1f} GB/s between two"
+
+
 def gpu() -> list[Finding]:
     problem = cuda_problem()
-    return [Finding("GPU", "none usable" if problem else "a CUDA device, through CuPy", problem or "")]
+    aware = "given to MPI as they are (MINIGRAD_CUDA_AWARE)" if cuda_aware() else "sent through host memory"
+    wrong = "unset MINIGRAD_CUDA_AWARE: there is no GPU" if problem and cuda_aware() else ""
+    return [
+        Finding("GPU", "none usable" if problem else "a CUDA device, through CuPy", problem or ""),
+        Finding("device arrays", aware, wrong),
+    ]
 
 
 def data() -> list[Finding]:

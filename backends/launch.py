@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from .comm import Comm, run_ranks
+from .supervise import supervise
 
 if TYPE_CHECKING:
     from .comm.mpi import MPIComm
@@ -113,12 +116,49 @@ def start_mpiexec(ranks: int, arguments: list[str]) -> int:
     assert mpiexec is not None, "callers ask mpi_problem first"
     command = [str(mpiexec), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
     print(f"starting {ranks} ranks: mpiexec -n {ranks} python -m mpi4py {' '.join(arguments)}", flush=True)
-    with subprocess.Popen(command, env=environment(ranks)) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.terminate()
-            raise
+    return supervise(command, environment(ranks))
+
+
+def run_script(ranks: int, arguments: list[str], hosts: Path | None = None) -> int:
+    """Run ``python arguments`` on ``ranks`` MPI processes, through srun inside a Slurm job; the exit status.
+
+    With ``hosts``, a host file, it only prints the line that does: every host needs the same paths.
+    """
+    if ranks < 1:
+        raise ValueError(f"-n must be at least 1, got {ranks}")
+    if under_mpiexec():
+        raise RuntimeError(f"this is a rank of an MPI job already; run python {arguments[0]} itself")
+    if arguments[0] not in ("-m", "-c") and not Path(arguments[0]).is_file():
+        raise ValueError(f"there is no script {arguments[0]}; pass the path of a Python file")
+    srun = shutil.which("srun") if "SLURM_JOB_ID" in os.environ else None
+    if (srun is None or hosts is not None) and (problem := mpi_problem()):
+        raise RuntimeError(f"minigrad run: {problem}")
+    python = [sys.executable, "-m", "mpi4py", *arguments]
+    if hosts is not None:
+        print(shlex.join([*on_hosts(hosts), "-n", str(ranks), *python]))
+        return 0
+    if srun is not None:
+        print(f"in Slurm job {os.environ['SLURM_JOB_ID']}: srun -n {ranks} {shlex.join(python)}", flush=True)
+        return supervise([srun, "-n", str(ranks), *python], dict(os.environ))
+    return supervise([str(find_mpiexec()), "-n", str(ranks), *python], environment(ranks))
+
+
+def on_hosts(hosts: Path) -> list[str]:
+    """The start of the line that runs ranks on the hosts of a host file."""
+    if not hosts.is_file():
+        raise ValueError(f"there is no host file {hosts}; write one host name per line")
+    if mpiexec_vendor() == "Open MPI":
+        return [str(find_mpiexec()), "--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
+    return [str(find_mpiexec()), "-f", str(hosts)]
+
+
+def mpiexec_vendor() -> str:
+    """Whose mpiexec lies beside this Python, as it says itself: "MPICH", "Open MPI" or "unknown"."""
+    text = subprocess.run([str(find_mpiexec()), "--version"], capture_output=True, text=True).stdout
+    for vendor, sign in (("Open MPI", "Open MPI"), ("MPICH", "HYDRA"), ("MPICH", "MPICH")):
+        if sign in text:
+            return vendor
+    return "unknown"
 
 
 def environment(ranks: int) -> dict[str, str]:

@@ -6,89 +6,227 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 
 from __future__ import annotations
 
-import pickle
-import time
+import atexit
+import os
+from collections import deque
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from minigrad.device import Array, array_module, to_device, to_host
+from minigrad.device import Array, array_module, to_host
 
-from .protocol import check_peer, wait_limit
+from . import wire
+from .collectives import naive_allreduce
+from .patience import Patience
+from .protocol import check_peer
+from .receive import Receive
+from .window import SharedMemory, refuse_unlike
+from .world import caller
+
+CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
 
 
 class MPIComm:
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
-    def __init__(self, comm: MPI.Comm | None = None):
-        self.mpi: MPI.Comm = MPI.COMM_WORLD if comm is None else comm
+    def __init__(self, comm: MPI.Intracomm | None = None):
+        self.mpi: MPI.Intracomm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
-        self.sending: list[tuple[MPI.Request, bytes]] = []  # what MPI may still read
+        world = MPI.COMM_WORLD.Get_group()
+        self.members: list[int] = MPI.Group.Translate_ranks(self.mpi.Get_group(), None, world)
+        self.me = self.members[self.rank]
+        self.last_tag: int = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1
+        self.wait = Patience(MPI.COMM_WORLD, self.last_tag + 1).wait
+        self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # what MPI may still read
+        self.receives: dict[tuple[int, int], deque[Receive]] = {}  # in the order they were started
+        self.started: dict[object, tuple[str, Any]] = {}
+        self.lost: list[Receive] = []  # what came was not what was declared; MPI may still write there
+        self.groups: list[MPIComm] = []
+        self.closed = False
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
-        check_peer(self, to)
-        # Shape, dtype and memory order travel with the data; a device array is staged through the host.
-        on_device = array_module(x) is not np
-        message = pickle.dumps((on_device, to_host(x)), protocol=5)
-        self.sending = [(request, kept) for request, kept in self.sending if not request.Test()]
-        self.sending.append((self.mpi.Isend([message, MPI.BYTE], to, tag), message))
+        self.check(to, tag)
+        first, rest, private = wire.pack(x)
+        while self.sending and self.sending[0][0].Test():
+            self.sending.popleft()
+        what = f"to send to rank {self.members[to]} (tag {tag})"
+        rest = rest if rest is None or private else rest.copy()
+        self.sending.extend((request, kept, what) for request, kept in self.post(first, rest, to, tag))
 
-    def recv(self, source: int, tag: int = 0) -> Array:
-        check_peer(self, source)
-        what = f"a message from rank {source} with tag {tag}"
-        status = MPI.Status()
-        message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
-        buffer = bytearray(status.Get_count(MPI.BYTE))
-        request = message.Irecv([buffer, MPI.BYTE])
-        self.wait(request.Test, what)
-        on_device, x = pickle.loads(buffer)
-        return to_device(x, "cupy") if on_device else x
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        self.check(to, tag)
+        first, rest, _ = wire.pack(x)
+        requests = self.post(first, rest, to, tag)
+        peer = self.members[to]
+        done = self.note(f"the send to rank {peer} (tag {tag})", requests)
 
-    def start_recv(self, source: int, tag: int = 0) -> Callable[[], Array]:
-        check_peer(self, source)
-        return lambda: self.recv(source, tag)
+        def finish() -> None:
+            self.wait(lambda: all(r.Test() for r, _ in requests), f"to send to rank {peer} (tag {tag})")
+            done()
+
+        return finish
+
+    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
+        return self.begin(source, tag, like).finish()
+
+    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
+        receive = self.begin(source, tag, like)
+        done = self.note(f"the receive from rank {self.members[source]} (tag {tag})", receive)
+
+        def finish() -> Array:
+            done()
+            return receive.finish()
+
+        return finish
+
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        self.check(self.rank, tag)
+        what = f"to receive from any rank (tag {tag})"
+        return self.take(MPI.ANY_SOURCE, tag, what)
 
     def split(self, color: int, key: int | None = None) -> MPIComm:
-        return MPIComm(self.mpi.Split(color, self.rank if key is None else key))
+        self.meet("for all ranks to split")
+        group = MPIComm(cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key)))
+        self.groups.append(group)
+        return group
 
     def allreduce(self, x: Array) -> Array:
-        """The sum of ``x`` over all ranks, by MPI's own all-reduce."""
-        sent = np.ascontiguousarray(to_host(x))
+        """The sum of ``x`` over all ranks, by MPI's own all-reduce.
+
+        Raises ValueError, naming two ranks that differ, where shape or dtype is not the same on all;
+        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=all.
+        """
+        sent = np.asarray(to_host(x), order="C")
+        what = f"{sent.dtype}{sent.shape}"
+        if sent.nbytes <= CHECKED or os.environ.get("MINIGRAD_CHECK") == "all":
+            self.check_same(what)
+        if sent.dtype.kind not in "iufc" or sent.dtype == np.float16:
+            return naive_allreduce(self, x)  # MPI has no such numbers
         total = np.empty_like(sent)
-        self.wait(self.mpi.Iallreduce(sent, total).Test, "all ranks to enter an all-reduce")
+        self.wait(self.mpi.Iallreduce(sent, total).Test, f"for all ranks to all-reduce {what}")
         return array_module(x).asarray(total)
 
     def close(self) -> None:
-        """Wait until every message that was sent has left."""
-        for request, _ in self.sending:
-            self.wait(request.Test, "its sent messages to be received")
+        """Wait until every message that was sent has left.
+
+        Raises RuntimeError where a started communication was never finished, saying which and where.
+        """
+        for group in self.groups:
+            group.close()
+        for request, _, what in self.sending:
+            self.wait(request.Test, what)
         self.sending.clear()
+        if unfinished := [text for text, _ in self.started.values()]:
+            raise RuntimeError(f"{'; '.join(unfinished)}; call what start_send and start_recv return")
+        self.closed = True
+
+    @cached_property
+    def host(self) -> MPI.Comm:
+        """The ranks on this machine."""
+        self.meet("for all ranks to look who shares their machine")
+        return self.mpi.Split_type(MPI.COMM_TYPE_SHARED)
 
     @property
     def local_rank(self) -> int:
         """This rank's number among those on this machine: the GPU it takes."""
-        return self.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+        return self.host.Get_rank()
 
     @property
     def local_size(self) -> int:
         """How many of the ranks run on this machine."""
-        return self.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
+        return self.host.Get_size()
 
-    def wait(self, done: Callable, what: str):
-        """Poll ``done()`` until it is true, at first without pause, then ever more seldom."""
-        start, pause, limit = time.monotonic(), 0.0, wait_limit()
-        while not (result := done()):
-            waited = time.monotonic() - start
-            if waited > limit:
-                raise TimeoutError(
-                    f"rank {self.rank} waited {limit:g} s for {what}; check that every rank makes "
-                    "the same calls, or raise MINIGRAD_TIMEOUT"
-                )
-            if waited > 0.002:  # ranks in step meet within this; others leave the core to those who compute
-                pause = min(pause + 20e-6, 1e-3)
-                time.sleep(pause)
-        return result
+    def share(self, nbytes: int) -> SharedMemory | None:
+        """``nbytes`` of each rank that all ranks read and write; None where they are not all on one machine.
+
+        Freed at the program's end, if it closed this communicator. All ranks must call this together.
+        """
+        self.meet("for all ranks to share memory")
+        if self.local_size != self.size:
+            return None
+        nbytes = -(-nbytes // 4096) * 4096
+        room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+        free = self.mpi.allreduce(room.f_bavail * room.f_frsize if room else 1 << 62, MPI.MIN)
+        if free < nbytes * self.size:
+            raise RuntimeError(
+                f"{self.size} ranks share {nbytes * self.size >> 20} MB, /dev/shm has {free >> 20} MB free; "
+                "give it more (docker run --shm-size=2g) or use the transport's own all-reduce"
+            )
+        window = MPI.Win.Allocate_shared(nbytes, 1, comm=self.mpi)
+        window.Lock_all()
+        memories: list[Any] = [window.Shared_query(r)[0] for r in range(self.size)]
+
+        def free_window() -> None:
+            if window != MPI.WIN_NULL:
+                self.meet("for all ranks to free shared memory")
+                window.Unlock_all()
+                window.Free()
+
+        # At the very end, since arrays in it may be read until then; and not where this rank failed,
+        # since the others will never come.
+        atexit.register(lambda: free_window() if self.closed else None)
+        return SharedMemory([np.frombuffer(m, np.uint8) for m in memories], window.Sync, free_window)
+
+    # What the above is made of
+
+    def post(self, first: bytes, rest: Array | None, to: int, tag: int) -> list[tuple[MPI.Request, Any]]:
+        """Start to send the pieces; MPI keeps the order of one source, tag and communicator."""
+        pieces = [first] if rest is None else [first, rest]
+        return [(self.mpi.Isend([piece, MPI.BYTE], to, tag), piece) for piece in pieces]
+
+    def begin(self, source: int, tag: int, like: Array | None) -> Receive:
+        """Start a receive, behind those of the same source and tag that were started before."""
+        self.check(source, tag)
+        queue = self.receives.setdefault((source, tag), deque())
+        receive = Receive(self, source, tag, like, queue)
+        # Without ``like`` nobody knows whether one message or two will come, so nothing can be posted:
+        # the message is matched when the receive is finished, and what is started later waits behind it.
+        if like is not None and all(earlier.posted for earlier in queue):
+            receive.post()
+        queue.append(receive)
+        return receive
+
+    def start(self, buffer: Array, source: int, tag: int) -> MPI.Request:
+        """A posted receive into ``buffer``."""
+        return self.mpi.Irecv([buffer, MPI.BYTE], source, tag)
+
+    def take(self, source: int, tag: int, what: str) -> tuple[int, Array]:
+        """The next array from ``source``, or from anyone, whatever its shape; and who sent it."""
+        status = MPI.Status()
+        message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
+        first = bytearray(status.Get_count(MPI.BYTE))
+        self.wait(message.Irecv([first, MPI.BYTE]).Test, what)
+        header, x = wire.unpack(first)
+        if x is None:
+            flat = wire.room_for(header)
+            self.wait(self.start(flat.view(np.uint8), status.Get_source(), tag).Test, what)
+            x = wire.finish(flat, header)
+        return status.Get_source(), x
+
+    def check(self, peer: int, tag: int) -> None:
+        check_peer(self, peer)
+        if not 0 <= tag <= self.last_tag:
+            raise ValueError(f"an MPI tag must be 0 to {self.last_tag}, got {tag}")
+
+    def check_same(self, what: str) -> None:
+        """Raise ValueError, naming two ranks that differ, unless all ranks say the same ``what``."""
+        mine = np.frombuffer(what.encode()[:64].ljust(64), np.uint8)
+        all_of_them = np.empty((self.size, 64), np.uint8)
+        self.wait(self.mpi.Iallgather(mine, all_of_them).Test, f"for all ranks to all-reduce {what}")
+        refuse_unlike(list(all_of_them), self.members)
+
+    def note(self, what: str, kept: Any) -> Callable[[], None]:
+        """Remember that ``what`` was started, and ``kept``, which MPI uses; the function returned forgets."""
+        key = object()
+        self.started[key] = (f"rank {self.me} never finished {what} that it started at {caller()}", kept)
+        return lambda: self.started.pop(key, None) and None
+
+    def meet(self, what: str) -> None:
+        """Wait for all ranks to come here: what MPI offers only without a bound is entered together."""
+        self.wait(self.mpi.Ibarrier().Test, what)
 
 
 def library_version() -> str:

@@ -1,0 +1,165 @@
+"""Times messages and all-reduces: thread ranks and MPI processes, by size, in one run.
+
+python benchmarks/messages.py                       # the tables, two ranks
+python benchmarks/messages.py --rounds 9 --json messages.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from backends.comm import Comm, run_ranks
+from backends.comm.collectives import naive_allreduce
+from backends.comm.window import WindowAllreduce
+from backends.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.link import one_way
+
+SIZES = [8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
+LEAST_BYTES, MOST_REPEATS = 1 << 27, 200  # a figure of one round covers this much, but no more calls
+Figures = dict[str, dict[int, list[float]]]  # what -> bytes -> seconds, one for each round
+RESULT = "MINIGRAD_MESSAGES"  # where rank 0 leaves its figures
+console = Console()
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    ranks: Annotated[int, typer.Option(min=2, help="in the all-reduce; messages go from 0 to 1")] = 2,
+    largest: Annotated[int, typer.Option(help="bytes")] = SIZES[-1],
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+) -> None:
+    """Print latency and bandwidth of each transport, and all-reduce by size and algorithm."""
+    sizes = [size for size in SIZES if size <= largest]
+    if under_mpiexec():
+        over_mpi(sizes, rounds)
+        return
+    if problem := mpi_problem():
+        console.print(problem)
+        raise typer.Exit(2)
+    figures = {"threads": run_ranks(2, lambda comm: messages(comm, sizes, rounds))[0]}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[RESULT] = str(Path(folder) / "figures.json")
+        if status := start_mpiexec(ranks, [str(Path(__file__).resolve()), *sys.argv[1:]]):
+            raise typer.Exit(status)
+        for name, found in json.loads(Path(os.environ[RESULT]).read_text()).items():
+            figures[name] = {what: {int(n): t for n, t in by.items()} for what, by in found.items()}
+    console.print(message_table(figures["threads"]["message"], figures["mpi"]["message"]))
+    console.print(allreduce_table(figures["allreduce"], ranks))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"rounds": rounds, "ranks": ranks, "seconds": figures}))
+
+
+def over_mpi(sizes: list[int], rounds: int) -> None:
+    """What one MPI rank measures; rank 0 leaves all figures in the file RESULT names."""
+    comm = load_mpi()()
+    figures = {"mpi": messages(comm, sizes, rounds), "allreduce": allreduces(comm, sizes, rounds)}
+    if comm.rank == 0:
+        Path(os.environ[RESULT]).write_text(json.dumps(figures))
+    comm.close()
+
+
+def repeats(nbytes: int) -> int:
+    return max(4, min(MOST_REPEATS, LEAST_BYTES // max(1, nbytes)))
+
+
+def messages(comm: Comm, sizes: list[int], rounds: int) -> Figures:
+    """Seconds one way between ranks 0 and 1, all sizes in each round."""
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(rounds + 1):  # the first warms up
+        for size in sizes:
+            times[size].append(one_way(comm, size, repeats(size)))
+    return {"message": {size: found[1:] for size, found in times.items()}}
+
+
+def allreduces(comm: Any, sizes: list[int], rounds: int) -> Figures:
+    """Seconds of one all-reduce of float32, the algorithms in turns, in another order each round."""
+    from mpi4py import MPI
+
+    window = WindowAllreduce(comm)
+    times: Figures = {}
+    order = random.Random(0)  # the same on all ranks
+    for size in sizes:
+        x, out = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
+        shared = window.array(x.shape, x.dtype)
+        calls: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
+            "naive": (lambda x=x: naive_allreduce(comm, x), x),
+            "MPI": (lambda x=x, out=out: comm.mpi.Allreduce(x, out), x),
+            "MPI in place": (lambda x=x: comm.mpi.Allreduce(MPI.IN_PLACE, x), x),
+            "Iallreduce in place": (lambda x=x: comm.mpi.Iallreduce(MPI.IN_PLACE, x).Wait(), x),
+            "MPIComm": (lambda x=x: comm.allreduce(x), x),
+            "window, copied": (lambda x=x: window(comm, x), x),
+            "window": (lambda x=shared: window(comm, x), shared),
+        }
+        names = list(calls)
+        for name in names:
+            times.setdefault(name, {})[size] = []
+        for turn in range(rounds + 1):
+            for name in order.sample(names, len(names)):
+                call, own = calls[name]
+                seconds = timed(comm, call, own, repeats(size))
+                if turn:
+                    times[name][size].append(seconds)
+    return times
+
+
+def timed(comm: Any, call: Callable[[], Any], own: np.ndarray, repeat: int) -> float:
+    """Seconds of ``call``, just after each rank has written its ``own`` numbers, as a backward pass does."""
+    seconds = []
+    for _ in range(repeat + repeat // 2):
+        own[...] = 1
+        comm.mpi.Barrier()
+        start = perf_counter()
+        call()
+        seconds.append(perf_counter() - start)
+    return sum(seconds[-repeat:]) / repeat  # before that the caches hold what ran before
+
+
+def message_table(threads: dict[int, list[float]], mpi: dict[int, list[float]]) -> Table:
+    table = Table(title="One message (start_send, recv)")
+    for heading in ("bytes", "threads us", "threads GB/s", "MPI us", "MPI GB/s"):
+        table.add_column(heading, justify="right")
+    for size in threads:
+        cells = []
+        for times in (threads[size], mpi[size]):
+            cells += [f"{median(times) * 1e6:.1f}", f"{size / median(times) / 1e9:.2f}"]
+        table.add_row(text_of(size), *cells)
+    return table
+
+
+def allreduce_table(figures: Figures, ranks: int) -> Table:
+    table = Table(title=f"All-reduce of float32 over {ranks} ranks, us")
+    table.add_column("bytes", justify="right")
+    for name in figures:
+        table.add_column(name, justify="right")
+    table.add_column("best in place / window", justify="right")
+    for size in figures["window"]:
+        mine = figures["window"][size]
+        rivals = [figures[name][size] for name in ("MPI in place", "Iallreduce in place")]
+        ratio = min(median(a / b for a, b in zip(rival, mine, strict=True)) for rival in rivals)
+        cells = [f"{median(by[size]) * 1e6:.1f}" for by in figures.values()]
+        table.add_row(text_of(size), *cells, f"{ratio:.2f}")
+    return table
+
+
+def text_of(nbytes: int) -> str:
+    for unit, size in (("MB", 1 << 20), ("KB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes // size} {unit}"
+    return f"{nbytes} B"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,112 @@
+"""What never ends elsewhere ends here: each rank that waits says for whom, with which tag, at which line."""
+
+import re
+
+import pytest
+
+START = """import sys, time
+import numpy as np
+from backends.comm import broadcast
+from backends.comm.collectives import naive_allreduce
+from backends.comm.mpi import MPIComm
+from backends.comm.window import WindowAllreduce
+comm = MPIComm()
+rank, other, x = comm.rank, 1 - comm.rank, np.ones(3)
+"""
+# Each program, the line marked "# here" at which it stops, and what each rank that waits must say.
+DEADLOCKS = {
+    "both receive first": (
+        "comm.recv(other, tag=3)  # here\ncomm.send(x, other, tag=3)",
+        {0: "to receive from rank 1 (tag 3)", 1: "to receive from rank 0 (tag 3)"},
+    ),
+    "tags differ": (
+        "comm.send(x, other, tag=5 + rank)\ncomm.recv(other, tag=5 + rank)  # here",
+        {0: "to receive from rank 1 (tag 5)", 1: "to receive from rank 0 (tag 6)"},
+    ),
+    "declared and posted, never sent": (
+        "done = comm.start_recv(other, tag=4, like=np.zeros(100_000))\ndone()  # here",
+        {0: "to receive from rank 1 (tag 4)", 1: "to receive from rank 0 (tag 4)"},
+    ),
+    "nobody sends to anyone": (
+        "comm.recv_any(tag=8)  # here",
+        {0: "to receive from any rank (tag 8)", 1: "to receive from any rank (tag 8)"},
+    ),
+    "nobody receives": (
+        "done = comm.start_send(np.zeros(4_000_000), other, tag=2)\ndone()  # here",
+        {0: "to send to rank 1 (tag 2)", 1: "to send to rank 0 (tag 2)"},
+    ),
+    "a rank is missing in a collective": (
+        "comm.allreduce(x) if rank == 0 else time.sleep(60)  # here",
+        {0: "for all ranks to all-reduce float64(3,)"},
+    ),
+    "a rank is missing in the window": (
+        "window = WindowAllreduce(comm)\nwindow(comm, x) if rank == 0 else time.sleep(60)  # here",
+        {0: "for rank 1 to all-reduce"},
+    ),
+    "a rank is missing in a split": (
+        "comm.split(0) if rank == 0 else time.sleep(60)  # here",
+        {0: "for all ranks to split"},
+    ),
+    "a rank returns early": (
+        "if rank == 1: sys.exit()\ncomm.recv(other, tag=1)  # here",
+        {0: "to receive from rank 1 (tag 1)"},
+    ),
+    "two collectives in another order": (
+        "comm.allreduce(x) if rank == 0 else broadcast(comm, x)  # here",
+        {0: "for all ranks to all-reduce float64(3,)", 1: "to receive from rank 0 (tag"},
+    ),
+    "one waits long before the other does": (
+        "time.sleep(0.4 * rank)\ncomm.recv(other, tag=3)  # here",
+        {0: "to receive from rank 1 (tag 3)", 1: "to receive from rank 0 (tag 3)"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEADLOCKS)
+def test_a_deadlock_ends_and_every_rank_that_waits_says_for_what(processes, kind):
+    program, waits = DEADLOCKS[kind]
+    script = START + program
+    line = next(i for i, text in enumerate(script.splitlines(), 1) if "# here" in text)
+    job = processes.ranks(2, script, seconds=30, MINIGRAD_TIMEOUT="0.5")
+    assert job.status != 0
+    said = [text for text in job.err.splitlines() if text.startswith("minigrad: rank")]
+    assert len(said) == len(waits), job.err
+    for rank, what in waits.items():
+        pattern = (
+            rf"minigrad: rank {rank} waited [\d.]+ s, since [\d:]+, {re.escape(what)}.* at script.py:{line}$"
+        )
+        assert any(re.match(pattern, text) for text in said), (pattern, said)
+
+
+def test_a_circle_of_three(processes):
+    script = START + "comm.recv((rank + 1) % 3, tag=rank)\n"
+    job = processes.ranks(3, script, seconds=30, MINIGRAD_TIMEOUT="0.5")
+    assert job.status != 0
+    for rank in range(3):
+        assert f"to receive from rank {(rank + 1) % 3} (tag {rank}) at script.py:9" in job.err
+
+
+MISMATCHES = {
+    "comm.allreduce(np.ones(3 + rank, 'float32'))": "rank 0 has float32(3,), rank 1 has float32(4,)",
+    "comm.allreduce(np.ones(3, f'float{32 + 32 * rank}'))": "rank 0 has float32(3,), rank 1 has float64(3,)",
+    "WindowAllreduce(comm)(comm, np.ones((50_000, 2 + rank)))": "rank 0 has float64(50000, 2), rank 1 has",
+    "comm.allreduce(np.ones(50_000 + rank))": "rank 0 has float64(50000,), rank 1 has float64(50001,)",
+    "comm.recv(0, like=x) if rank else comm.send(np.ones(4), 1)": "rank 0 sent float64(4,) with tag 0",
+    "comm.recv(0, like=x) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,) with tag 0",
+    "comm.recv(0, like=np.ones(70_000)) if rank else comm.send(x, 1)": "rank 0 sent float64(3,) with tag 0",
+    "comm.recv(0, like=np.ones(70_000)) if rank else comm.send(np.ones(80_000), 1)": "sent float64(80000,)",
+    "comm.recv(0, like=np.ones(80_000)) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,)",
+    "comm.recv(0, like=np.ones(7000)) if rank else comm.send(np.ones(7000, 'int64'), 1)": "sent int64(7000,)",
+}
+
+
+@pytest.mark.parametrize("call", MISMATCHES)
+def test_sizes_that_differ_are_named_on_both_sides(processes, call):
+    job = processes.ranks(2, START + call, seconds=30, MINIGRAD_TIMEOUT="5", MINIGRAD_CHECK="all")
+    assert job.status != 0
+    assert MISMATCHES[call] in job.err
+
+
+def test_a_tag_that_mpi_cannot_carry_is_refused(processes):
+    job = processes.ranks(1, START + "comm.send(x, 0, tag=-1)")
+    assert job.status != 0 and "an MPI tag must be 0 to " in job.err and "got -1" in job.err

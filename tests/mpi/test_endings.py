@@ -1,0 +1,104 @@
+"""However a job ends, all of it ends: no rank waits for ever, no process is left behind."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from backends.launch import find_mpiexec
+
+from .conftest import alive, until
+
+RUN = [sys.executable, "-m", "backends.cli", "run", "-n"]
+
+
+def test_the_exception_of_one_rank_ends_all(processes):
+    script = "if comm.rank == 1: raise ZeroDivisionError('of rank 1')\ncomm.recv(1)\n"
+    job = processes.ranks(3, "from backends.comm.mpi import MPIComm\ncomm = MPIComm()\n" + script)
+    assert job.status != 0 and "ZeroDivisionError: of rank 1" in job.err
+    mpiexec = [str(find_mpiexec()), "-n", "3", sys.executable, "-m", "mpi4py"]
+    with processes.running(3, script, *mpiexec) as (running, pids):
+        assert running.wait(5) != 0
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+@pytest.mark.parametrize(
+    "start", [["mpiexec", "-n", "3", sys.executable, "-m", "mpi4py"], [*RUN, "3"]], ids=["mpiexec", "run"]
+)
+def test_a_rank_that_is_killed_takes_the_others_with_it(processes, start):
+    start = [str(find_mpiexec()), *start[1:]] if start[0] == "mpiexec" else start
+    with processes.running(3, "comm.recv(1) if comm.rank != 1 else time.sleep(60)\n", *start) as (job, pids):
+        os.kill(pids[1], signal.SIGKILL)
+        assert job.wait(10) != 0
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_passes_signals_on_and_leaves_nobody(processes, number):
+    with processes.running(2, "time.sleep(60)\n", *RUN, "2") as (job, pids):
+        job.send_signal(number)
+        assert job.wait(15) == 128 + number
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def test_run_ends_ranks_that_ignore_signals(processes):
+    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen(f'{comm.rank}.deaf', 'w')\ntime.sleep(60)\n"
+    with processes.running(2, script, *RUN, "2") as (job, pids):
+        until(lambda: all((processes.folder / f"{rank}.deaf").exists() for rank in range(2)), 10)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(20) == 128 + signal.SIGTERM
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def test_run_passes_arguments_and_the_exit_status_through(processes):
+    (processes.folder / "script.py").write_text(
+        "import sys\nfrom backends.comm.mpi import MPIComm\ncomm = MPIComm()\n"
+        "sys.stdout.write(f'{comm.rank} {comm.size} {sys.argv[1:]}\\n')\nsys.exit(int(sys.argv[1]))\n"
+    )
+    arguments = ["0", "-n", "5", "--lr=3", "--", "x"]
+    job = processes.minigrad("run", "-n", "2", "script.py", *arguments)
+    assert job.status == 0, job.err
+    assert sorted(job.out.splitlines()) == [f"{rank} 2 {arguments}" for rank in range(2)]
+    assert processes.minigrad("run", "-n", "2", "script.py", "3").status == 3
+
+
+def test_run_prints_the_line_for_a_host_file_and_uses_srun_in_a_slurm_job(processes):
+    for name in ("hosts", "script.py"):
+        (processes.folder / name).write_text("")
+    job = processes.minigrad("run", "-n", "4", "--hosts", "hosts", "script.py", "a b")
+    assert job.status == 0, job.err
+    assert job.out.startswith(str(find_mpiexec())) and " hosts " in job.out
+    assert job.out.strip().endswith(f"-n 4 {sys.executable} -m mpi4py script.py 'a b'")
+    srun = processes.folder / "srun"
+    srun.write_text("#!/bin/sh\necho srun: $@\nexit 5\n")
+    srun.chmod(0o755)
+    path = f"{processes.folder}:{os.environ['PATH']}"
+    job = processes.minigrad("run", "-n", "4", "script.py", "a b", SLURM_JOB_ID="77", PATH=path)
+    assert job.status == 5
+    assert job.out.splitlines() == [
+        f"in Slurm job 77: srun -n 4 {sys.executable} -m mpi4py script.py 'a b'",
+        f"srun: -n 4 {sys.executable} -m mpi4py script.py a b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["-n", "2", "nowhere.py"],
+            "minigrad: there is no script nowhere.py; pass the path of a Python file",
+        ),
+        (["-n", "0", "x.py"], "minigrad: -n must be at least 1, got 0"),
+    ],
+)
+def test_run_says_what_is_wrong_in_one_line(processes, arguments, message):
+    job = processes.minigrad("run", *arguments)
+    assert job.status == 1 and job.err.strip() == message
+
+
+def test_doctor_measures_the_link_between_two_processes(processes):
+    job = processes.minigrad("doctor", COLUMNS="200")
+    assert job.status == 0, job.err
+    (line,) = [line for line in job.out.splitlines() if "MPI ranks" in line]
+    assert "us," in line and "GB/s between two" in line
