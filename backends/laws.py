@@ -12,8 +12,9 @@ from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
 from minigrad.device import Array
 from minigrad.module import Module
+from minigrad.optimizer import Optimizer
 from minigrad.tape import Tape
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 
 from .comm.collectives import allgather, gather
 from .comm.protocol import Comm
@@ -21,6 +22,7 @@ from .comm.trace import Traced
 
 Strategy = Callable[[Comm], Backend]
 Build = Callable[[np.random.Generator], Module]
+MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
 
 class Difference(NamedTuple):
@@ -41,6 +43,11 @@ def bound_for(dtype: Any) -> float:
     return float(4500 * np.finfo(dtype).eps)
 
 
+def momentum_sgd(parameters: list[Parameter]) -> Optimizer:
+    """The optimizer of the comparison, unless another is given."""
+    return optim.SGD(parameters, 0.1, momentum=0.9)
+
+
 def differences_from_serial(
     strategy: Strategy,
     comm: Comm,
@@ -50,41 +57,62 @@ def differences_from_serial(
     *,
     dtype: Any = np.float64,
     seed: int = 0,
-    lr: float = 0.1,
-    momentum: float = 0.9,
+    optimizer: MakeOptimizer = momentum_sgd,
+    serial: Backend | None = None,
+    oracle: Build | None = None,
 ) -> list[Difference]:
     """Train on ``batches`` twice, by ``strategy`` and serially, and compare on every rank after each step.
 
     Compared are every parameter's gradient and the loss before each update (relative to the largest
-    element of the serial gradient) and the parameters after it. Every rank calls this; rank 0 gets the
-    differences, by parameter and with the rank where they were largest, the others an empty list.
+    element of the serial gradient), the parameters and the running statistics after it, and once more at
+    the end. Every rank calls this; rank 0 gets the differences, by parameter and with the rank where they
+    were largest, the others an empty list. ``oracle`` builds the serial model where it is another one.
     """
-    serial, reference = Serial(), build(np.random.default_rng(seed)).to(dtype=dtype)
+    serial = serial or Serial()
+    reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype)
     backend = strategy(comm)
     # A rank's own parameters must not matter: those of rank 0 are trained everywhere.
     model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype))
-    optimizers = [optim.SGD(m.parameters(), lr, momentum=momentum) for m in (reference, model)]
-    shapes = {name: p.shape for name, p in reference.named_parameters().items()} | {"loss": ()}
-    worst = np.zeros((len(shapes), 2))
+    runs = (
+        (serial, reference, optimizer(reference.parameters())),
+        (backend, model, optimizer(model.parameters())),
+    )
+    worst: dict[str, tuple[float, float]] = {}
+    shapes: dict[str, tuple[int, ...]] = {"loss": ()}
+
+    def compare(wanted: dict[str, Any], found: dict[str, Any]) -> None:
+        for name, value in wanted.items():
+            shapes[name] = np.shape(value) or shapes.get(name, ())
+            worst[name] = maximum(worst.get(name, (0.0, 0.0)), distance(value, found.get(name)))
+
+    def compare_models() -> None:
+        compare(serial.full_parameters(reference), backend.full_parameters(model))
+        compare(serial.full_state(reference), backend.full_state(model))
+
+    compare(serial.full_parameters(reference), backend.full_parameters(model))
     for batch in batches:
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        losses = serial.step(reference, batch, loss_fn), backend.step(model, batch, loss_fn)
-        wanted = {**serial.full_gradients(reference), "loss": np.array(losses[0])}
-        found = {**backend.full_gradients(model), "loss": np.array(losses[1])}
-        worst = np.maximum(worst, [distance(wanted[name], found.get(name)) for name in shapes])
-        for optimizer in optimizers:
-            optimizer.step()
-        wanted, found = serial.full_parameters(reference), backend.full_parameters(model)
-        after = [distance(wanted[n], found.get(n)) if n in wanted else (0.0, 0.0) for n in shapes]
-        worst = np.maximum(worst, after)
-    by_rank = np.array(gather(comm, worst))
+        losses = []
+        for run, trained, method in runs:
+            method.zero_grad()
+            losses.append(np.array(run.step(trained, batch, loss_fn)))
+        compare(serial.full_gradients(reference), backend.full_gradients(model))
+        compare({"loss": losses[0]}, {"loss": losses[1]})
+        for run, trained, method in runs:
+            run.update(trained, method)
+        compare_models()
+    backend.conclude(model)
+    compare_models()
+    by_rank = np.array(gather(comm, np.array(list(worst.values()))))
     if comm.rank != 0:
         return []
     return [
-        Difference(name, shape, float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax()))
-        for (name, shape), r in zip(shapes.items(), by_rank.swapaxes(0, 1), strict=True)
+        Difference(name, shapes[name], float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax()))
+        for name, r in zip(worst, by_rank.swapaxes(0, 1), strict=True)
     ]
+
+
+def maximum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return max(a[0], b[0]), max(a[1], b[1])
 
 
 def distance(wanted: np.ndarray | None, found: np.ndarray | None) -> tuple[float, float]:
@@ -108,11 +136,14 @@ def trains_like_serial(
     batches: list[Batch],
     *,
     dtype: Any = np.float64,
+    bound: float | None = None,
     **settings: Any,
 ) -> None:
-    """Assert that no gradient, loss or parameter, on any rank, after any step, exceeds the bound."""
+    """Assert that no gradient, loss, parameter or running statistic, on any rank, after any step, exceeds
+    the bound, that of ``bound_for(dtype)`` unless another is given (0: the same bits).
+    """
     found = differences_from_serial(strategy, comm, build, loss_fn, batches, dtype=dtype, **settings)
-    bound = bound_for(dtype)
+    bound = bound_for(dtype) if bound is None else bound
     wrong = [d for d in found if not d.relative <= bound]
     assert not wrong, "\n".join(
         f"{d.name} {d.shape} differs by {d.relative:.2e} of its largest element on rank {d.worst_rank}, "

@@ -11,7 +11,7 @@ from rich.console import Console
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.module import Module
-from minigrad.optim import Optimizer
+from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
@@ -25,14 +25,14 @@ def computing(comm: Comm, name: str) -> AbstractContextManager:
     return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
 
 
-def trace_step(comm: Comm, backend: Backend, optimizer: Optimizer) -> None:
-    """Record spans for the forward and backward of ``backend`` and for the update.
+def trace_step(comm: Comm, backend: Backend) -> None:
+    """Record spans for the forward and backward and for the update of ``backend``.
 
     Forward ends, and backward begins, where the loss has been computed. Without a trace nothing changes.
     """
     if not isinstance(comm, Traced):
         return
-    run, update = backend.run, optimizer.step
+    run, update = backend.run, backend.update
 
     def traced_run(
         model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
@@ -48,11 +48,11 @@ def trace_step(comm: Comm, backend: Backend, optimizer: Optimizer) -> None:
 
             return run(model, batch, traced_loss, weight, on_grad)
 
-    def traced_update() -> None:
+    def traced_update(model: Module, optimizer: Optimizer) -> None:
         with comm.computing("update"):
-            update()
+            update(model, optimizer)
 
-    backend.run, optimizer.step = traced_run, traced_update
+    backend.run, backend.update = traced_run, traced_update
 
 
 def last_steps(trace: Trace, n: int) -> tuple[float, float]:

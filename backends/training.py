@@ -60,7 +60,7 @@ class Training:
         backend: Backend = Serial() if comm.size == 1 else find_strategy(self.strategy)(comm)
         model = backend.place(model)
         optimizer = optim.SGD(model.parameters(), lr, momentum=net.momentum)
-        trace_step(comm, backend, optimizer)
+        trace_step(comm, backend)
         accuracies: list[float] = []
         with progress_bar(console, self.steps(train), shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]

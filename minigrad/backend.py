@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .data import Batch
+from .data import Batch, shares
 from .device import to_host
 from .module import Module
+from .optimizer import Optimizer
 from .tape import OnGrad, Tape
 from .tensor import Tensor
 
@@ -22,11 +23,15 @@ Loss = Callable[[Tensor, Any], Tensor]
 class Backend:
     """One training step of any strategy; a strategy overrides only what it changes.
 
-    ``place`` is called once per model, ``step`` once per batch. Losses are means over what they saw,
-    so a part of the batch is weighted by its share when backward starts; communication only sums.
+    ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``conclude`` after the
+    last. Losses are means over what they saw, so a part of the batch is weighted by its share when backward
+    starts; communication only sums. ``micro_batches`` is the number of backwards in a step: their
+    gradients add up, and the last one announces them.
     """
 
     rank, size = 0, 1
+    micro_batches = 1
+    meets_in_forward = False  # ranks meet inside a pass, so one without samples must go through it too
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``."""
@@ -36,14 +41,24 @@ class Backend:
         """This rank's part of ``batch``."""
         return batch
 
+    def weight(self, mine: Batch, batch: Batch) -> float:
+        """What the mean loss over this rank's part counts in the whole batch's."""
+        return len(mine) / len(batch)
+
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         """Forward and backward over ``batch``; the loss times ``weight``, the share of the whole batch."""
-        if not len(batch):
-            return 0.0
-        with Tape() as tape:
-            loss = loss_fn(model(Tensor(batch.x)), batch.y)
-        tape.backward(loss, weight, on_grad)
-        return weight * loss.item()
+        parts = [batch[share] for share in shares(len(batch), self.micro_batches)]
+        if not self.meets_in_forward:
+            parts = [part for part in parts if len(part)]
+        total = 0.0
+        for i, part in enumerate(parts, 1):
+            share = weight * (len(part) / len(batch)) if len(part) else 0.0
+            with Tape() as tape:
+                out = model(Tensor(part.x))
+                loss = loss_fn(out, part.y) if len(part) else out  # no mean over no samples
+            tape.backward(loss, share, on_grad if i == len(parts) else None)
+            total += share * loss.item() if len(part) else 0.0
+        return total
 
     def on_grad(self, parameter: Tensor) -> None:
         """Told of each gradient of this rank when it is final, while backward goes on."""
@@ -57,12 +72,24 @@ class Backend:
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
         mine = self.shard(batch)
-        loss = self.run(model, mine, loss_fn, len(mine) / len(batch), self.on_grad)
+        loss = self.run(model, mine, loss_fn, self.weight(mine, batch), self.on_grad)
         return self.finish(model, loss)
+
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left."""
+        optimizer.step()
+
+    def conclude(self, model: Module) -> None:
+        """Called once, after the last update: afterwards the model is the one that was trained."""
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the serial run would hold, by name."""
         return {name: to_host(p.data) for name, p in model.named_parameters().items()}
+
+    def full_state(self, model: Module) -> dict[str, np.ndarray]:
+        """What else the serial run would hold, by name: running statistics and the like."""
+        known = model.named_parameters()
+        return {name: value for name, value in model.state_dict().items() if name not in known}
 
     def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
         """The gradients the serial run would hold, by name; None where the loss does not reach."""
@@ -72,3 +99,13 @@ class Backend:
 
 class Serial(Backend):
     """One machine, the whole model, the whole batch."""
+
+    def __init__(self, micro_batches: int = 1):
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+
+
+def at_least_one(name: str, given: int) -> int:
+    """``given``; raises ValueError, with its name, for less than 1."""
+    if given < 1:
+        raise ValueError(f"{name} must be at least 1, got {given}")
+    return given

@@ -67,13 +67,15 @@ def fit(
                 raise FloatingPointError(
                     f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"
                 )
-            optimizer.step()
+            backend.update(model, optimizer)
             history.losses.append(loss)
             history.samples += len(batch)
             if on_step is not None:
                 history.seconds += time.perf_counter() - start
                 on_step(step, loss)
                 start = time.perf_counter()
+        if epoch == epochs - 1:
+            backend.conclude(model)
         history.seconds += time.perf_counter() - start
         if on_epoch is not None:
             on_epoch(epoch, history)

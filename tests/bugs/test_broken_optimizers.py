@@ -11,7 +11,7 @@ from tests.minigrad.test_optim import adagrad, adam, adamw, sgd
 class DecayAfterMomentum(optim.SGD):
     """Decays the weights beside the velocity instead of inside it."""
 
-    def update(self, w, g, state):
+    def update(self, w, g, state, rate):
         v = state.setdefault("v", np.zeros_like(w))
         v *= self.momentum
         v += g
@@ -21,7 +21,7 @@ class DecayAfterMomentum(optim.SGD):
 class VelocityHoldsTheRate(optim.SGD):
     """v <- momentum v + lr g: the same until something else enters v."""
 
-    def update(self, w, g, state):
+    def update(self, w, g, state, rate):
         v = state.setdefault("v", np.zeros_like(w))
         v *= self.momentum
         v += self.lr * self.lr * (g + self.weight_decay * w)
@@ -29,13 +29,13 @@ class VelocityHoldsTheRate(optim.SGD):
 
 
 class WritesIntoTheGradient(optim.SGD):
-    def update(self, w, g, state):
+    def update(self, w, g, state, rate):
         g += self.weight_decay * w
         w -= self.lr * g
 
 
 class Replaces(optim.SGD):
-    def step(self):
+    def step(self, parts=None, total=np.asarray):
         for p in self.parameters:
             assert p.grad is not None
             p.data = p.data - self.lr * (p.grad + self.weight_decay * p.data)
@@ -55,11 +55,11 @@ BUGS = {
     "a changed gradient": (WritesIntoTheGradient, sgd, PLAIN),
     "a new array": (Replaces, sgd, PLAIN),
     "squares not summed": (broken("s += g * g\n", "s[...] = g * g\n").Adagrad, adagrad, ADAGRAD),
-    "no correction of the mean": (broken("self.lr / (1 - b1**t)", "self.lr").Adam, adam, ADAM),
+    "no correction of the mean": (broken("rate / (1 - b1**t)", "rate").Adam, adam, ADAM),
     "steps counted from 0": (broken("t=0)", "t=1)").Adam, adam, ADAM),
     "AdamW's decay coupled": (broken("decoupled = True", "decoupled = False").AdamW, adamw, ADAM),
     "AdamW's decay without the rate": (
-        broken("1 - self.lr * self.weight_decay", "1 - self.weight_decay").AdamW, adamw, ADAM,
+        broken("1 - rate * self.weight_decay", "1 - self.weight_decay").AdamW, adamw, ADAM,
     ),
 }  # fmt: skip
 
