@@ -1,61 +1,98 @@
 """Every rank holds the whole model and a share of the batch; the gradients are summed.
 
-Lecture section: synchronous data parallelism. The naive form, and the reference of the others: one
-all-reduce of everything after backward.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. The naive form, and the reference of
+the others: one all-reduce of everything after backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from minigrad.backend import Backend
+from minigrad.backend import Backend, Loss, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.tensor import Parameter
+from minigrad.tape import OnGrad
 
-from ..comm.collectives import allreduce, broadcast
+from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
+from .agreement import agree, broadcast_model
+from .batch_norm import check_batch_norm, synchronise
+from .report import Report
 
 
 class DataParallel(Backend):
     """Synchronous data parallelism over ``comm``; trains like ``Serial`` for any shares, even empty ones.
 
     The mean goes in when backward starts: each rank's loss is weighted by its share of the batch, so
-    the all-reduce only sums (CIS631's weighted average, exact for any shares).
+    the all-reduce only sums (CIS631's weighted average, exact for any shares). ``batch_norm`` is "ranks",
+    each rank's own statistics as in the lecture (a serial batch-norm over groups), or "synchronised",
+    those of the whole batch.
     """
 
-    def __init__(self, comm: Comm, allreduce: Callable[[Comm, Array], Array] = allreduce):
+    def __init__(
+        self,
+        comm: Comm,
+        allreduce: Callable[[Comm, Array], Array] = allreduce,
+        *,
+        micro_batches: int = 1,
+        batch_norm: str = "ranks",
+    ):
         self.comm, self.allreduce = comm, allreduce
         self.rank, self.size = comm.rank, comm.size
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.batch_norm = check_batch_norm(batch_norm)
+        self.share, self.backwards = 0.0, 0  # since the last reduction
+        self.placed: Report | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What must be the same on all ranks."""
+        return {"micro_batches": self.micro_batches, "batch_norm": self.batch_norm}
 
     def place(self, model: Module) -> Module:
-        """The whole model, with rank 0's parameters and state arrays."""
-        for _, owner, attribute in model.named_arrays():
-            value = getattr(owner, attribute)
-            array = value.data if isinstance(value, Parameter) else value
-            array[...] = broadcast(self.comm, array)
+        """The whole model, with rank 0's parameters and state arrays.
+
+        Raises ValueError, naming both, where ranks built different models or chose different settings.
+        """
+        agree(self.comm, model, self.settings())
+        broadcast_model(self.comm, model)
+        if self.batch_norm == "synchronised":
+            self.meets_in_forward = synchronise(model, self.comm)
+        self.placed = Report(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
         return model
+
+    @property
+    def report(self) -> Report:
+        if self.placed is None:
+            raise RuntimeError("this backend has no model yet; call model = backend.place(model) first")
+        return self.placed
 
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
         return batch[shares(len(batch), self.size)[self.rank]]
 
-    def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients and the loss of all ranks, in one message.
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        self.share += weight
+        self.backwards += 1
+        return super().run(model, batch, loss_fn, weight, on_grad)
 
-        A parameter that no rank's loss reached keeps the gradient None, as it would serially; so each
-        rank also says which it reached, and sends zeros for the others.
+    def finish(self, model: Module, loss: float) -> float:
+        """Sum the gradients, and what the report holds, over all ranks in one all-reduce.
+
+        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        parameters = [p for p in model.parameters() if p.requires_grad]
+        parameters = self.report.parameters
         xp = array_module(parameters[0].data)
-        reached = [float(p.grad is not None) for p in parameters]
         grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]
-        head = xp.asarray([loss, *reached], dtype=grads[0].dtype)
-        total = self.allreduce(self.comm, xp.concatenate([head, *(g.reshape(-1) for g in grads)]))
-        start = len(head)
-        for i, (parameter, g) in enumerate(zip(parameters, grads, strict=True), 1):
-            if total[i]:
-                parameter.grad = total[start : start + g.size].reshape(g.shape).astype(g.dtype, copy=False)
-            start += g.size
-        return float(total[0])
+        mine = self.report.write(loss, self.share, self.backwards)
+        self.share, self.backwards = 0.0, 0
+        total = self.allreduce(self.comm, xp.concatenate([*(g.reshape(-1) for g in grads), mine]))
+        loss, reached = self.report.read(total[len(total) - len(mine) :])
+        start = 0
+        for parameter, found in zip(parameters, reached, strict=True):
+            if found:
+                g = total[start : start + parameter.size].reshape(parameter.shape)
+                parameter.grad = g.astype(parameter.dtype, copy=False)
+            start += parameter.size
+        return loss

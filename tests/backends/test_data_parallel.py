@@ -127,6 +127,9 @@ class KeepsItsOwnStart(DataParallel):
     """Does not take over rank 0's parameters."""
 
     def place(self, model):
+        own = model.state_dict()
+        model = super().place(model)
+        model.load_state_dict(own)
         return model
 
 

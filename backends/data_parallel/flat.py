@@ -1,0 +1,70 @@
+"""Parameters laid end to end in one array, so that one message carries them and ranks can own equal parts.
+
+Lecture section: synchronous data parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from minigrad.device import Array, array_module
+from minigrad.tensor import Parameter
+
+
+class Piece(NamedTuple):
+    """The elements ``within`` parameter number ``n``, flattened, that lie at ``place`` of a part."""
+
+    n: int
+    within: slice
+    place: slice
+
+
+class Flat:
+    """The layout of some parameters of one dtype, padded with zeros to a multiple of ``parts`` elements.
+
+    Raises ValueError for parameters of different dtypes, which one array cannot hold.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], parts: int = 1):
+        self.parameters = list(parameters)
+        if len({p.dtype for p in self.parameters}) > 1:
+            found = ", ".join(sorted({str(p.dtype) for p in self.parameters}))
+            raise ValueError(
+                f"one message carries parameters of one dtype, got {found}; use model.to(dtype=...)"
+            )
+        self.starts = [0]
+        for parameter in self.parameters:
+            self.starts.append(self.starts[-1] + parameter.size)
+        self.elements = self.starts[-1]
+        self.part_size = -(-self.elements // parts)
+        self.size = self.part_size * parts
+        self.padding = self.size - self.elements
+
+    def zeros(self) -> Array:
+        """A new array of this layout."""
+        first = self.parameters[0].data
+        return array_module(first).zeros(self.size, first.dtype)
+
+    def views(self, buffer: Array) -> list[Array]:
+        """The parameters' places in ``buffer``, each in its parameter's shape."""
+        ends = zip(self.parameters, self.starts, self.starts[1:], strict=False)
+        return [buffer[start:stop].reshape(p.shape) for p, start, stop in ends]
+
+    def part(self, rank: int) -> slice:
+        """The elements of a buffer that rank number ``rank`` owns."""
+        return slice(rank * self.part_size, (rank + 1) * self.part_size)
+
+    def pieces(self, rank: int) -> list[Piece]:
+        """What of each parameter lies in the ``rank``-th part; padding is in no piece."""
+        part = self.part(rank)
+        found = []
+        for n, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
+            first, last = max(start, part.start), min(stop, part.stop)
+            if first < last:
+                within, place = (
+                    slice(first - start, last - start),
+                    slice(first - part.start, last - part.start),
+                )
+                found.append(Piece(n, within, place))
+        return found

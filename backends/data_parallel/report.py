@@ -1,0 +1,78 @@
+"""What ranks tell one another beside gradients, in the same message: loss, reached parameters, statistics.
+
+Lecture section: synchronous data parallelism.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minigrad.device import Array, array_module
+from minigrad.module import Module
+from minigrad.tensor import Parameter
+
+
+def trained(model: Module) -> list[Parameter]:
+    """The parameters that gradients are exchanged for, in the same order on all ranks."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+class Report:
+    """One rank's figures as a vector, whose sum over the ranks all ranks read.
+
+    Length 2 + ranks + parameters + running statistics. A parameter that no rank's loss reached keeps the
+    gradient None, as it would serially; so each rank says which it reached. Running statistics become
+    the ranks' mean, weighted by their share of the samples: those of a serial batch-norm over groups.
+    """
+
+    def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
+        self.rank, self.size = rank, size
+        self.parameters = trained(model)
+        found = ((owner, attribute) for _, owner, attribute in model.named_arrays() if statistics)
+        self.places = [(o, a) for o, a in found if is_statistic(getattr(o, a))]
+
+    def __len__(self) -> int:
+        return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())
+
+    def statistics(self) -> list[Array]:
+        return [getattr(owner, attribute) for owner, attribute in self.places]
+
+    def write(self, loss: float, share: float, backwards: int) -> Array:
+        """This rank's vector: ``share`` is what it saw of the batch, ``backwards`` how often it ran."""
+        xp = array_module(self.parameters[0].data)
+        counts = [float(backwards * (rank == self.rank)) for rank in range(self.size)]
+        reached = [float(p.grad is not None) for p in self.parameters]
+        figures = xp.asarray([loss, share, *counts, *reached], dtype=self.parameters[0].dtype)
+        return xp.concatenate([figures, *(share * s.reshape(-1) for s in self.statistics())])
+
+    def read(self, total: Array) -> tuple[float, list[bool]]:
+        """The batch's loss, and whether each parameter was reached on any rank; statistics are set.
+
+        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
+        """
+        start = 2 + self.size
+        loss, share, *counts = (float(x) for x in total[:start])
+        refuse_uneven([round(count) for count in counts])
+        reached = [bool(x) for x in total[start : start + len(self.parameters)]]
+        start += len(self.parameters)
+        for s in self.statistics():
+            if share:
+                s[...] = total[start : start + s.size].reshape(s.shape) / share
+            start += s.size
+        return loss, reached
+
+
+def is_statistic(value: Any) -> bool:
+    return not isinstance(value, Parameter) and np.dtype(value.dtype).kind == "f"
+
+
+def refuse_uneven(backwards: list[int]) -> None:
+    """Raise RuntimeError unless all ranks ran backward equally often since the last reduction."""
+    for rank, count in enumerate(backwards):
+        if count != backwards[0]:
+            raise RuntimeError(
+                f"rank 0 ran backward {backwards[0]} times before this reduction, rank {rank} {count} times; "
+                "every rank must take the same steps, also without samples"
+            )
