@@ -1,0 +1,51 @@
+"""Ranks as a grid of axes data x pipe x model, so that every strategy has the group it talks to.
+
+Lecture section: data and model parallelism together. Lesson: 14_hybrid.
+"""
+
+from __future__ import annotations
+
+from .comm.protocol import Comm
+
+AXES = ("data", "pipe", "model")
+
+
+class Grid:
+    """The groups of one rank: along each axis, the ranks that differ from it in that coordinate only.
+
+    Ranks are numbered with the model axis fastest, since its ranks talk most and should be neighbours:
+    rank = (data coordinate * pipe + pipe coordinate) * model + model coordinate. All ranks construct it
+    together. Raises ValueError unless data * pipe * model is the number of ranks.
+    """
+
+    def __init__(self, comm: Comm, *, data: int = 1, pipe: int = 1, model: int = 1):
+        check_grid(comm.size, data=data, pipe=pipe, model=model)
+        self.comm, self.shape = comm, (data, pipe, model)
+        self.place = coordinates(comm.rank, self.shape)
+        self.data, self.pipe, self.model = (self.along(axis) for axis in range(len(AXES)))
+
+    def along(self, axis: int) -> Comm:
+        """The group along an axis; its ranks are the coordinates."""
+        others = [c for i, c in enumerate(self.place) if i != axis]
+        sizes = [n for i, n in enumerate(self.shape) if i != axis]
+        return self.comm.split(others[0] * sizes[1] + others[1], self.place[axis])
+
+
+def coordinates(rank: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Where a rank stands on the (data, pipe, model) axes."""
+    _, pipe, model = shape
+    return rank // (pipe * model), rank // model % pipe, rank % model
+
+
+def check_grid(ranks: int, *, data: int = 1, pipe: int = 1, model: int = 1) -> None:
+    """Raise ValueError unless every axis has at least 1 rank and their product is ``ranks``."""
+    sizes = {"--data": data, "--pipe": pipe, "--model": model}
+    for flag, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{flag} must be at least 1, got {size}")
+    needed = data * pipe * model
+    if needed != ranks:
+        raise ValueError(
+            f"grid {data}x{pipe}x{model} needs {needed} ranks, got {ranks}; "
+            f"run with mpiexec -n {needed} or change --data/--pipe/--model"
+        )

@@ -1,0 +1,61 @@
+"""A layer of which each rank holds a part, made from a serial layer that all ranks hold whole.
+
+Lecture section: model parallelism. Lesson: 11_model_parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minigrad.module import Module
+from minigrad.tensor import Parameter
+
+from ..comm.protocol import Comm
+from .activation import Activation, Cut
+
+
+class SplitLayer(Module):
+    """Takes and gives an ``Activation``; its parameters have the serial layer's names.
+
+    ``cuts`` says how each parameter is cut, by attribute name (not there: whole, on every rank).
+    ``partial`` names whole parameters of which each rank finds only a part of the gradient, and the ranks over
+    which these parts are to be summed.
+    """
+
+    def __init__(self) -> None:
+        self.cuts: dict[str, Cut] = {}
+        self.partial: dict[str, Comm] = {}
+
+    def hold(self, name: str, parameter: Parameter | None, cut: Cut | None = None) -> None:
+        """Make this rank's part of a serial parameter an attribute of this layer."""
+        if parameter is None:
+            setattr(self, name, None)
+            return
+        data = parameter.data if cut is None else cut.part_of(parameter.data)
+        setattr(self, name, Parameter(data, parameter.requires_grad))
+        if cut is not None:
+            self.cuts[name] = cut
+
+    def split_forward(self, a: Activation) -> Activation:
+        raise NotImplementedError(f"{type(self).__name__} needs a split_forward method")
+
+
+class Whole(SplitLayer):
+    """A layer that every rank computes whole, on whole input."""
+
+    def __init__(self, layer: Module):
+        super().__init__()
+        self.layer = layer
+
+    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
+        return self.layer.named_arrays(prefix)  # the serial names
+
+    def split_forward(self, a: Activation) -> Activation:
+        return Activation(self.layer(a.gathered().x))
+
+
+class Elementwise(Whole):
+    """A layer that acts on each element alone, so that it does not care how its input is cut."""
+
+    def split_forward(self, a: Activation) -> Activation:
+        return Activation(self.layer(a.x), a.cuts)
