@@ -8,24 +8,25 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 
-from minigrad.device import cuda_problem
-from minigrad.nets import NETS, find_net
+from minigrad.nets import NETS
+from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.schedules import SCHEDULES, find_schedule
 
 from . import doctor as health
 from . import proof, training
+from .arguments import batch_size, check_common, check_device, check_positive, choice
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
-from .strategies import find_strategy
+from .strategies import read_options, strategy_names
 from .tracing import show_trace
 
 DATASETS = ("mnist5k", "mnist")
 DTYPES = ("float32", "float64")
+STRATEGIES = f"how the ranks share the work, one of {', '.join(strategy_names())}"
 
 app = typer.Typer(
     add_completion=False,
@@ -35,7 +36,9 @@ app = typer.Typer(
 Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
 Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
 NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
-Strategy = Annotated[str, typer.Option(help="how the ranks share the work")]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="of the strategy; can be repeated")
+]
 Json = Annotated[Path | None, typer.Option(help="also write the figures to this file")]
 Seed = Annotated[int, typer.Option(help="of the weights and of the order of the samples")]
 
@@ -45,16 +48,28 @@ def train(
     dataset: Annotated[str, typer.Option(help=f"one of {', '.join(DATASETS)}")] = "mnist5k",
     net: NetName = "lenet",
     data: Data = None,
-    strategy: Strategy = "replicated",
+    strategy: Annotated[
+        str | None, typer.Option(help=f"{STRATEGIES} (default: serial, for several ranks replicated)")
+    ] = None,
+    option: Options = None,
     transport: Transport = None,
     device: Annotated[str, typer.Option(help="numpy or cupy")] = os.environ.get("MINIGRAD_DEVICE", "numpy"),
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     epochs: Annotated[int, typer.Option(min=1)] = 8,
     batch: Annotated[str, typer.Option(help="samples per step over all ranks, or all")] = "64",
-    lr: Annotated[float | None, typer.Option(help="learning rate (default: the net's own)")] = None,
+    optimizer: Annotated[str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}")] = "sgd",
+    lr: Annotated[
+        float | None, typer.Option(help="learning rate (default: the optimizer's own, or the net's)")
+    ] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help=f"of the learning rate: {', '.join(SCHEDULES)} (default: the net's own)"),
+    ] = None,
+    warm_up: Annotated[
+        int, typer.Option(min=0, help="steps in which the rate rises from a tenth of it", metavar="STEPS")
+    ] = 0,
+    clip: Annotated[
+        float | None, typer.Option(help="scale gradients down to this joint norm", metavar="NORM")
     ] = None,
     seed: Seed = 0,
     json: Json = None,
@@ -63,25 +78,32 @@ def train(
     """Train a network on handwritten digits; figures and curves are kept under runs/."""
     choice("--dataset", dataset, DATASETS)
     choice("--dtype", dtype, DTYPES)
-    check_common(net, strategy, seed)
+    ranks = world_size(data)
+    strategy = strategy or ("serial" if ranks == 1 else "replicated")
+    options = read_options(option or [])
+    check_common(net, strategy, options, seed)
     check_device(device)
-    if lr is not None and not (lr > 0 and np.isfinite(lr)):
-        raise ValueError(f"--lr must be a positive number, got {lr}")
+    check_positive("--lr", lr)
+    check_positive("--clip", clip)
+    find_optimizer(optimizer)
     if schedule is not None:
         find_schedule(schedule)
-    ranks = world_size(data)
     config = training.Training(
         dataset=dataset,
         net=net,
         strategy=strategy,
+        options=options,
         data=ranks,
         transport=choose_transport(transport, ranks),
         device=device,
         dtype=dtype,
         epochs=epochs,
         batch=batch_size(batch),
+        optimizer=optimizer,
         lr=lr,
         schedule=schedule,
+        warm_up=warm_up,
+        clip=clip,
         seed=seed,
     )
     if json is not None:
@@ -91,9 +113,10 @@ def train(
     console = Console()
 
     def work(comm) -> None:
-        folder = training.new_run_folder(net) if comm.rank == 0 else None
         traced = None if trace is None else Traced(comm)
-        metrics = config.run(traced or comm, console)
+        backend = config.backend(traced or comm)
+        folder = training.new_run_folder(net) if comm.rank == 0 else None
+        metrics = config.run(traced or comm, backend, console)
         found = None if traced is None else gather_trace(comm, traced)
         if folder is None:
             return
@@ -115,7 +138,8 @@ def train(
 def prove(
     net: NetName = "lenet",
     data: Data = None,
-    strategy: Strategy = "replicated",
+    strategy: Annotated[str, typer.Option(help=STRATEGIES)] = "replicated",
+    option: Options = None,
     transport: Transport = None,
     dtype: Annotated[str, typer.Option(help="float64 or float32")] = "float64",
     batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
@@ -124,11 +148,13 @@ def prove(
 ) -> None:
     """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
     choice("--dtype", dtype, DTYPES)
-    check_common(net, strategy, seed)
     ranks = world_size(data)
+    options = read_options(option or [])
+    check_common(net, strategy, options, seed)
     settings = proof.Proof(
         net=net,
         strategy=strategy,
+        options=options,
         data=ranks,
         transport=choose_transport(transport, ranks),
         dtype=dtype,
@@ -168,33 +194,6 @@ def doctor() -> None:
     findings = health.examine()
     Console().print(health.report(findings))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
-
-
-def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
-
-
-def check_common(net: str, strategy: str, seed: int) -> None:
-    find_net(net)
-    find_strategy(strategy)
-    if seed < 0:
-        raise ValueError(f"--seed must be 0 or more, got {seed}")
-
-
-def check_device(device: str) -> None:
-    choice("--device", device, ("numpy", "cupy"))
-    if device == "cupy" and (problem := cuda_problem()):
-        raise RuntimeError(f"--device cupy: {problem}")
-
-
-def batch_size(given: str) -> int | None:
-    """``--batch``: a number of samples, or "all" (None)."""
-    if given == "all":
-        return None
-    if not given.isdigit() or int(given) < 1:
-        raise ValueError(f"--batch must be a number of samples of at least 1, or all; got {given!r}")
-    return int(given)
 
 
 EXPECTED = (ValueError, TypeError, RuntimeError, OSError, FloatingPointError)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from minigrad.backend import Backend
 from minigrad.mnist import load
 from minigrad.nets import find_net
 
@@ -22,6 +23,7 @@ class Proof:
 
     net: str = "lenet"
     strategy: str = "replicated"
+    options: dict[str, Any] = field(default_factory=dict)
     data: int = 2
     transport: str = "threads"
     dtype: str = "float64"
@@ -29,16 +31,28 @@ class Proof:
     seed: int = 0
 
     def run(self, comm: Comm) -> dict[str, Any] | None:
-        """Compare on this rank; the findings on rank 0, None elsewhere."""
+        """Compare on this rank; the findings on rank 0, None elsewhere.
+
+        Raises ValueError for a strategy that is not equal to the serial run by its mathematics.
+        """
         net = find_net(self.net)
         digits = load("mnist5k").train
         if not 1 <= self.batch <= len(digits):
             raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
         batch = net.prepare(digits[: self.batch], self.dtype)
         found = differences_from_serial(
-            find_strategy(self.strategy), comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
+            self.backend, comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
         )
         return self.verdict(found) if comm.rank == 0 else None
+
+    def backend(self, comm: Comm) -> Backend:
+        backend = find_strategy(self.strategy, self.options)(comm)
+        if not backend.equals_serial:
+            raise ValueError(
+                f"by its mathematics strategy {self.strategy!r} does not train like one serial machine, "
+                "so there is nothing to prove; choose another --strategy"
+            )
+        return backend
 
     def verdict(self, found: list[Difference]) -> dict[str, Any]:
         """What ``--json`` writes."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from minigrad import optim
-from minigrad.backend import Backend, Serial
+from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import use_gpu_of
 from minigrad.mnist import load
-from minigrad.nets import find_net
-from minigrad.schedules import find_schedule
+from minigrad.nets import Net, find_net
+from minigrad.optim import find_optimizer
+from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
@@ -35,34 +36,46 @@ class Training:
 
     dataset: str = "mnist5k"
     net: str = "lenet"
-    strategy: str = "replicated"
+    strategy: str = "serial"
+    options: dict[str, Any] = field(default_factory=dict)
     data: int = 1
     transport: str = "threads"
     device: str = "numpy"
     dtype: str = "float32"
     epochs: int = 8
     batch: int | None = 64
+    optimizer: str = "sgd"
     lr: float | None = None
     schedule: str | None = None
+    warm_up: int = 0
+    clip: float | None = None
     seed: int = 0
 
-    def run(self, comm: Comm, console: Console) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. What was measured, the same on every rank."""
+    def backend(self, comm: Comm) -> Backend:
+        return find_strategy(self.strategy, self.options)(comm)
+
+    def run(self, comm: Comm, backend: Backend, console: Console) -> dict[str, Any]:
+        """Train on this rank; rank 0 draws the progress. What was measured on this rank."""
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(getattr(comm, "local_rank", comm.rank))
         dataset = load(self.dataset)
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)
-        lr = net.lr if self.lr is None else self.lr
+        lr, settings = self.optimizer_settings(net)
         schedule = self.schedule or net.schedule
+        steps = self.steps(train)
+        if self.warm_up >= steps:
+            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
+        rates = warm_up(find_schedule(schedule)(lr, steps), self.warm_up, lr / 10)
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
-        backend: Backend = Serial() if comm.size == 1 else find_strategy(self.strategy)(comm)
         model = backend.place(model)
-        optimizer = optim.SGD(model.parameters(), lr, momentum=net.momentum)
+        optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
+        if self.clip is not None:
+            optimizer.clipped(self.clip)
         trace_step(comm, backend)
         accuracies: list[float] = []
-        with progress_bar(console, self.steps(train), shown=comm.rank == 0) as bar:
+        with progress_bar(console, steps, shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]
 
             def on_step(_: int, loss: float) -> None:
@@ -82,12 +95,12 @@ class Training:
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
-                schedule=find_schedule(schedule)(lr, self.steps(train)),
+                schedule=rates,
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
         return {
-            "config": {**asdict(self), "lr": lr, "schedule": schedule, "momentum": net.momentum},
+            "config": {"momentum": None, **asdict(self), "lr": lr, "schedule": schedule, **settings},
             "losses": history.losses,
             "test_accuracies": accuracies,
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
@@ -96,6 +109,13 @@ class Training:
             "samples_per_second": history.samples_per_second,
             "ranks": comm.size,
         }
+
+    def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
+        """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""
+        takes = signature(find_optimizer(self.optimizer)).parameters
+        own = takes["lr"].default
+        rate = net.lr if own is Parameter.empty else own
+        return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
 
     def steps(self, train: Batch) -> int:
         """How many steps the run takes."""

@@ -15,7 +15,7 @@ from .device import to_host
 from .module import Module
 from .optimizer import Optimizer
 from .tape import OnGrad, Tape
-from .tensor import Tensor
+from .tensor import Parameter, Tensor
 
 Loss = Callable[[Tensor, Any], Tensor]
 
@@ -31,6 +31,7 @@ class Backend:
 
     rank, size = 0, 1
     micro_batches = 1
+    equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
     meets_in_forward = False  # ranks meet inside a pass, so one without samples must go through it too
 
     def place(self, model: Module) -> Module:
@@ -88,8 +89,8 @@ class Backend:
 
     def full_state(self, model: Module) -> dict[str, np.ndarray]:
         """What else the serial run would hold, by name: running statistics and the like."""
-        known = model.named_parameters()
-        return {name: value for name, value in model.state_dict().items() if name not in known}
+        values = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
+        return {name: to_host(v).copy() for name, v in values if not isinstance(v, Parameter)}
 
     def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
         """The gradients the serial run would hold, by name; None where the loss does not reach."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import ops
-from .device import Array
 from .module import Module, Sequential
+from .normalisation import BatchNorm, GhostBatchNorm, LayerNorm
 from .ops.conv import Pair, pair
 from .ops.dropout import check_probability
 from .tape import current_tape
@@ -23,6 +23,7 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GELU",
+    "GhostBatchNorm",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -123,52 +124,6 @@ class AvgPool2d(Pool):
 
     def forward(self, x: Any) -> Tensor:
         return ops.avg_pool2d(x, **self.settings)
-
-
-class BatchNorm(Module):
-    """Normalises each channel of (N, C) or (N, C, H, W) over the batch, then scales and shifts it.
-
-    Under an open tape it uses the batch's statistics and moves the running ones towards them
-    (``running += momentum * (batch - running)``, variance unbiased as in PyTorch); with no tape open
-    it uses the running ones.
-    """
-
-    def __init__(self, channels: int, *, momentum: float = 0.1, eps: float = 1e-5, dtype: Any = np.float32):
-        self.weight = Parameter(np.ones(channels, dtype))
-        self.bias = Parameter(np.zeros(channels, dtype))
-        self.running_mean: Array = np.zeros(channels, dtype)
-        self.running_var: Array = np.ones(channels, dtype)
-        self.momentum, self.eps = momentum, eps
-
-    def forward(self, x: Any) -> Tensor:
-        if current_tape.get() is None:
-            statistics = (self.running_mean, self.running_var)
-            return ops.batch_norm(x, self.weight, self.bias, statistics=statistics, eps=self.eps)
-        return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=self.observe)
-
-    def observe(self, mean: Array, var: Array, count: int) -> None:
-        """Move the running statistics towards those of a batch of ``count`` values per channel."""
-        if count:
-            self.running_mean += self.momentum * (mean - self.running_mean)
-            self.running_var += self.momentum * (var * (count / max(count - 1, 1)) - self.running_var)
-
-    def describe(self) -> str:
-        return str(self.weight.shape[0])
-
-
-class LayerNorm(Module):
-    """Normalises the last axis of each sample, then scales and shifts it."""
-
-    def __init__(self, features: int, *, eps: float = 1e-5, dtype: Any = np.float32):
-        self.weight = Parameter(np.ones(features, dtype))
-        self.bias = Parameter(np.zeros(features, dtype))
-        self.eps = eps
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
-
-    def describe(self) -> str:
-        return str(self.weight.shape[0])
 
 
 class Embedding(Module):

@@ -1,9 +1,14 @@
-"""Optimizers: they read ``grad`` and update ``data`` in place. Lecture section: gradient descent."""
+"""Optimizers: they read ``grad`` and update ``data`` in place. Lecture section: gradient descent.
+
+``HeavyBall`` and ``LARS`` belong to large mini-batches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from .device import Array, array_module
 from .optimizer import Optimizer, cache_sized
@@ -45,6 +50,74 @@ class SGD(Optimizer):
             v += g
             g = g + self.momentum * v if self.nesterov else v
         w -= rate * g
+
+
+class HeavyBall(Optimizer):
+    """v <- momentum v + lr g; w <- w - v (Polyak 1964). g includes weight_decay w.
+
+    The steps are SGD's while lr stays the same. As v holds past rates, v is multiplied by lr_t / lr_(t-1)
+    when lr changes, the momentum correction of Goyal et al. 2017: then they are SGD's for any rates.
+    ``corrected=False`` leaves it out, to see what goes wrong. After a step at rate 0, v starts anew.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        corrected: bool = True,
+    ):
+        super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay)
+        self.momentum, self.weight_decay, self.corrected = momentum, weight_decay, corrected
+
+    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
+        if not state:
+            state.update(v=array_module(w).zeros_like(w), lr=self.lr)
+        momentum = self.momentum
+        if self.corrected and state["lr"]:
+            momentum *= self.lr / state["lr"]
+        state["lr"] = self.lr
+        for some_w, some_g, some_v in cache_sized(w, g, state["v"]):
+            self.update_part(some_w, some_g, some_v, rate, momentum)
+
+    def update_part(self, w: Array, g: Array, v: Array, rate: float, momentum: float) -> None:
+        if self.weight_decay:
+            g = g + self.weight_decay * w
+        v *= momentum
+        v += rate * g
+        w -= v
+
+
+class LARS(HeavyBall):
+    """v <- momentum v + r (g + weight_decay w); w <- w - v, with a rate r for each parameter.
+
+    r = lr trust |w| / (|g| + weight_decay |w|): at first each parameter moves by lr trust of its own norm,
+    however large its gradient is (You, Gitman and Ginsburg 2017). r = lr where |w| or |g| is 0.
+    """
+
+    needs_norms = True
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 10.0,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = 0.001,
+    ):
+        super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay, corrected=False)
+        if not trust > 0:
+            raise ValueError(f"trust must be positive, got {trust}")
+        self.trust = trust
+
+    def rates(self, squares: np.ndarray) -> list[float]:
+        w, g = np.sqrt(squares).T
+        moving = (w > 0) & (g > 0)
+        below = np.where(moving, g + self.weight_decay * w, 1)
+        return (self.lr * np.where(moving, self.trust * w / below, 1)).tolist()
 
 
 class Adagrad(Optimizer):
@@ -112,3 +185,20 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks w directly instead of being added to g (Loshchilov and Hutter 2019)."""
 
     decoupled = True
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "heavy-ball": HeavyBall,
+    "lars": LARS,
+    "adagrad": Adagrad,
+    "adam": Adam,
+    "adamw": AdamW,
+}
+
+
+def find_optimizer(name: str) -> type[Optimizer]:
+    """The optimizer called ``name``; raises ValueError naming the choices."""
+    if name not in OPTIMIZERS:
+        raise ValueError(f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]

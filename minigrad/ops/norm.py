@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..device import Array, array_module
 from ..op import Pulled, op
 from ..tape import once
 
-Observe = Callable[[Array, Array, int], None]
+Observe = Callable[[Array, Array, float], None]
+Gather = Callable[[Array], Sequence[Array]]
 
 
 @op
@@ -20,18 +21,22 @@ def batch_norm(
     statistics: tuple[Array, Array] | None = None,
     eps: float = 1e-5,
     observe: Observe | None = None,
+    gather: Gather | None = None,
 ) -> Pulled:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C) or (N, C, H, W).
 
     Mean and variance are the batch's own (Ioffe and Szegedy 2015) and told to ``observe(mean, var,
-    count)``, or the constants ``statistics = (mean, var)``. Raises ValueError where C differs.
+    count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
+    ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
+    2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
+    this rank's sums. Raises ValueError where C differs.
     """
     if x.ndim not in (2, 4) or weight.shape != x.shape[1:2]:
         raise ValueError(
             f"batch_norm takes x (N, C) or (N, C, H, W) and C weights, got {x.shape} and {weight.shape}"
         )
     xp = array_module(x)
-    n = x.size // max(x.shape[1], 1)
+    n: float = x.size // max(x.shape[1], 1)
 
     def per_channel(a: Array) -> Array:
         return a if x_ndim == 2 else a.reshape(-1, 1, 1)
@@ -40,7 +45,11 @@ def batch_norm(
     if statistics is None:
         mean = channel_sums(x) / max(n, 1)
         centred = x - per_channel(mean)
-        var = channel_sums(centred * centred) / max(n, 1)
+        squares = channel_sums(centred * centred)
+        if gather is not None:
+            n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
+            centred = x - per_channel(mean)
+        var = squares / max(n, 1)
         if observe is not None:
             observe(mean, var, n)
     else:
@@ -55,13 +64,27 @@ def batch_norm(
         factor = per_channel(weight * scale)
         if fixed:
             return g * factor
-        total, along = sums(g)
+        total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
         return factor * (g - per_channel(total / max(n, 1)) - normal * per_channel(along / max(n, 1)))
 
     return (
         normal * per_channel(weight) + per_channel(bias),
         (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy()),
     )
+
+
+def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
+    """Count, mean and summed squared deviations of a whole from those of its parts, [count, *means, *sums].
+
+    Deviations from the whole's mean are those within the parts and those of the parts' means (Chan, Golub
+    and LeVeque 1983): exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
+    """
+    stacked = array_module(parts[0]).stack(parts)
+    channels = stacked.shape[1] // 2
+    counts, means, squares = stacked[:, :1], stacked[:, 1 : channels + 1], stacked[:, channels + 1 :]
+    n = float(counts.sum())
+    mean = (counts * means).sum(axis=0) / max(n, 1)
+    return n, mean, (squares + counts * (means - mean) ** 2).sum(axis=0)
 
 
 @op

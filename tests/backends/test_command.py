@@ -5,13 +5,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
 import pytest
 
-from backends import cli, launch, proof, training
+from backends import arguments, cli, launch, proof, strategies, training
+from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.strategies import find_strategy, strategy_names
+from minigrad.nets import find_net
 
 
 @pytest.fixture
@@ -56,6 +60,52 @@ def test_thread_ranks_train_as_one(minigrad, tmp_path):
     assert three["ranks"] == 3 and three["losses"][-1] < three["losses"][0]
 
 
+def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
+    """Ranks, micro-batches, LARS, clipping and warm-up: the losses are those of one machine."""
+    common = ["train", "--net", "mlp", "--batch", "500", "--epochs", "1", "--dtype", "float64"]
+    common += ["--optimizer", "lars", "--clip", "0.5", "--warm-up", "4", "--schedule", "step"]
+    for file, *asked in (
+        ["one.json"],
+        ["two.json", *THREADS, "--option", "micro_batches=2", "--option", "batch_norm=ranks"],
+    ):
+        assert minigrad(*common, *asked, "--json", file)[0] == 0
+    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
+    found, wanted = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "schedule": "step"}
+    wanted |= {"lr": 10.0, "momentum": 0.9, "strategy": "replicated"}
+    wanted |= {"options": {"micro_batches": 2, "batch_norm": "ranks"}}
+    assert found | wanted == found
+    assert one["config"]["strategy"] == "serial" and one["config"]["options"] == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "lr", "momentum"),
+    [
+        ({}, 0.1, 0.9),
+        ({"optimizer": "heavy-ball"}, 0.1, 0.9),
+        ({"optimizer": "adam"}, 0.001, None),
+        ({"optimizer": "adam", "lr": 0.01}, 0.01, None),
+    ],
+)
+def test_the_rate_is_the_given_one_or_the_optimizers_or_the_nets(flags, lr, momentum):
+    found, settings = training.Training(**flags).optimizer_settings(find_net("mlp"))
+    assert (found, settings.get("momentum")) == (lr, momentum)
+
+
+def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
+    placed = []
+
+    class Watched(DataParallel):
+        def place(self, model):
+            placed.append(self.size)
+            return super().place(model)
+
+    monkeypatch.setattr(training, "find_strategy", lambda name, options: Watched)
+    common = ["train", "--net", "mlp", "--batch", "all", "--epochs", "1"]
+    assert minigrad(*common, "--strategy", "replicated")[0] == 0
+    assert placed == [1]
+
+
 @pytest.mark.parametrize("net", ["mlp", "sigmoid", "lenet"])
 def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     arguments = ["prove", "--data", "3", "--transport", "threads", "--net", net, "--json", "p.json"]
@@ -73,7 +123,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
         def run(self, model, batch, loss_fn, weight, on_grad):
             return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
 
-    monkeypatch.setattr(proof, "find_strategy", lambda name: Unweighted)
+    monkeypatch.setattr(proof, "find_strategy", lambda name, options: Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and "NOT EQUAL" in out
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
@@ -90,18 +140,49 @@ def test_doctor_names_what_it_found(minigrad):
         assert word in out
 
 
+THREADS = ["--data", "2", "--transport", "threads"]
 MISTAKES = [
     (["train", "--net", "vg"], "unknown net 'vg'; choose one of mlp, lenet, vgg, sigmoid"),
     (["train", "--dataset", "cifar"], "unknown --dataset 'cifar'; choose one of mnist5k, mnist"),
     (["train", "--dtype", "half"], "unknown --dtype 'half'; choose one of float32, float64"),
     (["train", "--transport", "ucx"], "unknown transport 'ucx'; choose one of threads, mpi"),
-    (["train", "--strategy", "magic"], "unknown strategy 'magic'; choose one of replicated, serial"),
+    (
+        ["train", "--strategy", "magic"],
+        f"unknown strategy 'magic'; choose one of {', '.join(strategy_names())}",
+    ),
+    (["train", "--optimizer", "rmsprop"], "unknown optimizer 'rmsprop'; choose one of sgd, heavy-ball, lars"),
+    (["train", "--clip", "0"], "--clip must be a positive number, got 0.0"),
+    (
+        ["train", *THREADS, "--option", "buckets=3"],
+        "strategy 'replicated' has no option 'buckets'; it has micro_",
+    ),
+    (
+        ["prove", "--option", "micro_batches"],
+        "takes name=value, as in --option micro_batches=4; got 'micro_b",
+    ),
+    (["prove", "--option", "=4"], "takes name=value, as in --option micro_batches=4; got '=4'"),
+    (["prove", "--option", "a=1", "--option", "a=2"], "--option a is given twice; leave one out"),
+    (
+        ["prove", "--option", "micro_batches=four"],
+        "option 'micro_batches' of strategy 'replicated' must be a whole number, got 'four'",
+    ),
+    (["prove", "--option", "micro_batches=True"], "must be a whole number, got True"),
+    (["prove", "--option", "batch_norm=3"], "must be text, got 3"),
+    (["train", *THREADS, "--option", "micro_batches=0"], "micro_batches must be at least 1, got 0"),
+    (
+        ["train", *THREADS, "--strategy", "serial"],
+        "strategy 'serial' takes 1 rank, got 2; pass --data 1, or choose another",
+    ),
+    (
+        ["prove", *THREADS, "--strategy", "local-sgd"],
+        "by its mathematics strategy 'local-sgd' does not train like one serial",
+    ),
     (["train", "--device", "tpu"], "unknown --device 'tpu'; choose one of numpy, cupy"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
-    (["train", "--schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine"),
+    (["train", "--schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
     (["train", "--data", "0"], "--data must be at least 1, got 0"),
     (["train", "--seed", "-3"], "--seed must be 0 or more, got -3"),
     (
@@ -122,6 +203,13 @@ def test_a_mistake_ends_in_one_line(minigrad, arguments, message, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_warm_up_is_shorter_than_the_run(minigrad):
+    status, _, err = minigrad(
+        "train", "--net", "sigmoid", "--batch", "all", "--epochs", "3", "--warm-up", "3"
+    )
+    assert (status, err) == (1, "minigrad: --warm-up 3 must be less than the 3 steps of the run\n")
+
+
 def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
     minigrad("train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--json", "kept.json")
     kept = (tmp_path / "kept.json").read_bytes()
@@ -133,7 +221,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
 
 
 def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch):
-    monkeypatch.setattr(cli, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
+    monkeypatch.setattr(arguments, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
     assert minigrad("train", "--device", "cupy")[2] == (
         "minigrad: --device cupy: CuPy finds no CUDA device; use --device numpy\n"
     )
@@ -190,6 +278,76 @@ def test_a_json_file_is_whole_or_untouched(tmp_path):
 def test_strategies_are_found_by_entry_point():
     assert {"serial", "replicated"} <= set(strategy_names())
     assert find_strategy("replicated") is DataParallel
+    assert run_ranks(1, find_strategy("serial", {"micro_batches": 3}))[0].micro_batches == 3
+
+
+def test_every_declared_strategy_can_be_made_for_one_rank():
+    """The names and entry points agree with the classes; options have the types they are given."""
+    for name in strategy_names():
+        backend = run_ranks(1, find_strategy(name))[0]
+        assert (backend.rank, backend.size) == (0, 1)
+        assert "micro_batches" in strategies.settings_of(find_strategy(name))
+
+
+def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
+    points = [
+        EntryPoint("lost", "no.such_module:Thing", strategies.GROUP),
+        *entry_points(group=strategies.GROUP),
+    ]
+    monkeypatch.setattr(
+        strategies, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)]
+    )
+    assert "lost" in strategy_names()
+    assert minigrad("prove", "--net", "mlp", "--strategy", "replicated")[0] == 0
+    status, _, err = minigrad("prove", "--strategy", "lost")
+    assert status == 1 and err == (
+        "minigrad: strategy 'lost' is declared as no.such_module:Thing, which cannot be loaded: "
+        "No module named 'no'; install what it needs, or choose another --strategy\n"
+    )
+
+
+def theirs(
+    comm, speed: float, period: int | None = None, names: Sequence[str] = (), *, order=min, level="low"
+):
+    """A strategy of someone else's."""
+
+
+def taking_anything(comm, **settings):
+    """One that hands its settings on."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"speed": 1},
+        {"speed": 0.5, "period": None, "names": ["a"]},
+        {"period": 3, "level": 7},
+    ],
+)
+def test_options_of_the_right_type_pass(options):
+    strategies.check_options("theirs", strategies.settings_of(theirs), options)
+    strategies.check_options("any", strategies.settings_of(taking_anything), options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speed": "fast"}, "option 'speed' of strategy 'theirs' must be a number, got 'fast'"),
+        ({"speed": True}, "must be a number, got True"),
+        ({"period": 0.5}, "must be a whole number or None, got 0.5"),
+        ({"names": 3}, "must be Sequence, got 3"),
+        ({"comm": 3}, "has no option 'comm'; it has speed, period=None, names=\\(\\), level='low'$"),
+    ],
+)
+def test_options_of_another_type_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        strategies.check_options("theirs", strategies.settings_of(theirs), options)
+
+
+def test_options_are_python_values_or_text():
+    given = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
+    wanted = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
+    assert strategies.read_options(given) == wanted
 
 
 def test_the_ranks_share_the_cores():

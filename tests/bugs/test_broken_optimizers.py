@@ -1,11 +1,22 @@
 """The law of optimizers turns red on an update with one thing wrong."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from minigrad import optim, testing
+from minigrad.optimizer import Part
 from tests.bugs.mutant import mutant
-from tests.minigrad.test_optim import adagrad, adam, adamw, sgd
+from tests.minigrad.test_optim import (
+    adagrad,
+    adam,
+    adamw,
+    clipping_keeps_the_direction,
+    is_sgd_at_any_rates,
+    lars_follows_the_paper,
+    sgd,
+)
 
 
 class DecayAfterMomentum(optim.SGD):
@@ -75,3 +86,96 @@ def test_the_recurrence_catches(bug):
             rng.normal(size=3),
             list(rng.normal(size=(4, 3))),
         )
+
+
+HEAVY_BALLS = {
+    "the correction upside down": ('self.lr / state["lr"]', 'state["lr"] / self.lr'),
+    "the rate before is that of the first step": ('state["lr"] = self.lr\n', "pass\n"),
+    "the correction on the gradient": (
+        "v += rate * g\n        w -= v",
+        "v += rate * g * momentum\n        w -= v",
+    ),
+    "no correction": ("if self.corrected and", "if not self.corrected and"),
+}
+
+
+@pytest.mark.parametrize("bug", HEAVY_BALLS)
+def test_the_law_of_heavy_ball_catches(bug):
+    with pytest.raises(AssertionError):
+        is_sgd_at_any_rates(broken(*HEAVY_BALLS[bug]).HeavyBall, rates=[1.0, 0.5, 0.1, 0.2], momentum=0.9)
+
+
+RATES = {
+    "the norm of the gradient alone": ("g + self.weight_decay * w, 1)", "g, 1)"),
+    "norms not rooted": ("np.sqrt(squares).T", "squares.T"),
+    "the decay by |g|": ("g + self.weight_decay * w, 1)", "g + self.weight_decay * g, 1)"),
+    "norms exchanged": ("w, g = np.sqrt", "g, w = np.sqrt"),
+    "trust where |w| is 0": ("self.trust * w / below, 1)", "self.trust * w / below, self.trust)"),
+    "one norm for all": ("w, g = np.sqrt(squares).T", "w, g = np.sqrt(squares + squares.sum(0)).T"),
+}
+
+
+@pytest.mark.parametrize("bug", RATES)
+def test_the_law_of_lars_catches(bug):
+    with pytest.raises(AssertionError):
+        lars_follows_the_paper(broken(*RATES[bug]).LARS)
+
+
+class RateOnTheWholeVelocity(optim.LARS):
+    """v <- momentum v + g; w <- w - r v: r changes at every step, so this is another method."""
+
+    def update_part(self, w, g, v, rate, momentum):
+        v *= momentum
+        v += g + self.weight_decay * w
+        w -= rate * v
+
+
+def test_the_law_of_lars_catches_a_rate_outside_the_velocity():
+    with pytest.raises(AssertionError):
+        lars_follows_the_paper(RateOnTheWholeVelocity)
+
+
+def reached(parts) -> list[tuple[int, Any]]:
+    return [(n, g) for n, _, g in parts if g is not None]
+
+
+class ClipsEachParameter(optim.SGD):
+    def clip(self, parts, squares):
+        for n, g in reached(parts):
+            g *= min(1.0, self.limit / np.sqrt(squares[n, 1]))
+        return parts
+
+
+class ClipsElements(optim.SGD):
+    def clip(self, parts, squares):
+        for _, g in reached(parts):
+            np.clip(g, -0.1, 0.1, out=g)
+        return parts
+
+
+class ClipsTheSquare(optim.SGD):
+    def clip(self, parts, squares):
+        return super().clip(parts, np.sqrt(squares))
+
+
+class ClipsAlways(optim.SGD):
+    def clip(self, parts, squares):
+        for _, g in reached(parts):
+            g *= self.limit / np.sqrt(squares[:, 1].sum())
+        return parts
+
+
+class ClipsTheUpdateOnly(optim.SGD):
+    """Leaves the gradients as they were."""
+
+    def clip(self, parts, squares):
+        return super().clip([Part(n, w, np.array(g)) for n, w, g in parts], squares)
+
+
+@pytest.mark.parametrize(
+    "bug", [ClipsEachParameter, ClipsElements, ClipsTheSquare, ClipsAlways, ClipsTheUpdateOnly]
+)
+def test_the_law_of_clipping_catches(bug):
+    with pytest.raises(AssertionError):
+        clipping_keeps_the_direction(bug, 0.5)
+        clipping_keeps_the_direction(bug, 50.0)

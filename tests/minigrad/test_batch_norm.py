@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from minigrad import Tape, nn
+from minigrad import Tape, nn, ops, testing
+from minigrad.data import shares
+from minigrad.ops.norm import merged
 from minigrad.testing import DEVICE, on_device, to_host
 
 SHAPES = [(6, 3), (2, 3, 4, 5)]
@@ -68,6 +72,112 @@ def test_no_samples_leave_the_running_statistics_alone():
     with Tape():
         norm(on_device(np.ones((0, 3))))
     assert all(np.array_equal(before[name], value) for name, value in norm.state_dict().items())
+
+
+# Statistics gathered from several holders of the batch
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
+    offset=st.sampled_from([0.0, 1e4]),
+)
+def test_the_statistics_of_parts_make_those_of_the_whole(counts, offset):
+    rng = np.random.default_rng(0)
+    parts = [offset + rng.normal(size=(n, 3)) for n in counts]
+    rows = [
+        np.concatenate(
+            [[len(x)], x.sum(0) / max(len(x), 1), ((x - x.mean(0)) ** 2).sum(0) if len(x) else 3 * [0]]
+        )
+        for x in parts
+    ]
+    whole = np.concatenate(parts)
+    n, mean, squares = merged([on_device(row) for row in rows])
+    assert n == len(whole)
+    np.testing.assert_allclose(to_host(mean), whole.mean(0), rtol=1e-13, atol=1e-13)
+    wanted = ((whole - whole.mean(0)) ** 2).sum(0)
+    np.testing.assert_allclose(to_host(squares), wanted, rtol=1e-8 if offset else 1e-12, atol=1e-12)
+
+
+def alone(*arrays):
+    """Batch-norm that asks all ranks, of which there is one."""
+    return ops.batch_norm(*arrays, gather=lambda a: [a])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gathered_from_one_it_is_batch_norm(shape):
+    inputs = [on_device(a) for a in (drawn(shape)[0], np.arange(1.0, 4), np.arange(3.0))]
+    testing.gradient_matches_difference(alone, *inputs)
+    testing.pullbacks_keep_the_contract(alone, *inputs)
+    testing.dtype_is_kept(alone, *inputs)
+    np.testing.assert_allclose(alone(*inputs).numpy(), ops.batch_norm(*inputs).numpy(), rtol=1e-12)
+    if len(shape) == 4:
+        testing.channels_last_is_kept(alone, *inputs)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gathering_keeps_no_memory_for_backward(shape):
+    held = []
+    for gather in (None, lambda a: [a]):
+        norm = layer()
+        norm.gather = gather
+        with Tape() as tape:
+            norm(on_device(drawn(shape)[0]))
+        held.append(tape.nbytes)
+    assert held[0] == held[1]
+
+
+# Groups
+
+
+def ghost(groups):
+    made = nn.GhostBatchNorm(3, groups, momentum=0.3, dtype=np.float64).to(device=DEVICE)
+    assert isinstance(made, nn.GhostBatchNorm)
+    return made
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("groups", [1, 2, 4, 9])
+def test_each_group_is_normalised_by_itself(shape, groups):
+    x, _ = drawn(shape)
+    norm = ghost(groups)
+    means, variances = [], []
+    with Tape():
+        y = norm(on_device(x)).numpy()
+    for share in shares(len(x), groups):
+        part = on_device(x[share])
+        if not len(part):
+            continue
+        one = layer()
+        with Tape():
+            np.testing.assert_allclose(y[share], one(part).numpy(), rtol=1e-12, atol=1e-12)
+        means.append(len(part) / len(x) * to_host(one.running_mean))
+        variances.append(len(part) / len(x) * to_host(one.running_var))
+    np.testing.assert_allclose(to_host(norm.running_mean), sum(means), rtol=1e-12)
+    np.testing.assert_allclose(to_host(norm.running_var), sum(variances), rtol=1e-12)
+
+
+def test_one_group_is_batch_norm_bit_for_bit():
+    x = on_device(drawn((6, 3))[0])
+    one, norm = ghost(1), layer()
+    with Tape():
+        np.testing.assert_array_equal(one(x).numpy(), norm(x).numpy())
+    assert all(np.array_equal(one.state_dict()[name], value) for name, value in norm.state_dict().items())
+
+
+def test_groups_have_gradients_of_their_own():
+    norm = ghost(2)
+    inputs = on_device(drawn((6, 3))[0])
+    testing.gradient_matches_difference(lambda x: norm.normalised(x, norm.observe), inputs)
+
+
+def test_without_a_tape_groups_do_not_matter():
+    x = on_device(drawn((6, 3))[0])
+    np.testing.assert_array_equal(ghost(4)(x).numpy(), layer()(x).numpy())
+
+
+def test_there_is_at_least_one_group():
+    with Tape(), pytest.raises(ValueError, match="at least 1 part, got 0"):
+        ghost(0)(on_device(np.ones((2, 3))))
 
 
 def test_dropout_is_the_identity_without_a_tape():

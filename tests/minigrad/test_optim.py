@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from minigrad import Parameter, optim, testing
-from minigrad.testing import on_device
+from minigrad.testing import on_device, to_host
 
 RATES = st.floats(1e-3, 1.0)
 DECAYS = st.just(0.0) | st.floats(1e-3, 0.5)
@@ -21,6 +21,14 @@ def sgd(w, gs, *, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
         d = g + weight_decay * w
         v = momentum * v + d
         w = w - lr * (d + momentum * v if nesterov else v)
+    return w
+
+
+def heavy_ball(w, gs, *, lr, momentum, weight_decay, corrected):
+    v = 0.0
+    for g in gs:
+        v = momentum * v + lr * (g + weight_decay * w)
+        w = w - v
     return w
 
 
@@ -68,6 +76,13 @@ CASES = {
             {"lr": RATES, "momentum": SHARES, "nesterov": st.booleans(), "weight_decay": DECAYS}
         ),
     ),
+    "heavy ball": (
+        optim.HeavyBall,
+        heavy_ball,
+        st.fixed_dictionaries(
+            {"lr": RATES, "momentum": SHARES, "weight_decay": DECAYS, "corrected": st.booleans()}
+        ),
+    ),
     "Adagrad": (
         optim.Adagrad,
         adagrad,
@@ -94,7 +109,7 @@ def test_every_element_goes_where_the_textbook_puts_it(name, data):
     )
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW])
+@pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
 def test_parameters_without_a_gradient_and_frozen_ones_stay(make):
     moving, idle, frozen = (Parameter(on_device(np.ones(2))) for _ in range(3))
     optimizer = make([moving, idle, frozen], 0.1, weight_decay=0.1)
@@ -121,7 +136,7 @@ def test_zero_grad_forgets():
     assert w.grad is None
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW])
+@pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
 def test_a_number_is_a_parameter_too(make):
     w = Parameter(on_device(np.float32(1)))
     optimizer, data = make([w], 0.1), w.data
@@ -130,3 +145,160 @@ def test_a_number_is_a_parameter_too(make):
     assert w.data is data
     assert (w.dtype, w.shape) == (np.float32, ())
     assert w.item() < 1
+
+
+# Heavy ball and LARS
+
+
+def stepped(optimizer, gradients, rates):
+    """The one parameter after a step of each rate by each gradient."""
+    (w,) = optimizer.parameters
+    for optimizer.lr, g in zip(rates, gradients, strict=True):
+        w.grad = None if g is None else on_device(g.copy())
+        optimizer.step()
+    return to_host(w.data)
+
+
+def moved(make, rates, corrected=True, skip=None, **settings):
+    """Where ``make`` and plain SGD end, from one start, at changing rates."""
+    rng = np.random.default_rng(0)
+    start, gradients = rng.normal(size=4), list(rng.normal(size=(len(rates), 4)))
+    if skip is not None:
+        gradients[skip % len(rates)] = None
+    ends = []
+    for optimizer in (make, optim.SGD):
+        extra = {"corrected": corrected} if optimizer is make else {}
+        w = Parameter(on_device(start))
+        ends.append(stepped(optimizer([w], 1.0, **settings, **extra), gradients, rates))
+    return ends
+
+
+def is_sgd_at_any_rates(make, **settings):
+    """The law: with the momentum corrected, heavy ball goes where SGD goes."""
+    found, wanted = moved(make, **settings)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+
+
+@given(
+    rates=st.lists(RATES, min_size=1, max_size=8),
+    momentum=SHARES,
+    weight_decay=DECAYS,
+    skip=st.none() | st.integers(0, 7),
+)
+def test_heavy_ball_corrected_is_sgd_at_any_rates(rates, momentum, weight_decay, skip):
+    is_sgd_at_any_rates(optim.HeavyBall, rates=rates, momentum=momentum, weight_decay=weight_decay, skip=skip)
+
+
+def test_heavy_ball_uncorrected_overshoots_when_the_rate_falls():
+    found, wanted = moved(optim.HeavyBall, [1.0, 0.1], corrected=False, momentum=0.9)
+    assert np.abs(found - wanted).max() > 0.1 * np.abs(wanted).max()
+
+
+def test_heavy_ball_goes_on_after_a_rate_of_0():
+    found, wanted = moved(optim.HeavyBall, [0.0, 0.5, 0.25], momentum=0.9)
+    assert np.isfinite(found).all()
+    found, wanted = moved(optim.HeavyBall, [0.0], momentum=0.9)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def lars(ws, gs, lr, *, momentum, weight_decay, trust):
+    """By the paper, for whole parameters: ``gs`` holds a list of gradients for each step."""
+    vs = [0.0 * w for w in ws]
+    for step in gs:
+        for i, g in enumerate(step):
+            norm_w, norm_g = np.sqrt((ws[i] ** 2).sum()), np.sqrt((g**2).sum())
+            rate = lr * trust * norm_w / (norm_g + weight_decay * norm_w) if norm_w and norm_g else lr
+            vs[i] = momentum * vs[i] + rate * (g + weight_decay * ws[i])
+            ws[i] = ws[i] - vs[i]
+    return ws
+
+
+def lars_follows_the_paper(make, lr=2.0, momentum=0.5, weight_decay=0.1, trust=0.1, steps=3):
+    """The law; the second parameter starts at 0, and the third has a gradient of 0 at first."""
+    rng = np.random.default_rng(0)
+    starts = [rng.normal(size=(2, 3)), np.zeros(4), rng.normal(size=())]
+    gradients = [[rng.normal(size=np.shape(w)) for w in starts] for _ in range(steps)]
+    gradients[0][2] = np.zeros(())
+    settings = {"momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+    ws = [Parameter(on_device(w.copy())) for w in starts]
+    optimizer = make(ws, lr, **settings)
+    for gs in gradients:
+        for w, g in zip(ws, gs, strict=True):
+            w.grad = on_device(g.copy())
+        optimizer.step()
+    for w, wanted in zip(ws, lars(starts, gradients, lr, **settings), strict=True):
+        np.testing.assert_allclose(to_host(w.data), wanted, rtol=1e-12, atol=1e-14)
+
+
+@given(lr=RATES, momentum=SHARES, weight_decay=DECAYS, trust=SHARES, steps=st.integers(1, 4))
+def test_lars_follows_the_paper(lr, momentum, weight_decay, trust, steps):
+    lars_follows_the_paper(optim.LARS, lr, momentum, weight_decay, trust, steps)
+
+
+@given(scale=st.floats(1e-3, 1e3), lr=RATES, trust=SHARES)
+def test_lars_moves_each_parameter_by_its_norm_however_large_the_gradient(scale, lr, trust):
+    rng = np.random.default_rng(0)
+    starts, gradients = rng.normal(size=(2, 5)), rng.normal(size=(2, 5))
+    steps = []
+    for factor in (1.0, scale):
+        ws = [Parameter(on_device(w.copy())) for w in starts]
+        for w, g, by in zip(ws, gradients, (factor, 1.0), strict=True):
+            w.grad = on_device(g * by)
+        optim.LARS(ws, lr, trust=trust).step()
+        steps.append([to_host(w.data) - start for w, start in zip(ws, starts, strict=True)])
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-9)
+    ratios = [np.linalg.norm(d) / np.linalg.norm(w) for d, w in zip(steps[0], starts, strict=True)]
+    np.testing.assert_allclose(ratios, lr * trust, rtol=1e-9)
+
+
+# Clipping
+
+
+def clipping_keeps_the_direction(make, limit, scale=1.0):
+    """The law: afterwards all gradients together have norm min(norm, limit), and point where they did."""
+    rng = np.random.default_rng(0)
+    ws = [Parameter(on_device(np.zeros(shape))) for shape in ((3, 2), (), (4,))]
+    gradients = [scale * rng.normal(size=w.shape) for w in ws]
+    for w, g in zip(ws, gradients, strict=True):
+        w.grad = on_device(np.array(g))
+    make(ws, 1.0).clipped(limit).step()
+    before, after = (
+        np.concatenate([np.ravel(g) for g in gs]) for gs in (gradients, [to_host(w.grad) for w in ws])
+    )
+    norm = np.linalg.norm(before)
+    np.testing.assert_allclose(after, before * min(1.0, limit / norm), rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate([np.ravel(to_host(w.data)) for w in ws]), -after, rtol=1e-12)
+
+
+@given(limit=st.floats(0.01, 10), scale=st.floats(0.01, 10))
+def test_clipping_keeps_the_direction_and_limits_the_norm(limit, scale):
+    clipping_keeps_the_direction(optim.SGD, limit, scale)
+
+
+def test_gradients_below_the_limit_are_left_bit_for_bit():
+    w = Parameter(on_device(np.zeros(3)))
+    w.grad = given = on_device(np.array([0.1, 0.2, 0.3]))
+    optim.SGD([w], 1.0).clipped(0.4).step()
+    assert given.tolist() == [0.1, 0.2, 0.3]
+
+
+def test_gradients_of_0_are_not_divided_by_their_norm():
+    w = Parameter(on_device(np.ones(3)))
+    w.grad = on_device(np.zeros(3))
+    optim.SGD([w], 1.0).clipped(0.4).step()
+    assert w.data.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda ws: optim.SGD(ws, 1.0).clipped(0.0), "clipped to a norm above 0, got 0.0"),
+        (lambda ws: optim.SGD(ws, 1.0).clipped(float("nan")), "clipped to a norm above 0, got nan"),
+        (lambda ws: optim.LARS(ws, 1.0, trust=0.0), "trust must be positive, got 0.0"),
+        (lambda ws: optim.HeavyBall(ws, 1.0, momentum=-1.0), "momentum must not be negative, got -1.0"),
+        (lambda ws: optim.find_optimizer("rmsprop"), "unknown optimizer 'rmsprop'; choose one of sgd, heavy"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make([Parameter(np.zeros(1))])

@@ -1,0 +1,120 @@
+"""The pictures of lesson 06; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PAPER = "#222222", "#8a8a8a", "#f1efea"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def weighted_mean(sizes, plain_errors, right_errors, curves):
+    """The gradient's error by batch size, with and without weights; the accuracy that hides it."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    left.semilogy(sizes, np.maximum(plain_errors, 1e-17), "o", color=RED)
+    left.semilogy(sizes, np.maximum(right_errors, 1e-17), "o", color=GREEN, ms=4)
+    left.text(sizes[-1], 0.25, "plain mean of the ranks' means", color=RED, ha="right")
+    left.text(sizes[-1], 2e-15, "weighted by samples", color=GREEN, ha="right")
+    left.set(
+        xlabel="samples in the batch, on three ranks",
+        ylabel="error of the gradient, relative",
+        ylim=(1e-17, 3),
+        title="Without weights the gradient is wrong\nunless three divides the batch ...",
+    )
+    for (name, accuracies), color in zip(curves.items(), (BLUE, RED), strict=True):
+        epochs = np.arange(1, len(accuracies) + 1)
+        right.plot(epochs, accuracies, "o-", color=color, lw=2)
+        right.text(epochs[-1] + 0.06, accuracies[-1], name, color=color, va="center")
+    right.set(
+        xlabel="epoch",
+        ylabel="test accuracy",
+        ylim=(min(min(a) for a in curves.values()) - 0.03, max(max(a) for a in curves.values()) + 0.03),
+        xticks=epochs,
+        xlim=(0.9, epochs[-1] + 0.75),
+        title="... and the accuracy rises all the same",
+    )
+    return figure
+
+
+def bucket_sizes(layers, measured, formula, computing):
+    """Time of a step against the bucket size, for two latencies, on the formula's lines."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for (name, seconds), color in zip(measured.items(), (BLUE, ORANGE), strict=True):
+        axes.plot(layers, 1e3 * np.array(formula[name]), "-", color=color, lw=1.5)
+        axes.plot(layers, 1e3 * np.array(seconds), "o", color=color, ms=7)
+        axes.annotate(
+            f"latency {name}",
+            (layers[-1], 1e3 * seconds[-1]),
+            (0, 9),
+            textcoords="offset points",
+            color=color,
+            ha="right",
+        )
+        best = int(np.argmin(seconds))
+        axes.annotate(
+            "best",
+            (layers[best], 1e3 * seconds[best]),
+            (0, -17),
+            textcoords="offset points",
+            color=color,
+            ha="center",
+        )
+    axes.axhline(1e3 * computing, color=GREY, ls="--", lw=1)
+    axes.text(layers[-1], 1e3 * computing * 1.01, "computing alone", color=GREY, ha="right")
+    axes.set(
+        xlabel="layers in a bucket (6: everything in one message, after backward)",
+        ylabel="ms a step",
+        xticks=layers,
+        ylim=(0.94e3 * computing, None),
+        title="Small buckets overlap, large ones save latency\n(dots: virtual cluster; lines: the formula)",
+    )
+    return figure
+
+
+def zero_stages(ranks, optimizer_bytes):
+    """Bytes per parameter on each rank, by what they are for, replicated and in the three stages."""
+    part = 1 / ranks
+    held = {
+        "weights": (BLUE, [4, 4, 4, 4 * part]),
+        "gradients": (ORANGE, [4, 4, 4 * part, 4 * part]),
+        "Adam's state": (GREEN, [optimizer_bytes, *[optimizer_bytes * part] * 3]),
+    }
+    names = ["replicated", "stage 1:\nstate in parts", "stage 2:\nand gradients", "stage 3:\nand weights"]
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    bottom = np.zeros(4)
+    for what, (color, heights) in held.items():
+        axes.bar(names, heights, bottom=bottom, color=color, width=0.6)
+        axes.text(-0.38, bottom[0] + heights[0] / 2, what, ha="right", va="center", color=color)
+        bottom += heights
+    for place, total in enumerate(bottom):
+        axes.text(place, total + 0.25, f"{total:g}", ha="center")
+    sent = ("2", "2", "2", "3")
+    for place, times in enumerate(sent):
+        axes.text(place, -3.4, f"sends {times} x (N-1)/N", ha="center", color=GREY)
+    axes.set(
+        ylabel="bytes per parameter on each rank",
+        xlim=(-1.25, 3.5),
+        title=f"Who holds what, on {ranks} ranks (float32)",
+    )
+    return figure
+
+
+def stragglers(backups, simulated, expected, needed):
+    """The mean time of a step against the number of backup workers."""
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot(backups, expected, "-", color=GREY, lw=1.5)
+    axes.plot(backups, simulated, "o", color=BLUE, ms=6)
+    axes.text(backups[1] + 0.4, expected[1], "H(N + b) - H(b)", color=GREY)
+    axes.annotate(
+        f"{simulated[4]:.2f}", (4, simulated[4]), (0, 9), textcoords="offset points", color=BLUE, ha="center"
+    )
+    axes.annotate(
+        f"{simulated[0]:.2f}", (0, simulated[0]), (9, 0), textcoords="offset points", color=BLUE, va="center"
+    )
+    axes.set(
+        xlabel=f"backup workers b, beside N = {needed}",
+        ylabel="time of a step (mean time of one worker = 1)",
+        ylim=(0, None),
+        title="Four workers more, and a step takes 40 % less",
+    )
+    return figure

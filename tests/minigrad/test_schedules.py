@@ -1,0 +1,147 @@
+"""Schedules and scaling rules are their formulas, at the start, in the middle and at the end."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minigrad import nn, ops, optim
+from minigrad.data import Batch
+from minigrad.schedules import SCHEDULES, constant, cosine, find_schedule, scaled_lr, step, warm_up
+from minigrad.train import fit
+from tests.bugs.mutant import mutant
+
+RATES = st.floats(1e-3, 10)
+BASES = {"constant": constant, "cosine": cosine, "step": step}
+
+
+def rates(schedule, steps):
+    return [schedule(t) for t in range(steps)]
+
+
+def test_step_is_goyals_recipe():
+    found = rates(step(3.2, 90), 91)
+    assert found[:30] == [3.2] * 30
+    assert found[30:60] == [0.32] * 30
+    assert found[60:80] == [3.2 / 100] * 20
+    assert found[80:] == [3.2 / 1000] * 11
+
+
+def test_the_milestones_and_the_divisor_of_step_can_be_chosen():
+    assert rates(step(1.0, 8, milestones=[0.5, 0.75], divisor=2), 9) == [1.0] * 4 + [0.5] * 2 + [0.25] * 3
+
+
+def test_cosine_ends_at_0():
+    schedule = cosine(0.4, 10)
+    assert (schedule(0), schedule(5)) == (0.4, pytest.approx(0.2, rel=1e-15))
+    assert schedule(10) == pytest.approx(0, abs=1e-16)
+
+
+def warms_up_gradually(warm_up, lr=0.8, start=0.1, steps=7, base=constant):
+    """The law: from ``start`` by equal amounts, one each step, to the schedule, which then goes on."""
+    wrapped = base(lr, 20)
+    schedule, reached = warm_up(wrapped, steps, start), wrapped(steps)
+    for t in range(steps):
+        assert schedule(t) == pytest.approx(start + (reached - start) * t / steps, rel=1e-14, abs=1e-16)
+    assert rates(schedule, 25)[steps:] == rates(wrapped, 25)[steps:]
+
+
+@given(lr=RATES, start=RATES | st.just(0.0), steps=st.integers(0, 22), base=st.sampled_from(list(BASES)))
+def test_gradual_warm_up_rises_by_the_same_each_step(lr, start, steps, base):
+    warms_up_gradually(warm_up, lr, start, steps, BASES[base])
+
+
+def test_gradual_warm_up_exactly():
+    schedule = warm_up(constant(1.0, 16), 8, start=0.5)
+    assert rates(schedule, 10) == [0.5, 0.5625, 0.625, 0.6875, 0.75, 0.8125, 0.875, 0.9375, 1.0, 1.0]
+
+
+def test_constant_warm_up_stays_and_jumps():
+    schedule = warm_up(step(1.0, 9), 2, start=0.25, kind="constant")
+    assert rates(schedule, 5) == [0.25, 0.25, 1.0, 0.1, 0.1]
+
+
+def test_no_steps_of_warm_up_leave_the_schedule_alone():
+    for kind in ("gradual", "constant"):
+        assert rates(warm_up(cosine(1.0, 5), 0, 0.1, kind), 6) == rates(cosine(1.0, 5), 6)
+
+
+@given(lr=RATES, k=st.integers(1, 64), base_batch=st.integers(1, 256))
+def test_k_times_the_batch_takes_k_times_the_rate(lr, k, base_batch):
+    assert scaled_lr(lr, k * base_batch, base_batch) == lr * k
+    assert scaled_lr(lr, k * base_batch, base_batch, "square root") == lr * math.sqrt(k)
+
+
+def test_goyals_rates():
+    assert scaled_lr(0.1, 8192, 256) == pytest.approx(3.2, rel=1e-15)
+    assert scaled_lr(0.1, 128, 256) == 0.05
+
+
+def test_one_large_step_is_k_small_ones_where_the_gradient_is_constant():
+    """What the linear rule assumes: the gradient does not change over k small steps."""
+    x = np.random.default_rng(0).normal(size=(8, 3))
+    ends = []
+    for batch_size, lr in ((2, 0.1), (8, scaled_lr(0.1, 8, 2))):
+        model = nn.Sequential(nn.Linear(3, 1, rng=np.random.default_rng(1))).to(dtype=np.float64)
+        optimizer = optim.SGD(model.parameters(), lr)
+        fit(model, optimizer, lambda out, _: out.mean(), Batch(x, np.zeros(8)), batch_size=batch_size)
+        ends.append(np.concatenate([p.data.ravel() for p in model.parameters()]))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-13)
+
+
+def test_the_warmed_up_rate_reaches_the_optimizer():
+    seen = []
+    model = nn.Linear(2, 2, rng=np.random.default_rng(0))
+    optimizer = optim.SGD(model.parameters(), 1.0)
+    data = Batch(np.zeros((4, 2), np.float32), np.zeros(4, int))
+    fit(
+        model,
+        optimizer,
+        ops.cross_entropy,
+        data,
+        epochs=2,
+        batch_size=2,
+        schedule=warm_up(constant(1.0, 4), 2, 0.5),
+        on_step=lambda *_: seen.append(optimizer.lr),
+    )
+    assert seen == [0.5, 0.75, 1.0, 1.0]
+
+
+MISTAKES = [
+    (
+        lambda: warm_up(constant(1, 1), 1, 0.1, "slow"),
+        "unknown kind of warm-up 'slow'; choose one of gradual",
+    ),
+    (lambda: warm_up(constant(1, 1), -1, 0.1), "0 or more steps from a rate of 0 or more, got -1 from 0.1"),
+    (lambda: warm_up(constant(1, 1), 1, -0.1), "0 or more steps from a rate of 0 or more, got 1 from -0.1"),
+    (lambda: scaled_lr(1, 2, 2, "cube"), "unknown scaling rule 'cube'; choose one of linear, square root"),
+    (lambda: scaled_lr(1, 2, 0), "batches have at least 1 sample, got batch=2 and base_batch=0"),
+    (lambda: find_schedule("steep"), "unknown schedule 'steep'; choose one of constant, cosine, step"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
+def test_a_mistake_is_named(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake()
+
+
+def test_every_schedule_starts_at_the_rate_given():
+    assert all(make(0.3, 10)(0) == pytest.approx(0.3, rel=1e-15) for make in SCHEDULES.values())
+
+
+BUGS = {
+    "a step late": ("start + rise * t / steps", "start + rise * (t + 1) / steps"),
+    "from 0": ("start + rise * t / steps", "(start + rise) * t / steps"),
+    "beyond its end": ("if t < steps else", "if t <= steps + 1 else"),
+    "the schedule begins when it ends": ("else schedule(t)", "else schedule(t - steps)"),
+    "to the first rate": ("schedule(steps) - start", "schedule(0) - start"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_of_warm_up_catches(bug):
+    with pytest.raises(AssertionError):
+        warms_up_gradually(mutant("minigrad.schedules", BUGS[bug]).warm_up, base=cosine)
