@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from minigrad.device import cuda_problem
 from minigrad.nets import find_net
 
+from .model_parallel.place import ModelParallel
+from .model_parallel.plan import Plan, check_plan, read_plan
 from .strategies import find_strategy
 
 
@@ -23,6 +28,15 @@ def check_common(net: str, strategy: str, options: dict[str, Any], seed: int) ->
     find_strategy(strategy, options)
     if seed < 0:
         raise ValueError(f"--seed must be 0 or more, got {seed}")
+
+
+def plan_for(file: Path | None, net: str) -> Plan | None:
+    """The plan in ``--plan FILE``; raises ValueError for one that does not fit the net."""
+    if file is None:
+        return None
+    plan = read_plan(file)
+    check_plan(plan, find_net(net).build(np.random.default_rng(0)), ModelParallel.kinds_of)
+    return plan
 
 
 def check_positive(flag: str, given: float | None) -> None:

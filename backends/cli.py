@@ -17,7 +17,7 @@ from minigrad.schedules import SCHEDULES, find_schedule
 
 from . import doctor as health
 from . import proof, training
-from .arguments import batch_size, check_common, check_device, check_positive, choice
+from .arguments import batch_size, check_common, check_device, check_positive, choice, plan_for
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
@@ -34,6 +34,11 @@ app = typer.Typer(
     help="Train, and prove that parallel training equals serial training.",
 )
 Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
+Model = Annotated[int, typer.Option(help="ranks that share each copy of the model", metavar="M")]
+Plan = Annotated[
+    Path | None,
+    typer.Option(help="which layer is split how, JSON or TOML (default: what moves least)", metavar="FILE"),
+]
 Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
 NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
 Options = Annotated[
@@ -48,6 +53,8 @@ def train(
     dataset: Annotated[str, typer.Option(help=f"one of {', '.join(DATASETS)}")] = "mnist5k",
     net: NetName = "lenet",
     data: Data = None,
+    model: Model = 1,
+    plan: Plan = None,
     strategy: Annotated[
         str | None, typer.Option(help=f"{STRATEGIES} (default: serial, for several ranks replicated)")
     ] = None,
@@ -78,8 +85,8 @@ def train(
     """Train a network on handwritten digits; figures and curves are kept under runs/."""
     choice("--dataset", dataset, DATASETS)
     choice("--dtype", dtype, DTYPES)
-    ranks = world_size(data)
-    strategy = strategy or ("serial" if ranks == 1 else "replicated")
+    ranks = world_size(data, model)
+    strategy = strategy or ("serial" if ranks == model else "replicated")
     options = read_options(option or [])
     check_common(net, strategy, options, seed)
     check_device(device)
@@ -93,7 +100,9 @@ def train(
         net=net,
         strategy=strategy,
         options=options,
-        data=ranks,
+        data=ranks // model,
+        model=model,
+        plan=plan_for(plan, net),
         transport=choose_transport(transport, ranks),
         device=device,
         dtype=dtype,
@@ -138,6 +147,8 @@ def train(
 def prove(
     net: NetName = "lenet",
     data: Data = None,
+    model: Model = 1,
+    plan: Plan = None,
     strategy: Annotated[str, typer.Option(help=STRATEGIES)] = "replicated",
     option: Options = None,
     transport: Transport = None,
@@ -148,14 +159,16 @@ def prove(
 ) -> None:
     """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
     choice("--dtype", dtype, DTYPES)
-    ranks = world_size(data)
+    ranks = world_size(data, model)
     options = read_options(option or [])
     check_common(net, strategy, options, seed)
     settings = proof.Proof(
         net=net,
         strategy=strategy,
         options=options,
-        data=ranks,
+        data=ranks // model,
+        model=model,
+        plan=plan_for(plan, net),
         transport=choose_transport(transport, ranks),
         dtype=dtype,
         batch=batch,

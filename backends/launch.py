@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from .comm import Comm, run_ranks
+from .grid import check_grid
 from .supervise import supervise
 
 if TYPE_CHECKING:
@@ -78,14 +79,20 @@ def choose_transport(asked: str | None, ranks: int) -> str:
     return "mpi"
 
 
-def world_size(data: int | None) -> int:
-    """How many ranks there will be: ``data``, else what mpiexec started, else 1.
+def world_size(data: int | None, model: int = 1) -> int:
+    """How many ranks there will be: ``data`` x ``model``.
 
-    Raises ValueError where mpiexec started another number than ``data``.
+    Where ``data`` is None it is as large as the ranks that mpiexec started allow, and 1 without mpiexec.
+    Raises ValueError where mpiexec started another number than is needed.
     """
     started = size_under_mpiexec()
-    if data is not None and data < 1:
-        raise ValueError(f"--data must be at least 1, got {data}")
+    for flag, given in (("--data", data), ("--model", model)):
+        if given is not None and given < 1:
+            raise ValueError(f"{flag} must be at least 1, got {given}")
+    if model > 1:
+        data = data or max((started or 1) // model, 1)
+        check_grid(started or data * model, data=data, model=model)
+        return data * model
     if started is not None and data not in (None, started):
         raise ValueError(
             f"--data {data} needs {data} ranks, mpiexec started {started}; "

@@ -10,11 +10,11 @@ from rich.table import Table
 
 from minigrad.backend import Backend
 from minigrad.mnist import load
-from minigrad.nets import find_net
+from minigrad.nets import SAMPLE, find_net
 
 from .comm import Comm
 from .laws import Difference, bound_for, differences_from_serial
-from .strategies import find_strategy
+from .strategies import find_strategy, on_grid, plan_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Proof:
     strategy: str = "replicated"
     options: dict[str, Any] = field(default_factory=dict)
     data: int = 2
+    model: int = 1
+    plan: dict[str, str] | None = None
     transport: str = "threads"
     dtype: str = "float64"
     batch: int = 13
@@ -40,13 +42,17 @@ class Proof:
         if not 1 <= self.batch <= len(digits):
             raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
         batch = net.prepare(digits[: self.batch], self.dtype)
+        backend = self.backend(comm)
         found = differences_from_serial(
-            self.backend, comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
+            lambda _: backend, comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
         )
-        return self.verdict(found) if comm.rank == 0 else None
+        return self.verdict(found, plan_of(backend)) if comm.rank == 0 else None
 
     def backend(self, comm: Comm) -> Backend:
-        backend = find_strategy(self.strategy, self.options)(comm)
+        strategy = find_strategy(self.strategy, self.options)
+        backend = on_grid(
+            strategy, comm, model=self.model, plan=self.plan, sample=SAMPLE, batch_size=self.batch
+        )
         if not backend.equals_serial:
             raise ValueError(
                 f"by its mathematics strategy {self.strategy!r} does not train like one serial machine, "
@@ -54,7 +60,7 @@ class Proof:
             )
         return backend
 
-    def verdict(self, found: list[Difference]) -> dict[str, Any]:
+    def verdict(self, found: list[Difference], plan: dict[str, str] | None = None) -> dict[str, Any]:
         """What ``--json`` writes."""
         bound = bound_for(np.dtype(self.dtype))
         worst = max(d.relative for d in found)
@@ -69,7 +75,7 @@ class Proof:
             for d in found
         ]
         return {
-            "config": asdict(self),
+            "config": {**asdict(self), "plan": plan},
             "bound": bound,
             "max_abs_error": max(d.absolute for d in found),
             "max_rel_error": worst,
@@ -82,9 +88,10 @@ class Proof:
 def report(verdict: dict[str, Any]) -> Table:
     """The findings, a row for each parameter."""
     config = verdict["config"]
+    ranks = config["data"] if config["model"] == 1 else f"{config['data']} x {config['model']}"
     word = "PROVED" if verdict["passed"] else "NOT EQUAL"
     table = Table(
-        title=f"{config['net']}, batch {config['batch']}, {config['strategy']} on {config['data']} rank(s) "
+        title=f"{config['net']}, batch {config['batch']}, {config['strategy']} on {ranks} rank(s) "
         f"({config['transport']}), {config['dtype']}: gradients against one serial machine",
         caption=f"{word}: largest relative difference {verdict['max_rel_error']:.1e}, "
         f"allowed {verdict['bound']:.0e} (relative to the largest element of the serial gradient)",

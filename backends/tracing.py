@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from minigrad.tensor import Tensor
 from .comm import Comm
 from .comm.timeline import draw, gantt, summary
 from .comm.trace import Trace, Traced
+from .stack import Stack
 
 
 def computing(comm: Comm, name: str) -> AbstractContextManager:
@@ -32,27 +32,27 @@ def trace_step(comm: Comm, backend: Backend) -> None:
     """
     if not isinstance(comm, Traced):
         return
-    run, update = backend.run, backend.update
+    innermost = backend.members[-1] if isinstance(backend, Stack) else backend
+    run, update, loss, now = backend.run, backend.update, innermost.loss, ExitStack()
 
     def traced_run(
         model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
     ) -> float:
-        with ExitStack() as now:
+        with now:
             now.enter_context(comm.computing("forward"))
+            return run(model, batch, loss_fn, weight, on_grad)
 
-            def traced_loss(x: Tensor, y: Any) -> Tensor:
-                loss = loss_fn(x, y)
-                now.close()
-                now.enter_context(comm.computing("backward"))
-                return loss
-
-            return run(model, batch, traced_loss, weight, on_grad)
+    def traced_loss(model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
+        found = loss(model, batch, loss_fn)
+        now.close()
+        now.enter_context(comm.computing("backward"))
+        return found
 
     def traced_update(model: Module, optimizer: Optimizer) -> None:
         with comm.computing("update"):
             update(model, optimizer)
 
-    backend.run, backend.update = traced_run, traced_update
+    backend.run, backend.update, innermost.loss = traced_run, traced_update, traced_loss
 
 
 def last_steps(trace: Trace, n: int) -> tuple[float, float]:

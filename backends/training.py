@@ -20,13 +20,13 @@ from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import use_gpu_of
 from minigrad.mnist import load
-from minigrad.nets import Net, find_net
+from minigrad.nets import SAMPLE, Net, find_net
 from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
-from .strategies import find_strategy
+from .strategies import find_strategy, on_grid, plan_of
 from .tracing import computing, trace_step
 
 
@@ -39,6 +39,8 @@ class Training:
     strategy: str = "serial"
     options: dict[str, Any] = field(default_factory=dict)
     data: int = 1
+    model: int = 1
+    plan: dict[str, str] | None = None
     transport: str = "threads"
     device: str = "numpy"
     dtype: str = "float32"
@@ -52,7 +54,10 @@ class Training:
     seed: int = 0
 
     def backend(self, comm: Comm) -> Backend:
-        return find_strategy(self.strategy, self.options)(comm)
+        """The strategy on this rank; the default plan is for this batch size."""
+        strategy = find_strategy(self.strategy, self.options)
+        batch_size = self.batch or len(load(self.dataset).train)
+        return on_grid(strategy, comm, model=self.model, plan=self.plan, sample=SAMPLE, batch_size=batch_size)
 
     def run(self, comm: Comm, backend: Backend, console: Console) -> dict[str, Any]:
         """Train on this rank; rank 0 draws the progress. What was measured on this rank."""
@@ -99,8 +104,9 @@ class Training:
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
+        chosen = {"lr": lr, "schedule": schedule, "plan": plan_of(backend)}
         return {
-            "config": {"momentum": None, **asdict(self), "lr": lr, "schedule": schedule, **settings},
+            "config": {"momentum": None, **asdict(self), **chosen, **settings},
             "losses": history.losses,
             "test_accuracies": accuracies,
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
@@ -144,6 +150,8 @@ def report(metrics: dict[str, Any]) -> Table:
     table = Table(
         title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
     )
+    if (plan := config["plan"]) is not None:
+        table.add_row("split layers", ", ".join(f"{name} by {kind}" for name, kind in plan.items()) or "none")
     table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%}")
     table.add_row("training accuracy", f"{metrics['train_accuracy']:.2%}")
     if metrics["losses"]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
 
 Loss = Callable[[Tensor, Any], Tensor]
+Values = dict[str, Any]
 
 
 class Backend:
@@ -32,6 +34,8 @@ class Backend:
     rank, size = 0, 1
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
+    timed = False  # what a rank does depends on how fast it is
+    lends_weights = False  # a parameter is whole only while the forward of the module that holds it runs
     meets_in_forward = False  # ranks meet inside a pass, so one without samples must go through it too
 
     def place(self, model: Module) -> Module:
@@ -54,15 +58,29 @@ class Backend:
         total = 0.0
         for i, part in enumerate(parts, 1):
             share = weight * (len(part) / len(batch)) if len(part) else 0.0
-            with Tape() as tape:
-                out = model(Tensor(part.x))
-                loss = loss_fn(out, part.y) if len(part) else out  # no mean over no samples
-            tape.backward(loss, share, on_grad if i == len(parts) else None)
-            total += share * loss.item() if len(part) else 0.0
+            total += self.passes(model, part, loss_fn, share, on_grad if i == len(parts) else None)
         return total
+
+    def passes(
+        self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
+    ) -> float:
+        """One forward and one backward over one micro-batch; the loss times ``weight``."""
+        with Tape() as tape:
+            loss = self.loss(model, batch, loss_fn)
+        tape.backward(loss, weight, on_grad)
+        return weight * loss.item() if len(batch) else 0.0
+
+    def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
+        """The mean loss over ``batch``, on the open tape."""
+        out = model(Tensor(batch.x))
+        return loss_fn(out, batch.y) if len(batch) else out  # no mean over no samples
 
     def on_grad(self, parameter: Tensor) -> None:
         """Told of each gradient of this rank when it is final, while backward goes on."""
+
+    def is_final(self, parameter: Tensor) -> bool:
+        """Whether a gradient that was announced is the whole one already, or becomes it in ``finish``."""
+        return False
 
     def finish(self, model: Module, loss: float) -> float:
         """Called after backward: all gradients are the whole batch's when it returns the batch's loss."""
@@ -78,24 +96,36 @@ class Backend:
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left."""
-        optimizer.step()
+        optimizer.step(total=partial(self.total, model))
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums of squares, a row for each of the model's parameters, as those of the serial run's.
+
+        A rank that holds parts, or only some of the parameters, asks the others; rows of parameters that
+        only others hold stand at the end.
+        """
+        return squares
+
+    def joined(self, model: Module, values: Values) -> Values:
+        """What the serial run would hold, by name, made of what all ranks hold; all ranks call."""
+        return values
 
     def conclude(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
-        """What the serial run would hold, by name."""
-        return {name: to_host(p.data) for name, p in model.named_parameters().items()}
+        """What the serial run would hold, by name; all ranks call."""
+        return self.joined(model, {name: to_host(p.data) for name, p in model.named_parameters().items()})
 
     def full_state(self, model: Module) -> dict[str, np.ndarray]:
-        """What else the serial run would hold, by name: running statistics and the like."""
+        """What else the serial run would hold, by name: running statistics and the like; all ranks call."""
         values = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
-        return {name: to_host(v).copy() for name, v in values if not isinstance(v, Parameter)}
+        return self.joined(model, {n: to_host(v).copy() for n, v in values if not isinstance(v, Parameter)})
 
     def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        """The gradients the serial run would hold, by name; None where the loss does not reach."""
+        """The gradients the serial run would hold, by name, None where the loss does not reach; all call."""
         found = model.named_parameters().items()
-        return {name: None if p.grad is None else to_host(p.grad) for name, p in found}
+        return self.joined(model, {name: None if p.grad is None else to_host(p.grad) for name, p in found})
 
 
 class Serial(Backend):

@@ -14,6 +14,7 @@ from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Si
 from .tensor import Parameter, Tensor
 
 Rng = np.random.Generator
+SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns
 
 
 class Net(NamedTuple):

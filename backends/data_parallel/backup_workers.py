@@ -62,7 +62,7 @@ class BackupWorkers(DataParallel):
                 f"{len(self.workers) - 1} can be backups, got {backups}; take fewer or start more ranks"
             )
         self.backups, self.needed = backups, len(self.workers) - backups
-        self.equals_serial = backups == 0
+        self.equals_serial, self.timed = backups == 0, backups > 0
         self.version = self.wanted = 0
         self.updates: list[Update] = []
         self.means: dict[int, Array] = {}  # by version: what a worker has still to use, the collector to send

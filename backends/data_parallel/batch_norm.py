@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.nn import BatchNorm
+from minigrad.ops.norm import Gather
 
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm
@@ -29,7 +31,14 @@ def synchronise(model: Module, comm: Comm) -> bool:
     Each then adds one all-gather to a forward pass, of a count, the means and the squared deviations from
     them, and one to a backward pass. So all ranks go through every pass, those without samples too.
     """
-    norms = [owner for _, owner, _ in model.named_arrays() if isinstance(owner, BatchNorm)]
+    norms = {owner for _, owner, _ in model.named_arrays() if isinstance(owner, BatchNorm)}
     for norm in norms:
-        norm.gather = partial(allgather, comm)
+        again = isinstance(norm.gather, partial) and norm.gather.func is gathered  # it was placed before
+        inside = norm.gather.args[1] if again else norm.gather  # pyright: ignore
+        norm.gather = partial(gathered, comm, inside)
     return bool(norms)
+
+
+def gathered(comm: Comm, inside: Gather | None, x: Array) -> list[Array]:
+    """All ranks' ``x``; where other ranks share this one's samples, all of those that ``inside`` brings."""
+    return [found for part in allgather(comm, x) for found in ([part] if inside is None else inside(part))]

@@ -68,7 +68,7 @@ class ModelAveraging(Backend):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """This rank's own update; after every ``period``-th the ranks meet."""
-        optimizer.step()
+        super().update(model, optimizer)
         self.updates += 1
         if self.updates == self.period:
             self.meet(model)

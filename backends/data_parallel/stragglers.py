@@ -119,6 +119,8 @@ class Proportional(DataParallel):
     forward, and all seem equally fast.
     """
 
+    timed = True
+
     def __init__(
         self,
         comm: Comm,

@@ -1,9 +1,10 @@
 """What each way to split a network costs in messages: batch, model, domain, and batch and model together.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid. The formulas of Gholami, Azad, Jin,
-Keutzer and Buluc 2018, "Integrated model, batch and domain parallelism in training neural networks". P = Pr Pc
-ranks, of which Pr share the model and Pc the batch of B samples; layer i has |W_i| weights and puts out d_i
-numbers per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) + beta n (P - 1) / P.
+Keutzer and Buluc 2018, "Integrated model, batch and domain parallelism in training neural networks".
+P = Pr Pc ranks, of which Pr share the model and Pc the batch of B samples; layer i has |W_i| weights and puts
+out d_i numbers per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) +
+beta n (P - 1) / P.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import NamedTuple
 class LayerSize(NamedTuple):
     """A layer as the formulas see it: weights, outputs per sample, and the numbers in one row of its halos.
 
+    ``inputs`` are the numbers per sample that come in, where a pooling makes them fewer than the layer before
+    puts out; the formulas count the latter, as published, except where the layer before is split otherwise.
     ``halo_in`` is the input's width times channels times half the kernel's height, rounded down; ``halo_out``
     the same of the output and the kernel's width: 0 for layers that have no halo.
     """
@@ -24,6 +27,7 @@ class LayerSize(NamedTuple):
     outputs: int
     halo_in: int = 0
     halo_out: int = 0
+    inputs: int | None = None
 
 
 class Network(NamedTuple):
@@ -40,7 +44,7 @@ class Network(NamedTuple):
 
 
 def batch_seconds(net: Network, layers: Sequence[LayerSize], ranks: int, batch: int) -> float:
-    """Pure batch parallelism: an all-reduce of every weight. Raises ValueError for more ranks than samples."""
+    """Pure batch parallelism: an all-reduce of every weight. ValueError for more ranks than samples."""
     if ranks > batch:
         raise ValueError(
             f"{ranks} ranks cannot share a batch of {batch} samples; take at most {batch} ranks, "
@@ -50,7 +54,7 @@ def batch_seconds(net: Network, layers: Sequence[LayerSize], ranks: int, batch: 
 
 
 def model_seconds(net: Network, layers: Sequence[LayerSize], ranks: int, batch: int) -> float:
-    """Pure model parallelism: all-gather every output, all-reduce the gradient of every input but the first."""
+    """Pure model parallelism: all-gather every output, all-reduce every input's gradient but the first."""
     forward = sum(net.collective(ranks, batch * layer.outputs) for layer in layers)
     backward = 2 * sum(net.collective(ranks, batch * layer.outputs) for layer in layers[:-1])
     return forward + backward
@@ -72,8 +76,9 @@ def integrated_seconds(
 ) -> float:
     """1.5D: Pr ``rows`` share the model and ranks / Pr the batch; a number for each layer, or one for all.
 
-    Pr = 1 is ``batch_seconds``, Pr = ranks is ``model_seconds``. Raises ValueError where Pr does not divide the
-    ranks or the batch has fewer samples than ranks that share it.
+    Pr = 1 is ``batch_seconds``, Pr = ranks is ``model_seconds``. Where the layer before has another Pr, the
+    layer's own input is what moves. Raises ValueError where Pr does not divide the ranks or the batch has
+    fewer samples than ranks that share it.
     """
     by_layer = [rows] * len(layers) if isinstance(rows, int) else list(rows)
     total = 0.0
@@ -83,11 +88,14 @@ def integrated_seconds(
         pc = ranks // pr
         if pc > batch:
             raise ValueError(
-                f"{pc} ranks cannot share a batch of {batch} samples; let at least {ranks // batch} share the model"
+                f"{pc} ranks cannot share a batch of {batch} samples; "
+                f"let at least {-(-ranks // batch)} share the model"
             )
         total += net.collective(pr, batch / pc * layer.outputs)
         if i:
-            total += 2 * net.collective(pr, batch / pc * layers[i - 1].outputs)
+            before = layers[i - 1].outputs
+            inputs = before if by_layer[i - 1] == pr else layer.inputs or before
+            total += 2 * net.collective(pr, batch / pc * inputs)
         total += 2 * net.collective(pc, layer.weights / pr)
     return total
 
@@ -114,8 +122,8 @@ ALEXNET = (
     LayerSize(884_736, 13 * 13 * 384, 13 * 256, 13 * 384),
     LayerSize(1_327_104, 13 * 13 * 384, 13 * 384, 13 * 384),
     LayerSize(884_736, 13 * 13 * 256, 13 * 384, 13 * 256),
-    LayerSize(37_748_736, 4096),
+    LayerSize(37_748_736, 4096, inputs=6 * 6 * 256),
     LayerSize(16_777_216, 4096),
     LayerSize(4_096_000, 1000),
 )
-"""The single-tower AlexNet: five convolutions (11x11, 5x5, 3x3, 3x3, 3x3) and three linear layers, no biases."""
+"""The single-tower AlexNet: convolutions (11x11, 5x5, 3x3, 3x3, 3x3) and three linear layers, no biases."""

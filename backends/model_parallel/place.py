@@ -6,98 +6,220 @@ Lecture section: model parallelism. Lesson: 11_model_parallel. A plan gives kind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from minigrad import nn
-from minigrad.backend import Backend
-from minigrad.device import to_host
+from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.data import Batch
 from minigrad.module import Module, Sequential
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tape import OnGrad
+from minigrad.tensor import Tensor
 
-from ..comm.collectives import allgather, allreduce
+from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from .activation import Activation, even_cut
-from .layer import Elementwise, SplitLayer, Whole
+from ..data_parallel.agreement import agree, broadcast_model
+from .activation import Activation, Cut
+from .chain import Chain
+from .channels import (
+    ChannelConv2d,
+    FilterConv2d,
+    GatheredConv2d,
+    GroupedConv2d,
+    PerChannel,
+    SplitFlatten,
+)
+from .classes import ClassLinear, over_classes
+from .dropout import SplitDropout, share_state
+from .layer import Elementwise, SplitLayer, Whole, cut_of, owned
 from .neurons import ColumnLinear, GatheredLinear, RowLinear
+from .normalised import ChannelBatchNorm
+from .plan import Plan, check_plan, default_plan, modules, no_samples
+from .spatial import SPATIAL, Tiling, tiling_of
 
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh)
 
+Maker = Callable[[Any, Comm, Cut | None], SplitLayer]
+"""Makes a split layer of a serial one, for these ranks, behind a layer whose features are cut in this way."""
 
-class Placed(Module):
-    """The layers of a Sequential, each of them whole or split."""
-
-    def __init__(self, layers: list[SplitLayer]):
-        self.layers = layers
-
-    def children(self) -> dict[str, Module]:
-        return {str(i): layer for i, layer in enumerate(self.layers)}
-
-    def forward(self, x: Any) -> Tensor:
-        a = Activation(x if isinstance(x, Tensor) else Tensor(x))
-        for layer in self.layers:
-            a = layer.split_forward(a)
-        return a.gathered().x
+KINDS: Mapping[type[Module], Mapping[str, Maker]] = {
+    nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
+    nn.Conv2d: {
+        "filters": FilterConv2d,
+        "channels": ChannelConv2d,
+        "groups": GroupedConv2d,
+        "gathered-filters": GatheredConv2d,
+    },
+}
+UNNAMED: Mapping[type[Module], Maker] = {
+    **dict.fromkeys(ELEMENTWISE, Elementwise),
+    nn.Dropout: SplitDropout,
+    nn.Flatten: SplitFlatten,
+    nn.MaxPool2d: PerChannel,
+    nn.AvgPool2d: PerChannel,
+    nn.BatchNorm: ChannelBatchNorm,
+}
+"""Layers that the plan does not name and that need not gather what comes cut; all others become ``Whole``."""
 
 
 class ModelParallel(Backend):
-    """Every rank sees the whole batch and holds a part of the model, as the plan says.
+    """Every rank sees the whole batch and holds a part of the model, as the plan says; trains like serial.
 
-    Takes a ``Sequential``. Trains like ``Serial``.
+    ``plan`` gives kinds by layer name; None takes the default one for ``batch_size`` samples (see
+    ``plan.py``), and then ``self.plan`` is the one that was taken. In a Sequential, also inside another, what
+    a layer gives goes on to the next as it is cut; in other models each layer that the plan names takes and
+    gives the whole. With ``sample``, the shape of one input, layers know when they are placed what will come:
+    a "row" layer then takes the features as a split Flatten leaves them.
     """
 
-    def __init__(self, comm: Comm, plan: Mapping[str, str]):
-        self.comm, self.plan = comm, dict(plan)
-        self.rank, self.size = comm.rank, comm.size
+    kinds, unnamed = KINDS, UNNAMED
+
+    def __init__(
+        self,
+        comm: Comm,
+        plan: Mapping[str, str] | None = None,
+        *,
+        sample: Sequence[int] | None = None,
+        batch_size: int = 64,
+        micro_batches: int = 1,
+    ):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.given = None if plan is None else dict(plan)
+        self.plan: Plan = self.given or {}
+        self.sample = None if sample is None else tuple(sample)
+        self.batch_size = at_least_one("batch_size", batch_size)
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.tilings: dict[str, Tiling | None] = {}
+        self.partial: dict[Tensor, Comm] = {}
+        self.classes: Cut | None = None
 
     def place(self, model: Module) -> Module:
-        """This rank's part of ``model``, with rank 0's parameters."""
-        assert isinstance(model, Sequential)
-        # TODO for the engineer of this file: agreement on model and plan, broadcast, errors, chains, default plan
-        layers = [self.split(str(i), layer) for i, layer in enumerate(model.layers)]
-        return Placed(layers)
+        """This rank's part of ``model``, with rank 0's parameters.
 
-    def split(self, name: str, layer: Module) -> SplitLayer:
+        Raises ValueError where ranks have different models or plans, and, naming the layers that can be
+        split and how, for a plan that does not fit the model.
+        """
+        asked = {"plan": self.given, "sample": self.sample, "batch_size": self.batch_size}
+        agree(self.comm, model, {**asked, "micro_batches": self.micro_batches})
+        if self.given is None:
+            self.plan = default_plan(model, self.size, self.batch_size, self.sample)
+        check_plan(self.plan, model, self.kinds_of)
+        broadcast_model(self.comm, model)
+        for _, layer in modules(model):
+            if isinstance(layer, nn.Dropout):
+                share_state(self.comm, layer.rng)
+        if isinstance(model, Sequential):
+            first = None if self.sample is None else Activation(no_samples([model], self.sample))
+            return self.chain(model, first)
+        self.replace_inside(model)
+        return model
+
+    def chain(
+        self, model: Sequential, a: Activation | None = None, into: Cut | None = None, prefix: str = ""
+    ) -> Chain:
+        """The layers of a Sequential, behind a layer whose features are cut as ``into``.
+
+        ``a``, where it is known, is what comes in, and is followed through the layers.
+        """
+        layers: list[SplitLayer] = []
+        for i, layer in enumerate(model.layers):
+            name = f"{prefix}{i}"
+            if isinstance(layer, Sequential):
+                layers.append(self.chain(layer, a, into, f"{name}."))
+            else:
+                layers.append(self.split(name, layer, into))
+            a = None if a is None else layers[-1].split_forward(a)
+            into = layers[-1].out if a is None else a.along(1)
+        return Chain(model, layers)
+
+    def split(self, name: str, layer: Module, into: Cut | None = None) -> SplitLayer:
+        """The layer called ``name``, behind one whose features are cut as ``into``."""
         kind = self.plan.get(name)
-        if kind is None:
-            return Elementwise(layer) if isinstance(layer, ELEMENTWISE) else Whole(layer)
-        assert isinstance(layer, nn.Linear)
-        out, into = layer.weight.shape
-        makers = {"column": (ColumnLinear, out), "gathered": (GatheredLinear, out), "row": (RowLinear, into)}
-        make, n = makers[kind]
-        return make(layer, even_cut(1, self.comm, n))
+        tiling = None if kind is None else self.tiling(kind)
+        if kind is None or (tiling is not None and isinstance(layer, (*ELEMENTWISE, nn.Dropout))):
+            self.replace_inside(layer, f"{name}.")
+            return entry(self.unnamed, layer, Whole)(layer, self.comm, into)
+        if tiling is not None:
+            return entry(SPATIAL, layer, Whole)(layer, tiling)
+        return entry(self.kinds, layer, {})[kind](layer, self.comm, into)
+
+    def replace_inside(self, model: Module, prefix: str = "") -> None:
+        """Put split layers, whole in and whole out, into the places of those that the plan names."""
+        for child, layer in model.children().items():
+            name = prefix + child
+            planned = [other for other in self.plan if f"{other}.".startswith(f"{name}.")]
+            if planned and isinstance(layer, Sequential):
+                put(model, child, self.chain(layer, prefix=f"{name}."))
+            elif name in planned:
+                put(model, child, self.split(name, layer))
+            elif planned:
+                self.replace_inside(layer, f"{name}.")
+
+    @classmethod
+    def kinds_of(cls, layer: Module) -> list[str]:
+        """The kinds that a layer can be split by."""
+        tiles = ("rows", "tiles") if isinstance(layer, (*SPATIAL, *ELEMENTWISE, nn.Dropout)) else ()
+        return [*entry(cls.kinds, layer, {}), *tiles]
+
+    def tiling(self, kind: str) -> Tiling | None:
+        """The tiles that a kind means, the same for all layers of that kind; None where it means none."""
+        if kind not in self.tilings:
+            self.tilings[kind] = tiling_of(kind, self.comm)
+        return self.tilings[kind]
+
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        self.partial = partial_gradients(model)
+        self.classes = next((la.cut for _, la in modules(model) if isinstance(la, ClassLinear)), None)
+        return super().run(model, batch, loss_fn, weight, on_grad)
+
+    def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
+        """The mean loss over ``batch``; where each rank has some of the classes, without gathering them."""
+        loss_fn = loss_fn if self.classes is None else over_classes(loss_fn, self.classes)
+        return super().loss(model, batch, loss_fn)
+
+    def is_final(self, parameter: Tensor) -> bool:
+        return parameter not in self.partial
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of whole parameters of which each rank found a part; the loss all ranks have."""
-        for layer in model.children().values():
-            for name, comm in getattr(layer, "partial", {}).items():
-                parameter: Parameter = getattr(layer, name)
-                if parameter.grad is not None:
-                    parameter.grad = allreduce(comm, parameter.grad)
+        for parameter, comm in partial_gradients(model).items():
+            if parameter.grad is not None:
+                parameter.grad = allreduce(comm, parameter.grad)
         return loss
 
-    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
-        return {n: self.joined(o, a, v.data) for n, o, a, v in owned(model)}
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums over the ranks, in which what several hold counts once."""
+        cuts = [cut_of(owner, attribute) for _, owner, attribute in owned(model)]
+        once = [cut.comm.size / self.size if cut else float(self.rank == 0) for cut in cuts]
+        return allreduce(self.comm, squares * np.array(once)[:, None])
 
-    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        return {n: None if v.grad is None else self.joined(o, a, v.grad) for n, o, a, v in owned(model)}
-
-    def joined(self, owner: Module, attribute: str, part: Any) -> np.ndarray:
-        """The whole of a parameter of which each rank holds a part."""
-        cut = getattr(owner, "cuts", {}).get(attribute)
-        if cut is None:
-            return to_host(part)
-        whole = np.concatenate([to_host(p) for p in allgather(cut.comm, part)], cut.axis)
-        return whole if cut.order is None else whole.take(np.argsort(cut.order), cut.axis)
+    def joined(self, model: Module, values: Values) -> Values:
+        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
+        values = dict(values)
+        for name, owner, attribute in model.named_arrays():
+            cut = cut_of(owner, attribute)
+            if cut is not None and values.get(name) is not None:
+                values[name] = cut.whole_of(values[name])
+        return values
 
 
-def owned(model: Module) -> list[tuple[str, Module, str, Parameter]]:
-    """Name, owner, attribute and parameter, each parameter once."""
-    found: dict[int, tuple[str, Module, str, Parameter]] = {}
-    for name, owner, attribute in model.named_arrays():
-        value = getattr(owner, attribute)
-        if isinstance(value, Parameter):
-            found.setdefault(id(value), (name, owner, attribute, value))
-    return list(found.values())
+def partial_gradients(model: Module) -> dict[Tensor, Comm]:
+    """Whole parameters of which each rank finds a part of the gradient, and the ranks that find it all."""
+    layers = [layer for _, layer in modules(model) if isinstance(layer, SplitLayer)]
+    return {vars(layer)[name]: comm for layer in layers for name, comm in layer.partial.items()}
+
+
+def entry(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
+    """What the table has for the layer's class."""
+    return next((found for kind, found in table.items() if isinstance(layer, kind)), otherwise)
+
+
+def put(model: Module, child: str, layer: SplitLayer) -> None:
+    """Replace the child that ``model.children()`` has by this name."""
+    attribute, _, place = child.partition(".")
+    if place:
+        vars(model)[attribute][int(place)] = layer
+    else:
+        setattr(model, attribute, layer)

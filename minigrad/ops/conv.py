@@ -132,7 +132,7 @@ def conv2d(
     # A whole image at a time: adding a few channels at a time takes twice as long.
     n, rows, columns, filters = y.shape
     y.reshape(n, rows * columns * filters)[...] += array_module(y).tile(bias, rows * columns)
-    return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(-1, g.shape[1]))
+    return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(n * rows * columns, filters))
 
 
 def checked_geometry(

@@ -30,9 +30,9 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return correlate(g, turned, geometry.backward())
 
     def to_kernel(g: Array) -> Array:
-        d = array_module(g).zeros((w[0].size, len(w)), g.dtype)
+        d = array_module(g).zeros((math.prod(w.shape[1:]), len(w)), g.dtype)
         for images, stack in in_blocks(x, geometry, len(w)):
-            d += (stack.transpose(0, 2, 1) @ g[images].reshape(len(stack), -1, len(w))).sum(0)
+            d += (stack.transpose(0, 2, 1) @ g[images].reshape(*stack.shape[:2], len(w))).sum(0)
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -43,7 +43,7 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     xp, matrix = array_module(x), as_matrix(w)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
     for images, stack in in_blocks(x, geometry, len(w)):
-        xp.matmul(stack, matrix, out=y[images].reshape(len(stack), -1, len(w)))
+        xp.matmul(stack, matrix, out=y[images].reshape(*stack.shape[:2], len(w)))
     return y
 
 
@@ -53,7 +53,9 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
     d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
     for images in image_blocks(d, geometry._replace(padding=(0, 0))):
-        shares = (g[images].reshape(-1, len(w)) @ matrix).reshape(-1, rows, columns, kh, kw, channels)
+        part = g[images]
+        shares = part.reshape(math.prod(part.shape[:3]), len(w)) @ matrix
+        shares = shares.reshape(len(part), rows, columns, kh, kw, channels)
         for i in range(kh):
             for j in range(kw):
                 d[(images, *geometry.tap(i, j, rows, columns))] += shares[:, :, :, i, j]
@@ -79,9 +81,10 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slic
         part = seen[:n].transpose(3, 4, 5, 0, 1, 2) if few else seen[:n]
         copy = buffer[: part.size].reshape(part.shape)
         copy[...] = part
-        size = math.prod(geometry.kernel) * c
-        rows = copy.reshape(size, -1).T if few else copy.reshape(-1, size)
-        yield images, rows.reshape(n_products(rows, filters), -1, size)
+        size, n_rows = math.prod(geometry.kernel) * c, n * math.prod(seen.shape[1:3])
+        rows = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
+        products = n_products(rows, filters)
+        yield images, rows.reshape(products, n_rows // products, size)
 
 
 def n_products(rows: Array, filters: int) -> int:
@@ -112,4 +115,4 @@ def image_blocks(x: Array, geometry: Geometry) -> list[slice]:
 
 def as_matrix(w: Array) -> Array:
     """The kernel (F, C, kh, kw) as a matrix (kh kw C, F)."""
-    return w.transpose(2, 3, 1, 0).reshape(-1, len(w))
+    return w.transpose(2, 3, 1, 0).reshape(math.prod(w.shape[1:]), len(w))

@@ -16,24 +16,10 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
     that do not fit and for a label out of range.
     """
     xp = array_module(logits)
-    labels = xp.asarray(labels)
-    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
-        raise ValueError(
-            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits.shape} "
-            f"and {labels.shape}; pass one integer label per row"
-        )
-    if labels.dtype.kind not in "iu":
-        raise TypeError(
-            f"cross_entropy needs integer labels, got {labels.dtype}; convert them with .astype(int)"
-        )
+    labels = checked_labels(xp.asarray(labels), logits.shape)
     n, classes = logits.shape
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
-    if not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-        raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
-            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
-        )
     rows = xp.arange(n)
     p, total = softmax_and_logsumexp(logits, 1)
 
@@ -43,6 +29,26 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
         return d
 
     return (total[:, 0] - logits[rows, labels]).sum() / n, (to_logits, None)
+
+
+def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
+    """``labels``; raises ValueError or TypeError unless they are classes of logits of this shape."""
+    if len(logits) != 2 or labels.shape != logits[:1]:
+        raise ValueError(
+            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits} "
+            f"and {labels.shape}; pass one integer label per row"
+        )
+    if labels.dtype.kind not in "iu":
+        raise TypeError(
+            f"cross_entropy needs integer labels, got {labels.dtype}; convert them with .astype(int)"
+        )
+    n, classes = logits
+    if n and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise ValueError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
+            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
+        )
+    return labels
 
 
 @op

@@ -110,6 +110,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Pu
 def channel_sums(x: Array) -> Array:
     """Sums over all axes but the channels; images in channels-last memory go through one product."""
     if x.ndim == 4:
-        x = x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1])
+        n, c, h, w = x.shape
+        x = x.transpose(0, 2, 3, 1).reshape(n * h * w, c)
     xp = array_module(x)
     return xp.ones(x.shape[0], x.dtype) @ x

@@ -118,6 +118,44 @@ def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     assert set(found["parameters"][0]) >= {"name", "shape", "max_abs_error", "worst_rank"}
 
 
+@pytest.mark.parametrize("net", ["mlp", "lenet"])
+def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
+    arguments = ["prove", *THREADS, "--model", "2", "--net", net, "--json", "p.json"]
+    status, out, _ = minigrad(*arguments)
+    found = json.loads((tmp_path / "p.json").read_text())
+    assert status == 0 and found["passed"] and "PROVED" in out and "2 x 2 rank(s)" in out
+    assert found["config"] | {"data": 2, "model": 2} == found["config"] and found["config"]["plan"]
+
+
+def test_a_plan_is_followed_and_written_down(minigrad, tmp_path):
+    (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n')
+    common = [
+        "train",
+        "--net",
+        "mlp",
+        "--batch",
+        "500",
+        "--epochs",
+        "1",
+        "--dtype",
+        "float64",
+        "--clip",
+        "0.5",
+    ]
+    assert minigrad(*common, "--json", "one.json")[0] == 0
+    split = ["--data", "2", "--model", "3", "--plan", "plan.toml", "--transport", "threads"]
+    status, out, _ = minigrad(*common, *split, "--json", "six.json", "--trace", "trace.json")
+    assert status == 0 and "1 by gathered, 3 by column, 5 by classes" in out
+    one, six = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "six.json"))
+    assert six["losses"] == pytest.approx(one["losses"], rel=1e-9)
+    assert six["test_accuracy"] == one["test_accuracy"]
+    assert six["config"]["plan"] == {"1": "gathered", "3": "column", "5": "classes"}
+    assert (six["ranks"], six["config"]["data"], six["config"]["model"]) == (6, 2, 3)
+    assert (one["config"]["plan"], one["config"]["model"]) == (None, 1)
+    names = {event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    assert {"forward", "backward", "update", "test"} <= names
+
+
 def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch):
     class Unweighted(DataParallel):
         def run(self, model, batch, loss_fn, weight, on_grad):
@@ -184,6 +222,12 @@ MISTAKES = [
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
     (["train", "--schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
     (["train", "--data", "0"], "--data must be at least 1, got 0"),
+    (["train", "--model", "0"], "--model must be at least 1, got 0"),
+    (["prove", "--plan", "none.json"], "there is no plan file none.json; write one such as"),
+    (
+        ["prove", "--data", "2", "--model", "2", "--transport", "threads", "--strategy", "proportional"],
+        "Proportional goes by how fast each rank is",
+    ),
     (["train", "--seed", "-3"], "--seed must be 0 or more, got -3"),
     (
         ["train", "--json", "no/where.json"],
@@ -252,6 +296,33 @@ def test_without_mpiexec_threads_still_work(minigrad, monkeypatch):
 def test_a_wrong_number_of_ranks_is_refused(minigrad, monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     assert "--data 3 needs 3 ranks, mpiexec started 2" in minigrad("train", "--data", "3")[2]
+
+
+def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "6")
+    assert (
+        "grid 2x1x2 needs 4 ranks, got 6; run with mpiexec -n 4 or"
+        in minigrad("prove", "--data", "2", "--model", "2")[2]
+    )
+    assert "grid 1x1x4 needs 4 ranks, got 6" in minigrad("prove", "--model", "4")[2]
+    assert launch.world_size(None, 3) == launch.world_size(2, 3) == launch.world_size(None) == 6
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"8": "row"}, "layer 8, ReLU(), cannot be split by 'row'; choose rows, tiles"),
+        ({"10": "row"}, "the plan names layer '10', which the model does not have; layers that can be split"),
+        ({"7": "classes"}, "layer 7 cannot be split by 'classes': only the last layer"),
+        ({"0": "tiles 2x3"}, "tiles 2x3 need 6 ranks, got 2"),
+        ("7 = row", "the plan plan.json cannot be read: "),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_said_in_one_line(minigrad, tmp_path, plan, message):
+    (tmp_path / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+    arguments = ["train", "--model", "2", "--plan", "plan.json", "--transport", "threads"]
+    status, _, err = minigrad(*arguments)
+    assert status == 1 and err.count("\n") == 1 and err.startswith(f"minigrad: {message}")
 
 
 def test_damaged_data_is_said_in_one_line(minigrad, monkeypatch, tmp_path):

@@ -95,3 +95,21 @@ def test_labels_may_be_of_any_integer_type():
     x = np.array([[1.0, 2.0, 3.0]])
     values = {ops.cross_entropy(on_device(x), on_device(np.array([1], kind))).item() for kind in "bBhiq"}
     assert len(values) == 1
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("channels", "filters"), [(0, 2), (3, 0), (0, 0)])
+def test_a_convolution_of_no_channels_or_filters_gives_zeros(channels, filters, stride):
+    shapes = (2, channels, 5, 4), (filters, channels, 3, 3), (filters,)
+    leaves = [Parameter(on_device(np.zeros(shape))) for shape in shapes]
+    with Tape() as tape:
+        y = ops.conv2d(*leaves, stride=stride, padding=1)
+    tape.backward(y, 1.0)
+    assert y.shape == (2, filters, *((5, 4) if stride == 1 else (3, 2)))
+    assert not y.numpy().any()
+    assert [leaf.grad.shape for leaf in leaves if leaf.grad is not None] == list(shapes)
+
+
+def test_batch_norm_of_no_channels():
+    found = gradients(ops.batch_norm, np.zeros((2, 0, 3, 3)), np.zeros(0), np.zeros(0))
+    assert found == [[[], []], [], []]

@@ -1,0 +1,42 @@
+"""Layers one behind the other, each whole or split: what comes of a ``Sequential``.
+
+Lecture section: model parallelism. Lesson: 11_model_parallel.
+"""
+
+from __future__ import annotations
+
+from minigrad.module import Module, Sequential
+
+from .activation import Activation
+from .layer import SplitLayer
+
+
+class Chain(SplitLayer):
+    """The layers of ``model``, in its order and by its names; what is cut stays so from layer to layer."""
+
+    def __init__(self, model: Sequential, layers: list[SplitLayer]):
+        super().__init__()
+        self.layers, self.order = layers, model.order()
+        self.out = layers[-1].out if layers else None
+
+    def children(self) -> dict[str, Module]:
+        return {str(i): layer for i, layer in enumerate(self.layers)}
+
+    def split_forward(self, a: Activation) -> Activation:
+        for i in self.order:
+            try:
+                a = self.layers[i].split_forward(a)
+            except (ValueError, TypeError) as error:
+                error.args = (f"layer {i}, {error}",)
+                raise
+        return a
+
+    def describe(self) -> str:
+        return ", ".join(map(repr, self.layers))
+
+
+class Elsewhere(SplitLayer):
+    """Stands in the place of a layer that another rank holds, so that names stay; gives what it takes."""
+
+    def split_forward(self, a: Activation) -> Activation:
+        return a

@@ -1,0 +1,52 @@
+"""One pass through a split model is one pass through the serial one, also in the gradient of the input.
+
+Lecture section: model parallelism. Lesson: 11_model_parallel. ``trains_like_serial`` does not see the
+gradient of the images, which nobody needs until another layer is put in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad.backend import Serial
+from minigrad.device import Array
+from minigrad.module import Module
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
+
+from ..comm.protocol import Comm
+from ..laws import Strategy, bound_for, distance
+
+
+def passes_like_serial(
+    strategy: Strategy,
+    comm: Comm,
+    build: Callable[[], Module],
+    x: Array,
+    *,
+    bound: float | None = None,
+    seed: int = 0,
+) -> None:
+    """Assert that output, gradients (the input's too) and running statistics are serial on this rank.
+
+    One forward and one backward from a random gradient of the output.
+    ``build`` returns the same model at each call, in ``x``'s dtype. Differences are relative to the largest
+    element, and at most ``bound_for(x.dtype)`` unless another bound is given.
+    """
+    bound = bound_for(x.dtype) if bound is None else bound
+    results = []
+    for backend in (Serial(), strategy(comm)):
+        model, leaf = backend.place(build()), Tensor(x, requires_grad=True)
+        with Tape() as tape:
+            y = model(leaf)
+        tape.backward(y, np.random.default_rng(seed).normal(size=y.shape))
+        backend.finish(model, 0.0)
+        found: dict[str, Any] = {"output": y.numpy(), "input gradient": leaf.grad}
+        results.append(found | backend.full_gradients(model) | backend.full_state(model))
+    serial, split = results
+    wrong = {name: distance(serial[name], split.get(name))[1] for name in serial}
+    text = ", ".join(f"{name} by {d:.2e}" for name, d in wrong.items() if not d <= bound)
+    assert not text, f"rank {comm.rank} of {comm.size} differs from serial, of the largest element: {text}"

@@ -1,0 +1,185 @@
+"""Consecutive layers on consecutive ranks: forward in sequence, backward in reverse, one rank busy at a time.
+
+Lecture section: model parallelism by consecutive layers. Lesson: 11_model_parallel. For a batch of b samples
+b d_i numbers cross the boundary behind layer i, which puts out d_i per sample, and as many come back as their
+gradient. It saves memory, not time; pipelines keep all ranks busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from minigrad import nn
+from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.data import Batch
+from minigrad.module import Module, Sequential
+from minigrad.tape import OnGrad, current_tape
+from minigrad.tensor import Parameter, Tensor
+
+from ..comm import adjoint
+from ..comm.collectives import allgather, broadcast
+from ..comm.protocol import Comm
+from ..data_parallel.agreement import agree, broadcast_model
+from .chain import Chain, Elsewhere
+from .dropout import share_state
+from .layer import cut_of
+from .plan import modules, tied_parameters
+
+
+class LayerWise(Backend):
+    """Rank s holds the layers from ``bounds[s]`` to ``bounds[s + 1]`` of a Sequential; trains like serial.
+
+    ``bounds`` rise from 0 to the number of layers; by default the largest part of the parameters is as small
+    as can be. Every rank has a layer that is trained. Sends the activations and their gradients to the
+    neighbours, then the last rank's loss to all. Dropouts that share one generator of random numbers draw
+    other masks than serially.
+    """
+
+    def __init__(self, comm: Comm, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.bounds = None if bounds is None else tuple(bounds)
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+
+    def place(self, model: Module) -> Module:
+        """This rank's layers, with rank 0's parameters; in ``model`` the others give way to placeholders.
+
+        Raises ValueError where ranks have different models, bounds do not fit, or there are more ranks than
+        layers that are trained.
+        """
+        if not isinstance(model, Sequential | Chain):
+            raise ValueError(
+                f"layers can be given to ranks where a model is a Sequential, not {type(model).__name__}; "
+                "make it one, or split inside of its layers with ModelParallel"
+            )
+        agree(self.comm, model, {"bounds": self.bounds, "micro_batches": self.micro_batches})
+        self.bounds = checked_bounds(model, self.size, self.bounds)
+        refuse_tied(model, self.bounds)
+        broadcast_model(self.comm, model)
+        for _, layer in modules(model):
+            if isinstance(layer, nn.Dropout):
+                share_state(self.comm, layer.rng)
+        for i in range(len(model.layers)):
+            if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
+                model.layers[i] = Elsewhere()
+        return Stage(model, self.comm)
+
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        """Forward and backward; only the last rank has a loss, the others go back from what they sent."""
+        last = self.rank == self.size - 1
+        return super().run(model, batch, loss_fn if last else lambda sent, _: sent, weight, on_grad)
+
+    def is_final(self, parameter: Tensor) -> bool:
+        return True
+
+    def finish(self, model: Module, loss: float) -> float:
+        """The last rank's loss."""
+        return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """This rank's sums, then those of the other ranks' parameters."""
+        found = allgather(self.comm, squares)
+        return np.concatenate([squares, *(other for rank, other in enumerate(found) if rank != self.rank)])
+
+    def joined(self, model: Module, values: Values) -> Values:
+        """All ranks' arrays, by name."""
+        found: Values = {}
+        for rank in range(self.size):
+            here = values if rank == self.rank else {}
+            text = "\n".join(name + "?" * (value is None) for name, value in here.items())
+            sent = broadcast(self.comm, np.frombuffer(text.encode(), np.uint8), rank)
+            for name in bytes(sent).decode().split():
+                there = (
+                    None if name.endswith("?") else broadcast(self.comm, here.get(name, np.zeros(0)), rank)
+                )
+                found[name.rstrip("?")] = there
+        return found
+
+
+class Stage(Module):
+    """One rank's layers between its neighbours: what it receives, computes and sends on.
+
+    With no tape open, as to evaluate, every rank gives the last one's output; all ranks call.
+    """
+
+    def __init__(self, model: Sequential | Chain, comm: Comm):
+        self.model, self.comm = model, comm
+
+    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
+        return self.model.named_arrays(prefix)  # the serial names
+
+    def forward(self, x: Any) -> Tensor:
+        comm, last = self.comm, self.comm.size - 1
+        if comm.rank > 0:
+            x = adjoint.receive(Tensor(0.0, requires_grad=True), comm=comm, source=comm.rank - 1)
+        y = self.model(x)
+        if comm.rank < last:
+            y = adjoint.send(y, comm=comm, to=comm.rank + 1)
+        return y if current_tape.get() is not None else Tensor(broadcast(comm, y.data, last))
+
+
+def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...] | None) -> tuple[int, ...]:
+    """``bounds``, or the default ones; ValueError unless they give every rank a layer that is trained."""
+    n = len(model.layers)
+    trained = [i for i, layer in enumerate(model.layers) if any(p.requires_grad for p in layer.parameters())]
+    if ranks > len(trained):
+        raise ValueError(
+            f"{ranks} ranks cannot each have a trained layer of a model that has {len(trained)} "
+            f"(layers {', '.join(map(str, trained))}); take at most {len(trained)} ranks"
+        )
+    if bounds is None:
+        starts = [0, *trained[1:], n]  # layers without parameters go with the one before them
+        sizes = [sum(map(whole_nbytes, model.layers[a:b])) for a, b in pairwise(starts)]
+        return tuple(starts[i] for i in balanced(sizes, ranks))
+    if len(bounds) != ranks + 1 or bounds[0] != 0 or bounds[-1] != n or list(bounds) != sorted(bounds):
+        raise ValueError(
+            f"bounds of {ranks} ranks are {ranks + 1} numbers that rise from 0 to the {n} layers, "
+            f"got {bounds}"
+        )
+    for rank, (start, stop) in enumerate(pairwise(bounds)):
+        if not any(start <= i < stop for i in trained):
+            raise ValueError(
+                f"bounds {bounds} leave rank {rank} without a trained layer; "
+                f"there are trained layers {', '.join(map(str, trained))}"
+            )
+    return bounds
+
+
+def balanced(sizes: Sequence[float], parts: int) -> list[int]:
+    """The bounds of consecutive parts, none empty, of which the largest is as small as can be."""
+    ends = list(accumulate(sizes, initial=0))
+    best: list[tuple[float, list[int]]] = [(end, [0, i]) for i, end in enumerate(ends)]
+    for part in range(2, parts + 1):
+        best = [
+            min(
+                ((max(best[j][0], ends[i] - ends[j]), [*best[j][1], i]) for j in range(part - 1, i)),
+                default=(float("inf"), []),
+            )
+            for i in range(len(ends))
+        ]
+    return best[-1][1]
+
+
+def whole_nbytes(layer: Module) -> int:
+    """Bytes of a layer's parameters, counting what is cut as a whole: the same on all ranks."""
+    found: dict[int, int] = {}
+    for _, owner, attribute in layer.named_arrays():
+        value, cut = getattr(owner, attribute), cut_of(owner, attribute)
+        if isinstance(value, Parameter):
+            shape = [n if cut is None or i != cut.axis else cut.whole for i, n in enumerate(value.shape)]
+            found[id(value)] = int(np.prod(shape)) * value.dtype.itemsize
+    return sum(found.values())
+
+
+def refuse_tied(model: Module, bounds: tuple[int, ...]) -> None:
+    """Raise ValueError where a parameter would be needed on several ranks."""
+    for names in tied_parameters(model):
+        ranks = {sum(int(name.split(".")[0]) >= bound for bound in bounds[1:]) for name in names}
+        if len(ranks) > 1:
+            raise ValueError(
+                f"{' and '.join(names)} are one parameter, on ranks {', '.join(map(str, sorted(ranks)))}; "
+                "choose bounds that keep them on one rank"
+            )

@@ -1,0 +1,277 @@
+"""Halos: the rows a window needs are the ones it touches, whoever has them brings them, gradients go back."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends import laws
+from backends.comm import run_ranks
+from backends.comm.trace import Traced
+from backends.model_parallel import halo
+from backends.model_parallel.activation import Cut
+from backends.model_parallel.geometry import Needed, Window, halo_of
+from minigrad import Tape, Tensor
+from minigrad.op import op
+from tests.backends.strict import Strict
+from tests.bugs.mutant import mutant
+
+# Geometry
+
+WINDOWS = st.builds(Window, st.integers(1, 7), st.integers(1, 3), st.integers(0, 4), st.integers(1, 3))
+
+
+@st.composite
+def windows_on_rows(draw, ranks=6):
+    """A window, how many rows it stands on (the smallest legal number at least), and the ranks' limits."""
+    window = draw(WINDOWS)
+    n = max(1, window.extent - 2 * window.padding) + draw(st.integers(0, 12))
+    return window, n, bounds_of(draw, n, draw(st.integers(1, ranks)))
+
+
+def bounds_of(draw, n, ranks):
+    """Limits of parts of ``n`` rows: any, empty ones too."""
+    inner = draw(st.lists(st.integers(0, n), min_size=ranks - 1, max_size=ranks - 1))
+    return (0, *sorted(inner), n)
+
+
+@pytest.mark.parametrize(
+    ("window", "halo"),
+    [
+        (Window(3, 1, 1), (1, 1)),
+        (Window(5, 1, 2), (2, 2)),
+        (Window(7, 1, 3), (3, 3)),
+        (Window(3, 1, 2, 2), (2, 2)),
+        (Window(3, 2, 1), (1, 0)),
+        (Window(7, 2, 3), (3, 2)),
+        (Window(2, 2, 0), (0, 0)),
+        (Window(3, 2, 0), (0, 1)),
+        (Window(1, 1, 0), (0, 0)),
+    ],
+)
+def test_the_table_of_halos(window, halo):
+    assert window.halo == halo
+
+
+def touched(window, output):
+    """The rows that one output looks at, one tap at a time; those of the border are below 0 or above n."""
+    return [output * window.stride - window.padding + tap * window.dilation for tap in range(window.kernel)]
+
+
+@given(windows_on_rows())
+def test_needed_rows_are_those_that_the_taps_touch(case):
+    window, n, bounds = case
+    limits = window.output_bounds(bounds)
+    for first, last in pairwise(limits):
+        needed = window.needs(first, last, n)
+        rows = [row for output in range(first, last) for row in touched(window, output)]
+        if not rows:
+            assert needed == Needed(0, 0)
+            continue
+        assert needed.size == max(rows) - min(rows) + 1
+        assert {row for row in range(n) if min(rows) <= row <= max(rows)} == set(range(*needed[:2]))
+        assert needed.start - needed.before == min(rows) or needed.start == needed.stop
+        assert min(needed.before, needed.after) >= 0
+
+
+@given(windows_on_rows())
+def test_every_output_is_computed_once_by_who_has_the_row_it_begins_at(case):
+    window, n, bounds = case
+    limits = window.output_bounds(bounds)
+    count = len([o for o in range(n + 2 * window.padding) if touched(window, o)[-1] < n + window.padding])
+    assert limits[0] == 0 and limits[-1] == count == window.outputs(n) and sorted(limits) == [*limits]
+    for (first, last), (start, stop) in zip(pairwise(limits), pairwise(bounds), strict=True):
+        inside = [o for o in range(first, last) if o * window.stride < n]
+        assert all(start <= o * window.stride < stop for o in inside)
+
+
+@given(WINDOWS, st.integers(2, 5), st.integers(13, 16))
+def test_interior_halos_are_padding_and_extent_less_stride_less_padding(window, ranks, outputs):
+    """Where inputs begin at stride times the outputs, and every tile is larger than any halo."""
+    rows = outputs * window.stride
+    bounds = tuple(range(0, (ranks + 1) * rows, rows))
+    for rank, limits in enumerate(pairwise(window.output_bounds(bounds))):
+        left, right = halo_of((bounds[rank], bounds[rank + 1]), window.needs(*limits, bounds[-1]))
+        assert left == (window.halo[0] if rank else 0)
+        assert right == (window.halo[1] if rank < ranks - 1 else 0)
+
+
+# The ops
+
+
+@st.composite
+def wishes(draw):
+    """Limits of what ranks have, and any rows that each wants: several owners', none, border only."""
+    n, ranks = draw(st.integers(0, 9)), draw(st.integers(1, 6))
+    bounds = bounds_of(draw, n, ranks)
+    wanted = []
+    for _ in range(ranks):
+        start, stop = sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+        wanted.append(Needed(start, stop, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
+    return bounds, wanted, draw(st.sampled_from([0, 1])), draw(st.integers(0, 2**16))
+
+
+def whole_of(n, axis, seed):
+    return laws.integers((n, 3) if axis == 0 else (2, n), seed)
+
+
+def bordered(x, axis, needed, value):
+    """What the ops promise, from the whole array."""
+    rows = x.take(np.arange(needed.start, needed.stop), axis)
+    width = [(0, 0), (0, 0)]
+    width[axis] = needed.before, needed.after
+    return np.pad(rows, width, constant_values=value)
+
+
+def obeys(module, name, case):
+    bounds, wanted, axis, seed = case
+
+    def work(comm):
+        comm = Strict(comm)
+        cut = Cut(axis, comm, bounds)
+        whole = whole_of(bounds[-1], axis, seed)
+        x = cut.part_of(whole) if name == "fetch" else whole
+        before = x.copy()
+        op = getattr(module, name)
+        found = op(x, cut=cut, wanted=wanted, value=7.0).data
+        np.testing.assert_array_equal(found, bordered(whole, axis, wanted[comm.rank], 7.0))
+        laws.is_adjoint(
+            lambda t: op(t, cut=cut, wanted=wanted), comm, x, seed=seed, replicated_in=name == "take"
+        )
+        np.testing.assert_array_equal(x, before)
+
+    run_ranks(len(wanted), work, rendezvous=seed % 2 == 1)
+
+
+@pytest.mark.parametrize("name", ["fetch", "take"])
+@given(case=wishes())
+def test_everyone_gets_what_it_wants_and_the_pullback_is_the_adjoint(name, case):
+    obeys(halo, name, case)
+
+
+@given(windows_on_rows(ranks=3), windows_on_rows(ranks=2), st.integers(0, 2**16))
+def test_rows_then_columns_bring_the_corners(rows, columns, seed):
+    (down, height, row_bounds), (right, width, column_bounds) = rows, columns
+    tall, wide = len(row_bounds) - 1, len(column_bounds) - 1
+    whole = laws.integers((height, width), seed)
+
+    def work(comm):
+        row, column = divmod(comm.rank, wide)
+        cuts = (
+            Cut(0, comm.split(column, row), row_bounds),
+            Cut(1, comm.split(row, column), column_bounds),
+        )
+        wanted = [
+            [window.needs(*limits, cut.whole) for limits in pairwise(window.output_bounds(cut.bounds))]
+            for window, cut in zip((down, right), cuts, strict=True)
+        ]
+
+        def fetch(x):
+            for cut, needed in zip(cuts, wanted, strict=True):
+                x = halo.fetch(x, cut=cut, wanted=needed)
+            return x
+
+        mine = cuts[1].part_of(cuts[0].part_of(whole))
+        expected = bordered(whole, 0, wanted[0][row], 0)
+        np.testing.assert_array_equal(fetch(mine).data, bordered(expected, 1, wanted[1][column], 0))
+        laws.is_adjoint(fetch, comm, mine, seed=seed)
+
+    run_ranks(tall * wide, work, rendezvous=seed % 2 == 1)
+
+
+@given(windows_on_rows())
+def test_what_is_sent_are_the_halos_and_nothing_else(case):
+    """One message for each pair of ranks of which one needs what the other has; the same going back."""
+    window, n, bounds = case
+    wanted = [window.needs(*limits, n) for limits in pairwise(window.output_bounds(bounds))]
+    shared = [
+        [len({*range(*owned)} & {*range(*needed[:2])}) for needed in wanted] for owned in pairwise(bounds)
+    ]
+
+    def work(comm):
+        traced = Traced(comm)
+        cut = Cut(0, traced, bounds)
+        leaf = Tensor(cut.part_of(np.ones((n, 3))), requires_grad=True)
+        others = [r for r in range(comm.size) if r != comm.rank]
+        with Tape() as tape:
+            y = halo.fetch(leaf, cut=cut, wanted=wanted)
+        given_away = [shared[comm.rank][r] for r in others if shared[comm.rank][r]]
+        assert traced.record.ledger.sent() == (len(given_away), sum(given_away) * 24)
+        tape.backward(y, np.ones(y.shape))
+        got = [shared[r][comm.rank] for r in others if shared[r][comm.rank]]
+        assert traced.record.ledger.sent() == (len(given_away + got), sum(given_away + got) * 24)
+
+    run_ranks(len(wanted), work)
+
+
+@pytest.mark.parametrize("order", ["channels-last", "C"])
+def test_images_keep_their_memory_order(order):
+    def work(comm):
+        def lies_in_order(x):
+            return x.transpose((0, 2, 3, 1) if order == "channels-last" else (0, 1, 2, 3)).flags.c_contiguous
+
+        @op
+        def watched(x):
+            assert lies_in_order(x)
+            return x, (lambda g: watched(g).data,)
+
+        x = np.ones((2, 4, 5, 3)).transpose(0, 3, 1, 2) if order == "channels-last" else np.ones((2, 3, 4, 5))
+        leaf = Tensor(x, requires_grad=True)
+        wanted = [Needed(0, 5, 1), Needed(3, 9), Needed(7, 12, 0, 1)]
+        with Tape() as tape:
+            y = watched(halo.fetch(watched(leaf), cut=Cut(2, comm, (0, 4, 8, 12)), wanted=wanted))
+        tape.backward(y, y.data)
+
+    run_ranks(3, work)
+
+
+def test_rows_that_nobody_else_has_or_wants_are_not_copied():
+    def work(comm):
+        cut = Cut(0, comm, (0, 4, 6))
+        x = np.ones((cut.sizes[comm.rank], 2))
+        wanted = [Needed(0, 3), Needed(4, 6)]
+        assert np.shares_memory(halo.fetch(x, cut=cut, wanted=wanted).data, x)
+
+    run_ranks(2, work)
+
+
+# Bugs: each turns the laws red.
+
+BUGS = {
+    "what is given begins one row late": (
+        "slice(start - origin, stop - origin)", "slice(start - origin + (owner != asker), stop - origin + "
+        "(owner != asker))",
+    ),
+    "gradients of the halo are dropped": ("d[along(axis, route.gives[source])] += rows", "pass"),
+    "gradients of the halo replace its owner's": (
+        "d[along(axis, route.gives[source])] += rows", "d[along(axis, route.gives[source])] = rows",
+    ),
+    "rows that nobody wants have a gradient": (
+        "d[along(axis, slice(kept.stop, None))] = 0", "d[along(axis, slice(kept.stop, None))] = 1",
+    ),
+    "the border travels": (
+        "max(bounds[owner], wanted[asker].start)", "max(bounds[owner], wanted[asker].start - 1)",
+    ),
+    "the border is not filled": ("y[along(axis, slice(needed.before))] = value", "pass"),
+    "only the nearest neighbours are asked": (
+        "others = [r for r in range(len(wanted)) if r != rank]",
+        "others = [r for r in range(len(wanted)) if abs(r - rank) == 1]",
+    ),
+    "take keeps its own gradients": (
+        "joined(allgather(cut.comm, back(g)), axis)", "joined(allgather(cut.comm, g[along(axis, slice("
+        "cut.bounds[cut.comm.rank] - mine.start + mine.before, cut.bounds[cut.comm.rank + 1] - mine.start "
+        "+ mine.before))]), axis)",
+    ),
+}  # fmt: skip
+CASE = ((0, 3, 4, 7), [Needed(0, 5, 1), Needed(2, 6), Needed(3, 6, 0, 2)], 0, 4)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_laws_see_the_bug(bug):
+    broken = mutant("backends.model_parallel.halo", BUGS[bug])
+    with pytest.raises((AssertionError, ValueError, RuntimeError)):
+        for name in ("fetch", "take"):
+            for axis in (0, 1):
+                obeys(broken, name, (*CASE[:2], axis, CASE[3]))

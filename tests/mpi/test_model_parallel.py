@@ -1,0 +1,67 @@
+"""Split models over real MPI: neurons on 2 ranks, data by model on 4, data by layers by model on 8."""
+
+import json
+
+import pytest
+
+SPLIT = """
+import numpy as np
+from backends.comm.mpi import MPIComm
+from backends.data_parallel import DataParallel
+from backends.grid import Grid
+from backends.laws import trains_like_serial
+from backends.model_parallel.layers import LayerWise
+from backends.model_parallel.place import ModelParallel
+from backends.stack import Stack
+from minigrad import nn, ops, optim
+from minigrad.data import Batch
+
+data, pipe, model = (int(n) for n in GRID)
+comm = MPIComm()
+grid = Grid(comm, data=data, pipe=pipe, model=model)
+rng = np.random.default_rng(0)
+batches = [Batch(rng.normal(size=(n, 2, 4, 4)), rng.integers(0, 3, n)) for n in (5, 1, 4)]
+
+
+def build(rng):
+    return nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1, rng=rng), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(20, 7, rng=rng), nn.Tanh(), nn.Linear(7, 3, rng=rng),
+    )
+
+
+def clipped(parameters):
+    return optim.SGD(parameters, 0.5, momentum=0.9).clipped(0.05)
+
+
+def stack(plan):
+    layers = [LayerWise(grid.pipe)] if pipe > 1 else []
+    return Stack(DataParallel(grid.data), *layers, ModelParallel(grid.model, plan, batch_size=2))
+
+
+for plan in (
+    {"4": "column", "6": "row"},
+    {"0": "filters", "4": "row", "6": "classes"},
+    {"0": "rows", "1": "rows", "2": "rows"},
+    None,
+):
+    trains_like_serial(lambda _: stack(plan), comm, build, ops.cross_entropy, batches, optimizer=clipped)
+comm.close()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("grid", ["112", "121", "212", "222"])
+def test_a_split_model_trains_like_serial(processes, grid):
+    ranks = int(grid[0]) * int(grid[1]) * int(grid[2])
+    job = processes.ranks(ranks, SPLIT.replace("GRID", repr(grid)))
+    assert job.status == 0, job.err
+    assert job.out.count("fine") == ranks
+
+
+def test_prove_data_by_model(processes):
+    job = processes.minigrad("prove", "--data", "2", "--model", "2", "--transport", "mpi", "--json", "p.json")
+    assert job.status == 0, job.err
+    proof = json.loads((processes.folder / "p.json").read_text())
+    assert "PROVED" in job.out and proof["passed"]
+    assert proof["config"]["plan"] == {"7": "row", "9": "row"}
