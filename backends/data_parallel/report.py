@@ -31,6 +31,8 @@ class Report:
     def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
         self.rank, self.size = rank, size
         self.parameters = trained(model)
+        if not self.parameters:
+            raise ValueError("the model has no parameter to train; set requires_grad of some to True")
         found = ((owner, attribute) for _, owner, attribute in model.named_arrays() if statistics)
         self.places = [(o, a) for o, a in found if is_statistic(getattr(o, a))]
 
