@@ -24,7 +24,7 @@ from .patience import Patience
 from .protocol import check_peer
 from .receive import Receive
 from .shared import SharedMemory, share_among_processes
-from .window import WindowAllreduce, check_same
+from .window import WindowAllreduce, array_for, check_same
 from .world import caller
 
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
@@ -183,12 +183,11 @@ class MPIComm:
         return share_among_processes(self, nbytes, MPI.Win.Allocate_shared)
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros, in memory that the ranks of one machine share; ``allreduce`` sums them where they lie there.
+        """Zeros that ``allreduce`` sums where they lie, if they are large and the ranks can share memory.
 
         All ranks must call this together, with the same shape.
         """
-        self.window = self.window or WindowAllreduce(self)
-        return self.window.array(shape, dtype)
+        return array_for(self, shape, dtype)
 
     # What the above is made of
 

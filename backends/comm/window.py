@@ -19,6 +19,7 @@ from .shared import SharedMemory, shared_memory
 
 TEXT = 64  # bytes of each rank that say what it brings
 SLOT = 1 << 19  # bytes of each rank through which arrays that lie elsewhere pass: half a cache
+LARGE = 1 << 16  # bytes from which the window beats MPI's own all-reduce (benchmarks/messages.py)
 BLOCK = 1 << 18  # bytes summed at a time, so that a sum is still in the cache when it is copied to all
 
 
@@ -44,7 +45,7 @@ class WindowAllreduce:
 
         All ranks must call this together, with the same shape.
         """
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        nbytes = bytes_of(shape, dtype)
         if self.memory is None or nbytes == 0:
             return np.zeros(shape, dtype)
         window = self.comm.share(nbytes)
@@ -128,6 +129,21 @@ class WindowAllreduce:
         for window in [*self.windows, *([self.memory] if self.memory is not None else [])]:
             window.free()
         self.windows, self.addresses, self.memory = [], [], None
+
+
+def array_for(comm: Any, shape: int | Sequence[int], dtype: Any) -> np.ndarray:
+    """See ``MPIComm.array``; ``comm.window`` sums what is made here, but for small or ordinary arrays."""
+    if bytes_of(shape, dtype) >= LARGE:
+        try:
+            comm.window = comm.window or WindowAllreduce(comm)
+            return comm.window.array(shape, dtype)
+        except RuntimeError:
+            pass  # too little shared memory, which all ranks find alike
+    return np.zeros(shape, dtype)
+
+
+def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
 @lru_cache(1024)
