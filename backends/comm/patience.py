@@ -47,7 +47,7 @@ class Patience:
             self.check(what, now - start)
             # Leaves the core to those who compute. Most of what a background waits for moves on only when
             # it is looked at, so it is looked at more often.
-            pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 200), 1e-3)
+            pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
             time.sleep(pause)
         return result
 
