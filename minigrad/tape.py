@@ -105,6 +105,7 @@ class Tape:
         grads[loss.index] = seed_for(loss, seed)
         borrowed = {loss.index}  # slots whose array someone else may hold too
         later: list[WeightGradient] = []
+        buffers = any(getattr(self.entries[i], "buffer", None) is not None for i in self.leaves.values())
         entries, self.entries, self.leaves = self.entries, _Spent(), {}
         while entries:
             entry, g = entries.pop(), grads.pop()
@@ -119,6 +120,10 @@ class Tape:
                 if weights_later and isinstance(entries[index], Parameter):
                     later.append(WeightGradient(entries[index], shape, pullback, g))
                     continue
+                if buffers and grads[index] is None:
+                    grads[index] = pulled_into_buffer(entries[index], pullback, g)
+                    if grads[index] is not None:
+                        continue
                 d = pullback(g)
                 if d.shape != shape:
                     d = undo_broadcast(d, shape)
@@ -164,6 +169,15 @@ def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -
                 parameter.receive(item.compute())
         if on_grad is not None:
             on_grad(parameter)
+
+
+def pulled_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
+    """``pullback(g)`` in the buffer that a parameter was lent, which it takes; None where that cannot be."""
+    into, buffer = getattr(pullback, "into", None), getattr(entry, "buffer", None)
+    if into is None or buffer is None or entry.grad is not None or not into(g, buffer):
+        return None
+    entry.buffer = None
+    return buffer
 
 
 def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:

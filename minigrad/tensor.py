@@ -198,14 +198,19 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A leaf that an optimizer updates in place. Set ``requires_grad`` to False to freeze it."""
+    """A leaf that an optimizer updates in place. Set ``requires_grad`` to False to freeze it.
 
-    __slots__ = ()
+    ``buffer`` is an array of the same shape and dtype that a strategy may lend: the next first gradient is
+    computed in it, where its op can do that, and takes it; then ``buffer`` is None until it is lent again.
+    """
+
+    __slots__ = ("buffer",)
 
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data, requires_grad)
         # In place updates must not reach an array that the caller still holds.
         self.data = array_module(self.data).array(self.data, order="C")
+        self.buffer: Array | None = None
 
 
 Axis = int | tuple[int, ...] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .spans import COMMUNICATION, SENT, STARTED, Span, Trace
+from .spans import COMMUNICATION, RECEIVED, SENT, Span, Trace, is_communication, is_started
 
 MICROSECONDS = 1e6
 
@@ -35,8 +35,8 @@ def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
     args = {
         k: v for k, v in {"peer": span.peer, "bytes": span.bytes, "tag": span.tag}.items() if v is not None
     }
-    args = {} if span.what not in COMMUNICATION else args
-    if span.what not in STARTED:
+    args = args if is_communication(span.what) else {}
+    if not is_started(span.what):
         return [{**common, "ph": "X", "ts": start, "dur": stop - start, "args": args}]
     common |= {"id": f"0x{i:x}", "name": f"rank {span.rank} {span.what}"}  # a track for each name
     return [{**common, "ph": "b", "ts": start, "args": args}, {**common, "ph": "e", "ts": stop, "args": {}}]
@@ -49,6 +49,8 @@ def preposition(what: str) -> str:
 def category(what: str) -> str:
     if what in SENT:
         return "sent"
+    if is_started(what) and what not in RECEIVED:
+        return "sent"  # a job of the background
     if what in COMMUNICATION:
         return "blocked" if what in ("post", "wait", "split") else "received"
     return "computed"

@@ -155,6 +155,66 @@ def groups_do_not_hear_each_other(comm: Comm) -> None:
     sent()
 
 
+def a_background_has_messages_of_its_own(comm: Comm) -> None:
+    """What a job sends is heard by the other ranks' jobs only; a job may split, like any program."""
+
+    def job(comm: Comm) -> list[int]:
+        half = comm.split(comm.rank % 2)
+        return [int(shift(group, np.array(-comm.rank), tag=5)) for group in (comm, half)]
+
+    background, left = comm.background(), (comm.rank - 1) % comm.size
+    finish = background.start(job, "shift", 8)
+    assert int(shift(comm, np.array(comm.rank), tag=5)) == left
+    members = [r for r in range(comm.size) if r % 2 == comm.rank % 2]
+    assert finish() == [-left, -members[(comm.rank // 2 - 1) % len(members)]]
+    background.close()
+
+
+def jobs_run_in_order_while_the_rank_goes_on(comm: Comm) -> None:
+    """One after another, on every rank; the rank goes on before its jobs can, and may finish any first."""
+    background, diary = comm.background(), []
+
+    def job(i: int, comm: Comm) -> int:
+        diary.append(i)
+        received = shift(comm, np.array(10 * i + comm.rank))
+        diary.append(i)
+        return int(received)
+
+    after, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    if comm.rank > 0:
+        comm.recv(left, tag=2)  # so the jobs of the ranks before have been started, and wait
+    finishes = [background.start(lambda comm, i=i: job(i, comm), "shift", 8) for i in range(4)]
+    if comm.rank < comm.size - 1:
+        comm.send(np.zeros(1), after, tag=2)
+    for i in (2, 0, 3, 1):
+        assert finishes[i]() == 10 * i + left
+    assert diary == [0, 0, 1, 1, 2, 2, 3, 3], diary
+    background.close()
+
+
+def a_background_keeps_its_promises_when_jobs_fail(comm: Comm) -> None:
+    """What a job raised is raised where it, or a later one, is finished; closed is closed."""
+    background, ran = comm.background(), []
+    fine = background.start(lambda comm: comm.size)
+    finishes = [background.start(lambda _, i=i: ran.append(i) or 1 // i) for i in (0, 1)]
+    for finish in (*finishes, *finishes):
+        try:
+            finish()
+        except ZeroDivisionError:
+            pass
+        else:
+            raise AssertionError("the error of a job was lost")
+    assert fine() == comm.size and ran == [0]
+    background.close()
+    background.close()
+    try:
+        background.start(lambda comm: None, "sum")
+    except RuntimeError as error:
+        assert "is closed and takes no sum" in str(error), error
+    else:
+        raise AssertionError("a closed background took a job")
+
+
 PROMISES: list[Callable[[Comm], None]] = [
     arrays_arrive_as_they_were,
     what_was_sent_may_change,
@@ -166,4 +226,7 @@ PROMISES: list[Callable[[Comm], None]] = [
     both_sides_are_named_where_they_differ,
     a_peer_must_exist,
     groups_do_not_hear_each_other,
+    a_background_has_messages_of_its_own,
+    jobs_run_in_order_while_the_rank_goes_on,
+    a_background_keeps_its_promises_when_jobs_fail,
 ]

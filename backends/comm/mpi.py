@@ -6,10 +6,9 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -19,11 +18,13 @@ from mpi4py import MPI
 from minigrad.device import Array, array_module, to_host
 
 from . import wire
+from .background import ProcessBackground
 from .collectives import naive_allreduce
 from .patience import Patience
 from .protocol import check_peer
 from .receive import Receive
-from .window import SharedMemory, refuse_unlike
+from .shared import SharedMemory, share_among_processes
+from .window import WindowAllreduce, array_for, check_same
 from .world import caller
 
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
@@ -32,19 +33,23 @@ CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRA
 class MPIComm:
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
-    def __init__(self, comm: MPI.Intracomm | None = None):
+    def __init__(self, comm: MPI.Intracomm | None = None, *, in_background: bool = False):
         self.mpi: MPI.Intracomm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
         world = MPI.COMM_WORLD.Get_group()
         self.members: list[int] = MPI.Group.Translate_ranks(self.mpi.Get_group(), None, world)
         self.me = self.members[self.rank]
         self.last_tag: int = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1
-        self.wait = Patience(MPI.COMM_WORLD, self.last_tag + 1).wait
+        self.in_background = in_background
+        self.patience = Patience(MPI.COMM_WORLD, self.last_tag + 1, in_background)
+        self.wait = self.patience.wait
         self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # what MPI may still read
         self.receives: dict[tuple[int, int], deque[Receive]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
         self.lost: list[Receive] = []  # what came was not what was declared; MPI may still write there
         self.groups: list[MPIComm] = []
+        self.backgrounds: list[ProcessBackground] = []
+        self.window: WindowAllreduce | None = None  # of the arrays that ``array`` made
         self.closed = False
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -89,38 +94,69 @@ class MPIComm:
 
     def split(self, color: int, key: int | None = None) -> MPIComm:
         self.meet("for all ranks to split")
-        group = MPIComm(cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key)))
-        self.groups.append(group)
-        return group
+        group = cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key))
+        self.groups.append(MPIComm(group, in_background=self.in_background))
+        return self.groups[-1]
+
+    def background(self) -> ProcessBackground:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise RuntimeError(
+                "a communication thread needs an MPI that several threads may call (MPI_THREAD_MULTIPLE); "
+                "unset MPI4PY_RC_THREAD_LEVEL, or communicate without a background (progress='test')"
+            )
+        self.meet("for all ranks to open a background")
+        self.backgrounds.append(ProcessBackground(MPIComm(self.mpi.Dup(), in_background=True), self))
+        return self.backgrounds[-1]
 
     def allreduce(self, x: Array) -> Array:
-        """The sum of ``x`` over all ranks, by MPI's own all-reduce.
+        """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
 
         Raises ValueError, naming two ranks that differ, where shape or dtype is not the same on all;
         this is looked at up to 4 KB, or always with MINIGRAD_CHECK=all.
         """
+        if self.window is not None and self.window.owns(x):
+            return self.window(self, x)
         sent = np.asarray(to_host(x), order="C")
-        what = f"{sent.dtype}{sent.shape}"
         if sent.nbytes <= CHECKED or os.environ.get("MINIGRAD_CHECK") == "all":
-            self.check_same(what)
+            check_same(self, f"{sent.dtype}{sent.shape}")
+        return array_module(x).asarray(self.start_allreduce(sent)())
+
+    def start_allreduce(self, x: Array) -> Callable[[], Array]:
+        """Start MPI's own all-reduce; the function returned finishes it. Shapes are not compared.
+
+        It goes on only while this process is inside MPI (``progress``), unless MPI has a progress thread.
+        """
+        sent = np.asarray(to_host(x), order="C")
         if sent.dtype.kind not in "iufc" or sent.dtype == np.float16:
-            return naive_allreduce(self, x)  # MPI has no such numbers
+            return lambda: naive_allreduce(self, x)  # MPI has no such numbers
+        what = f"{sent.dtype}{sent.shape}"
         total = np.empty_like(sent)
-        self.wait(self.mpi.Iallreduce(sent, total).Test, f"for all ranks to all-reduce {what}")
-        return array_module(x).asarray(total)
+        request = self.mpi.Iallreduce(sent, total)
+        done = self.note(f"the all-reduce of {what}", (request, sent))
+
+        def finish() -> Array:
+            self.wait(request.Test, f"for all ranks to all-reduce {what}")
+            done()
+            return array_module(x).asarray(total)
+
+        return finish
+
+    def progress(self) -> None:
+        """Let MPI go on with what was started."""
+        self.mpi.Iprobe()
 
     def close(self) -> None:
         """Wait until every message that was sent has left.
 
         Raises RuntimeError where a started communication was never finished, saying which and where.
         """
-        for group in self.groups:
-            group.close()
+        for part in (*self.groups, *self.backgrounds):
+            part.close()
         for request, _, what in self.sending:
             self.wait(request.Test, what)
         self.sending.clear()
         if unfinished := [text for text, _ in self.started.values()]:
-            raise RuntimeError(f"{'; '.join(unfinished)}; call what start_send and start_recv return")
+            raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
         self.closed = True
 
     @cached_property
@@ -140,35 +176,18 @@ class MPIComm:
         return self.host.Get_size()
 
     def share(self, nbytes: int) -> SharedMemory | None:
-        """``nbytes`` of each rank that all ranks read and write; None where they are not all on one machine.
+        """``nbytes`` of this rank that all ranks read and write; None where they are not all on one machine.
 
         Freed at the program's end, if it closed this communicator. All ranks must call this together.
         """
-        self.meet("for all ranks to share memory")
-        if self.local_size != self.size:
-            return None
-        nbytes = -(-nbytes // 4096) * 4096
-        room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
-        free = self.mpi.allreduce(room.f_bavail * room.f_frsize if room else 1 << 62, MPI.MIN)
-        if free < nbytes * self.size:
-            raise RuntimeError(
-                f"{self.size} ranks share {nbytes * self.size >> 20} MB, /dev/shm has {free >> 20} MB free; "
-                "give it more (docker run --shm-size=2g) or use the transport's own all-reduce"
-            )
-        window = MPI.Win.Allocate_shared(nbytes, 1, comm=self.mpi)
-        window.Lock_all()
-        memories: list[Any] = [window.Shared_query(r)[0] for r in range(self.size)]
+        return share_among_processes(self, nbytes, MPI.Win.Allocate_shared)
 
-        def free_window() -> None:
-            if window != MPI.WIN_NULL:
-                self.meet("for all ranks to free shared memory")
-                window.Unlock_all()
-                window.Free()
+    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """Zeros that ``allreduce`` sums where they lie, if they are large and the ranks can share memory.
 
-        # At the very end, since arrays in it may be read until then; and not where this rank failed,
-        # since the others will never come.
-        atexit.register(lambda: free_window() if self.closed else None)
-        return SharedMemory([np.frombuffer(m, np.uint8) for m in memories], window.Sync, free_window)
+        All ranks must call this together, with the same shape.
+        """
+        return array_for(self, shape, dtype)
 
     # What the above is made of
 
@@ -211,14 +230,7 @@ class MPIComm:
         if not 0 <= tag <= self.last_tag:
             raise ValueError(f"an MPI tag must be 0 to {self.last_tag}, got {tag}")
 
-    def check_same(self, what: str) -> None:
-        """Raise ValueError, naming two ranks that differ, unless all ranks say the same ``what``."""
-        mine = np.frombuffer(what.encode()[:64].ljust(64), np.uint8)
-        all_of_them = np.empty((self.size, 64), np.uint8)
-        self.wait(self.mpi.Iallgather(mine, all_of_them).Test, f"for all ranks to all-reduce {what}")
-        refuse_unlike(list(all_of_them), self.members)
-
-    def note(self, what: str, kept: Any) -> Callable[[], None]:
+    def note(self, what: str, kept: Any = None) -> Callable[[], None]:
         """Remember that ``what`` was started, and ``kept``, which MPI uses; the function returned forgets."""
         key = object()
         self.started[key] = (f"rank {self.me} never finished {what} that it started at {caller()}", kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -19,10 +20,16 @@ yield_core = getattr(os, "sched_yield", lambda: None)
 
 
 class Patience:
-    """The waits of one process; ``alarm`` is the tag, of ``world``, that says: I gave up, and you?"""
+    """The waits of one process, or of its ``background``.
 
-    def __init__(self, world: Any, alarm: int):
+    ``alarm`` is the tag, of ``world``, that says: I gave up, and you? ``idle_since`` is when the process
+    stopped computing: while it waits for its background, that has the core for itself.
+    """
+
+    def __init__(self, world: Any, alarm: int, background: bool = False):
         self.world, self.alarm, self.rank = world, alarm, world.Get_rank()
+        self.name = f"rank {self.rank}'s background" if background else f"rank {self.rank}"
+        self.idle_since = math.inf if background else 0.0
 
     def wait(self, done: Callable, what: str):
         """Poll ``done()`` until it is true, at first without pause, then ever more seldom; what it returned.
@@ -31,17 +38,33 @@ class Patience:
         """
         start, pause = time.monotonic(), 0.0
         while not (result := done()):
-            waited = time.monotonic() - start
-            if waited < SPINNING:  # ranks in step meet within this
-                if waited > SPINNING / 40:
+            now = time.monotonic()
+            idle = now - max(start, self.idle_since)
+            if 0 <= idle < SPINNING:  # ranks in step meet within this
+                if idle > SPINNING / 40:
                     yield_core()
                 continue
-            others_gave_up = self.world.Iprobe(tag=self.alarm)
-            if others_gave_up or waited > wait_limit():
-                self.give_up(what, waited, tell=not others_gave_up)
-            pause = min(pause + 20e-6, 1e-3)  # leaves the core to those who compute
+            self.check(what, now - start)
+            # Leaves the core to those who compute. Most of what a background waits for moves on only when
+            # it is looked at, so it is looked at more often.
+            pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
             time.sleep(pause)
         return result
+
+    def wait_for_thread(self, ended: Callable[[float], bool], what: str) -> None:
+        """Sleep until ``ended(seconds)`` says that another thread of this process has done its part.
+
+        That thread's own waits are bounded, and say more; so it may give up first.
+        """
+        start = time.monotonic()
+        while not ended(0.05):
+            self.check(what, time.monotonic() - start, extra=2 * GRACE)
+
+    def check(self, what: str, waited: float, extra: float = 0.0) -> None:
+        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has."""
+        others_gave_up = self.world.Iprobe(tag=self.alarm)
+        if others_gave_up or waited > wait_limit() + extra:
+            self.give_up(what, waited, tell=not others_gave_up)
 
     def give_up(self, what: str, waited: float, tell: bool) -> None:
         """Say what this rank waits for, let the others that wait say it too, then raise TimeoutError."""
@@ -49,7 +72,7 @@ class Patience:
             for rank in set(range(self.world.Get_size())) - {self.rank}:
                 self.world.Isend(np.empty(0, np.uint8), rank, self.alarm)
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited))
-        text = f"rank {self.rank} waited {waited:.2g} s, since {since}, {what} at {caller()}"
+        text = f"{self.name} waited {waited:.2g} s, since {since}, {what} at {caller()}"
         print(f"minigrad: {text}\n", end="", file=sys.stderr, flush=True)  # one write: a line stays whole
         time.sleep(GRACE)
         raise TimeoutError(f"{text}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT")

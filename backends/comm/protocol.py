@@ -1,12 +1,16 @@
-"""What every transport offers. A rank knows its number, how many there are, and how to send and receive."""
+"""What every transport offers. A rank knows its number and how many there are; it sends and receives, and
+may do so in the background while it computes.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from minigrad.device import Array
+
+Result = TypeVar("Result")
 
 
 @runtime_checkable
@@ -49,6 +53,32 @@ class Comm(Protocol):
 
     def split(self, color: int, key: int | None = None) -> Comm:
         """The group of the ranks that pass the same ``color``, ordered by ``key`` (their rank by default)."""
+        ...
+
+    def background(self) -> Background:
+        """A communication thread of this rank, over the same ranks; all ranks must call this together."""
+        ...
+
+
+class Background(Protocol):
+    """Communication while the rank computes: jobs that run one after another, in the order they were started.
+
+    A job gets a communicator of its own over the same ranks, so that its messages do not mix with the rank's;
+    the n-th job of one rank talks to the n-th job of the others. After one that raised, none is run any more.
+    """
+
+    def start(
+        self, job: Callable[[Comm], Result], what: str = "communication", nbytes: int = 0
+    ) -> Callable[[], Result]:
+        """Start ``job(comm)``, ``what`` with ``nbytes`` in errors and traces; returns at once.
+
+        Call what is returned for the job's result: it waits for it, and raises what the job, or one
+        before it, raised. Leave alone what the job reads until then.
+        """
+        ...
+
+    def close(self) -> None:
+        """No more jobs: the thread ends after those that were started. May be called again."""
         ...
 
 

@@ -6,11 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-STARTED = ("start_send", "start_recv")
-SENT = ("send", "start_send", "allreduce")
+SENT = ("send", "start_send", "allreduce", "start_allreduce")
 RECEIVED = ("recv", "start_recv", "recv_any")
 BLOCKING = ("send", "recv", "recv_any", "allreduce", "split", "post", "wait")  # it can do nothing else
-COMMUNICATION = frozenset((*STARTED, *SENT, *RECEIVED, *BLOCKING))
+COMMUNICATION = frozenset((*SENT, *RECEIVED, *BLOCKING))
+
+
+def is_started(what: str) -> bool:
+    """Whether a span of this name is a communication under way, whatever its rank does meanwhile."""
+    return what.startswith("start_")
+
+
+def is_communication(what: str) -> bool:
+    return what in COMMUNICATION or is_started(what)
 
 
 class Span(NamedTuple):
@@ -18,7 +26,8 @@ class Span(NamedTuple):
 
     ``what`` is the communicator's operation, a name given to ``computing``, or for a started
     communication also "post" (busy starting it) and "wait" (blocked in finishing it). ``start_send`` and
-    ``start_recv`` themselves last from start to finish, whatever the rank does meanwhile.
+    ``start_recv`` themselves last from start to finish, whatever the rank does meanwhile. A job of the
+    background is ``start_`` and its name, lasts as long as it ran there, and carries all that it sent.
     """
 
     rank: int
@@ -92,3 +101,22 @@ class Trace:
     def exposed(self, rank: int) -> float:
         """Seconds that ``rank`` spent blocked in communication: what no computation hid."""
         return sum(s.stop - s.start for s in self.spans if s.rank == rank and s.what in BLOCKING)
+
+    def communicating(self, rank: int) -> float:
+        """Seconds in which ``rank`` had any communication under way; those of several at once count once."""
+        return covered(s for s in self.spans if s.rank == rank and is_communication(s.what))
+
+    def hidden(self, rank: int) -> float:
+        """Seconds in which ``rank`` had communication under way and was not blocked in it."""
+        blocked = covered(s for s in self.spans if s.rank == rank and s.what in BLOCKING)
+        return self.communicating(rank) - blocked
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """The length of the union of the spans' times."""
+    total, end = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda s: s.start):
+        if span.stop > end:
+            total += span.stop - max(span.start, end)
+            end = span.stop
+    return total

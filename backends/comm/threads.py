@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from minigrad.device import Array, array_module
 
+from .background import ThreadBackground
 from .protocol import check_like, check_peer
+from .shared import share_among_threads
 from .world import Deadlock, Message, RankFailed, Wait, World, caller, seeded_turns
 
 __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
@@ -25,8 +27,8 @@ class ThreadComm:
     def __init__(self, world: World, rank: int, members: list[int], group: Hashable = ()):
         self.world, self.rank, self.members, self.group = world, rank, members, group
         self.size, self.me = len(members), members[rank]
-        self.splits = 0
-        self.started: dict[object, str] = {}
+        self.meetings = 0
+        self.started: dict[object, str] = {}  # also of the groups and backgrounds made from this
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         message = self.deliver(x, to, tag)
@@ -38,7 +40,7 @@ class ThreadComm:
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         message = self.deliver(x, to, tag)
-        done = self.note(f"the send to rank {self.members[to]} (tag {tag})")
+        done = self.note(f"the send to {self.name(to)} (tag {tag})")
 
         def finish() -> None:
             done()
@@ -53,7 +55,7 @@ class ThreadComm:
 
     def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
         slot = self.post(source, tag)
-        done = self.note(f"the receive from rank {self.members[source]} (tag {tag})")
+        done = self.note(f"the receive from {self.name(source)} (tag {tag})")
 
         def finish() -> Array:
             done()
@@ -73,28 +75,47 @@ class ThreadComm:
             )
             world.block(self.me, wait)
             message = world.take(box, min(world.boxes[box], key=lambda m: m.arrival))
-        self.arrived(message)
+        self.arrived(message.arrival)
         return message.source, message.x
 
     def split(self, color: int, key: int | None = None) -> ThreadComm:
-        self.splits += 1
-        place = (self.group, self.splits)
-        with self.world.lock:
-            wishes = self.world.splits.setdefault(place, {})
-            wishes[self.rank] = (color, self.rank if key is None else key)
-            self.world.ring_all()
-            absent = (m for r, m in enumerate(self.members) if r not in wishes)
-            self.world.block(
-                self.me, Wait("for all ranks to split", lambda: len(wishes) == self.size, absent)
-            )
+        place, wishes = self.meet("to split", (color, self.rank if key is None else key))
         ranks = [r for _, r in sorted((k, r) for r, (c, k) in wishes.items() if c == color)]
         return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color))
 
-    def of(self, rank: int, members: list[int], group: Hashable) -> ThreadComm:
-        """The communicator of a group of this one's ranks."""
-        return ThreadComm(self.world, rank, members, group)
+    def background(self) -> ThreadBackground:
+        with self.world.lock:
+            number = self.world.join(self.world.owners[self.me])
+            self.joined()
+        place, numbers = self.meet("to open a background", number)
+        return ThreadBackground(self.of(self.rank, [numbers[r] for r in range(self.size)], place), self)
+
+    share = share_among_threads
+
+    def of(self, rank: int, members: list[int], group: Hashable) -> Self:
+        """The communicator of a group of this one's ranks, or of their backgrounds."""
+        group_comm = self.made(rank, members, group)
+        group_comm.started = self.started
+        return group_comm
+
+    def made(self, rank: int, members: list[int], group: Hashable) -> Self:
+        return type(self)(self.world, rank, members, group)
 
     # What the above is made of
+
+    def meet(self, what: str, wish: Any = None) -> tuple[tuple[Hashable, ...], dict[int, Any]]:
+        """Wait for all ranks to come here: a name for what they do, and what each of them wishes."""
+        self.meetings += 1
+        place = (self.group, self.meetings, what)
+        with self.world.lock:
+            wishes = self.world.meetings.setdefault(place, {})
+            wishes[self.rank] = wish
+            if len(wishes) == self.size:
+                del self.world.meetings[place]
+                self.world.ring_all()
+            absent = (m for r, m in enumerate(self.members) if r not in wishes)
+            self.world.block(self.me, Wait(f"for all ranks {what}", lambda: len(wishes) == self.size, absent))
+        return place, wishes
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
         check_peer(self, to)
@@ -112,23 +133,21 @@ class ThreadComm:
             return self.world.post((self.group, self.rank, tag), source)
 
     def finish_recv(self, slot, source: int, tag: int, like: Array | None) -> Array:
-        peer = self.members[source]
+        peer, owners = self.members[source], self.world.owners
+        what = f"to receive from {self.name(source)} (tag {tag})"
         with self.world.lock:
-            wait = Wait(
-                f"to receive from rank {peer} (tag {tag})",
-                lambda: slot.message is not None,
-                [peer],
-                lambda: slot.message.arrival,
-            )
+            wait = Wait(what, lambda: slot.message is not None, [peer], lambda: slot.message.arrival)
             self.world.block(self.me, wait)
-        self.arrived(slot.message)
-        return check_like(slot.message.x, like, peer, self.me, tag)
+        self.arrived(slot.message.arrival)
+        return check_like(slot.message.x, like, owners[peer], owners[self.me], tag)
 
     def until_taken(self, message: Message, to: int, tag: int) -> Wait:
         peer = self.members[to]
-        return Wait(
-            f"to send to rank {peer} (tag {tag})", lambda: message.taken, [peer], lambda: message.arrival
-        )
+        what = f"to send to {self.name(to)} (tag {tag})"
+        return Wait(what, lambda: message.taken, [peer], lambda: message.arrival)
+
+    def name(self, rank: int) -> str:
+        return self.world.names[self.members[rank]]
 
     def turn(self) -> Wait:
         return Wait("for its turn", lambda: True)
@@ -136,7 +155,7 @@ class ThreadComm:
     def note(self, what: str) -> Callable[[], None]:
         """Remember that ``what`` was started; the function returned forgets it."""
         key = object()
-        self.started[key] = f"rank {self.me} never finished {what} that it started at {caller()}"
+        self.started[key] = f"{self.world.names[self.me]} never finished {what} that it started at {caller()}"
 
         def done() -> None:
             self.started.pop(key, None)
@@ -147,8 +166,15 @@ class ThreadComm:
         """When a message that leaves now arrives, on the virtual clock."""
         return 0.0
 
-    def arrived(self, message: Message) -> None:
-        """Told of each message received."""
+    def now(self) -> float:
+        """The virtual clock, where there is one."""
+        return 0.0
+
+    def arrived(self, at: float) -> None:
+        """Told when, on the virtual clock, what this rank waited for happened."""
+
+    def joined(self) -> None:
+        """Told that a background of this rank joined the world."""
 
 
 def run_ranks(
@@ -194,6 +220,8 @@ def run_world(
         thread.start()
     for thread in threads:
         thread.join()
+    for thread in world.threads:  # a background ends after its rank
+        thread.join()
     for rank in [] if world.failed is None else [world.failed]:
         raise errors[rank] or RuntimeError(f"rank {rank} failed")
     if world.deadlock is not None:
@@ -205,9 +233,9 @@ def run_world(
 def report_leftovers(world: World, comms: list[ThreadComm]) -> None:
     """Raise RuntimeError where something was started and not finished, or sent and not received."""
     if unfinished := [text for comm in comms for text in comm.started.values()]:
-        raise RuntimeError(f"{'; '.join(unfinished)}; call what start_send and start_recv return")
+        raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
     lost = [
-        f"{m.sender} to {rank} (tag {tag}, sent at {m.where})"
+        f"{world.owners[m.sender]} to {rank} (tag {tag}, sent at {m.where})"
         for (_, rank, tag), box in world.boxes.items()
         for m in box
     ]

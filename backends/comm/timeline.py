@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .spans import RECEIVED, STARTED, Span, Trace
+from .spans import RECEIVED, Span, Trace, is_started
 
 LETTERS = {
     "forward": "F",
@@ -84,8 +84,8 @@ def rows(trace: Trace) -> list[tuple[str, list[Span]]]:
     found = []
     for rank in range(trace.size):
         mine = [s for s in trace.spans if s.rank == rank]
-        found.append((f"rank {rank}", [s for s in mine if s.what not in STARTED]))
-        if under_way := [s for s in mine if s.what in STARTED]:
+        found.append((f"rank {rank}", [s for s in mine if not is_started(s.what)]))
+        if under_way := [s for s in mine if is_started(s.what)]:
             found.append(("under way", under_way))
     return found
 
@@ -181,8 +181,8 @@ def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = Non
 
     for rank in range(trace.size):
         mine = [s for s in trace.spans if s.rank == rank]
-        bars(innermost(s for s in mine if s.what not in STARTED), rank - 0.22, 0.44)
-        lanes = side_by_side([s for s in mine if s.what in STARTED])
+        bars(innermost(s for s in mine if not is_started(s.what)), rank - 0.22, 0.44)
+        lanes = side_by_side([s for s in mine if is_started(s.what)])
         for i, lane in enumerate(lanes):
             bars(lane, rank + 0.25 + i * 0.2 / len(lanes), 0.2 / len(lanes))
     axes.set(
@@ -205,7 +205,7 @@ def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = Non
 
 
 def has_started(trace: Trace) -> bool:
-    return any(s.what in STARTED for s in trace.spans)
+    return any(is_started(s.what) for s in trace.spans)
 
 
 def side_by_side(spans: list[Span]) -> list[list[tuple[str, float, float]]]:

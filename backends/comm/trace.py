@@ -11,17 +11,19 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .merge import TAG, gather_trace
-from .protocol import Comm, check_peer
-from .spans import COMMUNICATION, Count, Ledger, Span, Trace
+from .protocol import Background, Comm, check_peer
+from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
+
+Result = TypeVar("Result")
 
 
 class Recorder:
@@ -54,9 +56,10 @@ class Recorder:
             self.end(i)
 
     def closed(self) -> list[Span]:
-        """The spans so far; what is not finished yet ends now."""
+        """The spans so far, in the order they started; what is not finished yet ends now."""
         now = self.clock()
-        return [s._replace(stop=now) if math.isnan(s.stop) else s for s in self.spans]
+        spans = [s._replace(stop=now) if math.isnan(s.stop) else s for s in self.spans]
+        return sorted(spans, key=lambda s: s.start)  # a job of the background started after it was posted
 
 
 class Traced:
@@ -84,7 +87,7 @@ class Traced:
     @contextmanager
     def computing(self, name: str) -> Iterator[None]:
         """``with comm.computing("forward"):`` records a span of that name."""
-        if name in COMMUNICATION:
+        if is_communication(name):
             raise ValueError(f"{name!r} is the name of a communication; name what is computed")
         outer, self.record.computing = self.record.computing, name
         try:
@@ -99,7 +102,7 @@ class Traced:
             self.record.message(i, x.nbytes)
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
-        i, finish = self.start("start_send", to, tag, lambda: self.comm.start_send(x, to, tag))
+        i, finish = self.start("start_send", self.peer(to), tag, lambda: self.comm.start_send(x, to, tag))
         self.record.message(i, x.nbytes)
         return finish
 
@@ -110,8 +113,8 @@ class Traced:
         return x
 
     def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
-        _, finish = self.start("start_recv", source, tag, lambda: self.comm.start_recv(source, tag, like))
-        return finish
+        peer = self.peer(source)
+        return self.start("start_recv", peer, tag, lambda: self.comm.start_recv(source, tag, like))[1]
 
     def recv_any(self, tag: int = 0) -> tuple[int, Array]:
         with self.record.span("recv_any", None, tag) as i:
@@ -126,10 +129,15 @@ class Traced:
             members = [self.ranks[place] for place in places(comm, self.comm)]
         return Traced(comm, record=self.record, members=members)
 
+    def background(self) -> TracedBackground:
+        return TracedBackground(self, self.comm.background())
+
     def __getattr__(self, name: str) -> Any:
         own = getattr(self.__dict__["comm"], name)
         if name == "allreduce":
             return lambda x: self.collective(name, own, x)
+        if name == "start_allreduce":
+            return lambda x: self.start(name, None, None, lambda: own(x))[1]
         if name in ("compute", "reduced") and self.record.computing is None:  # a virtual clock's
             return lambda *given: self.timed(name, own, *given)
         return own
@@ -140,15 +148,17 @@ class Traced:
         check_peer(self, rank)
         return self.ranks[rank]
 
-    def start(self, what: str, peer: int, tag: int, start: Callable[[], Any]) -> tuple[int, Any]:
+    def start(
+        self, what: str, peer: int | None, tag: int | None, start: Callable[[], Any]
+    ) -> tuple[int, Any]:
         """Start a communication; its span, and the function that finishes it and the span."""
-        i = self.record.begin(what, self.peer(peer), tag)
-        with self.record.span("post", self.ranks[peer], tag):
+        i = self.record.begin(what, peer, tag)
+        with self.record.span("post", peer, tag):
             finish = start()
 
         def finish_span() -> Any:
             first = math.isnan(self.record.spans[i].stop)
-            with self.record.span("wait", self.ranks[peer], tag):
+            with self.record.span("wait", peer, tag):
                 x = finish()
             if first:
                 if x is not None:
@@ -167,6 +177,49 @@ class Traced:
     def timed(self, name: str, own: Callable[..., Any], *given: Any) -> Any:
         with self.record.span(name):
             return own(*given)
+
+
+class TracedBackground:
+    """``background`` with a diary: a job's span is what it ran, its messages are counted when it is finished.
+
+    What a job did inside has a diary of its own, of which only the ledger is kept: it took none of the
+    rank's time.
+    """
+
+    def __init__(self, traced: Traced, background: Background):
+        self.traced, self.background = traced, background
+
+    def start(
+        self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
+    ) -> Callable[[], Result]:
+        record, ranks = self.traced.record, self.traced.ranks
+        i = record.begin(f"start_{what}")
+        diary = Recorder(record.rank, record.clock)
+
+        def traced_job(comm: Any) -> Result:
+            diary.clock = getattr(comm, "time", record.clock)  # on a virtual clock the background's own
+            record.spans[i] = record.spans[i]._replace(start=diary.clock())
+            try:
+                return job(Traced(comm, record=diary, members=ranks))
+            finally:
+                sent = diary.ledger.sent().bytes
+                record.spans[i] = record.spans[i]._replace(stop=diary.clock(), bytes=sent)
+
+        with record.span("post"):
+            finish = self.background.start(traced_job, what, nbytes)
+
+        def finish_wait() -> Result:
+            with record.span("wait"):
+                result = finish()
+            for (operation, peer), count in diary.ledger.counts.items():
+                record.ledger.add(operation, peer, count.bytes, count.messages)
+            diary.ledger.counts.clear()
+            return result
+
+        return finish_wait
+
+    def close(self) -> None:
+        self.background.close()
 
 
 def places(group: Comm, comm: Comm) -> list[int]:

@@ -3,7 +3,9 @@
 The machine is the alpha-beta-gamma model with one port each way: a message of n bytes takes
 ``latency + n / bandwidth``, a rank sends one message at a time and receives one at a time, and reducing
 n bytes takes ``n * reduction``. Nothing sleeps: one rank runs at a time, the one whose clock is
-earliest, so the same seed gives the same timeline bit for bit.
+earliest, so the same seed gives the same timeline bit for bit. A rank's background has a clock of its
+own: its next job starts when it was posted or when the job before is done, whichever is later, and what
+it computes (the reductions) takes none of the rank's time.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from .threads import ThreadComm, positive, run_world
-from .world import Message, World
+from .world import World
 
 Result = TypeVar("Result")
 
@@ -65,8 +67,13 @@ class VirtualCluster:
         self.clocks, self.transfers = [0.0] * n, []
         self._out, self._in = [0.0] * n, [0.0] * n
         self._draw = random.Random(self.seed)
-        world = World(n, turns=lambda w, able: min(able, key=lambda r: (self.ready_at(w, r), r)))
-        return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
+        world = self._world = World(
+            n, turns=lambda w, able: min(able, key=lambda r: (self.ready_at(w, r), r))
+        )
+        try:
+            return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
+        finally:
+            del self.clocks[n:]  # those of backgrounds, whose jobs are done
 
     @property
     def seconds(self) -> float:
@@ -78,8 +85,12 @@ class VirtualCluster:
         return max(self.clocks[rank], world.waits[rank].at())
 
     def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
-        """Occupy both ports as soon as both are free; when the message has arrived."""
+        """Occupy both ports as soon as both are free; when the message has arrived.
+
+        A background uses the ports of its rank.
+        """
         start = stop = self.clocks[source]
+        source, destination = self._world.owners[source], self._world.owners[destination]
         if source != destination:  # what a rank sends itself needs no port
             start = max(start, self._out[source], self._in[destination])
             link = self.links.get((source, destination), self.link)
@@ -101,19 +112,26 @@ class VirtualComm(ThreadComm):
         super().__init__(world, rank, members, group)
         self.cluster = cluster
 
-    def of(self, rank: int, members: list[int], group: Hashable) -> VirtualComm:
-        return VirtualComm(self.cluster, self.world, rank, members, group)
+    def made(self, rank: int, members: list[int], group: Hashable) -> Self:
+        return type(self)(self.cluster, self.world, rank, members, group)
+
+    def share(self, nbytes: int) -> None:
+        """None: each rank of a cluster is a machine of its own."""
 
     def time(self) -> float:
-        """This rank's clock, in seconds since the start."""
+        """This rank's clock, in seconds since the start; in a background's job the background's."""
         return self.cluster.clocks[self.me]
+
+    now = time
 
     def compute(self, seconds: float) -> None:
         """Let this rank's clock go on by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
             raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
         cluster = self.cluster
-        cluster.clocks[self.me] += cluster.stretched(seconds * cluster.slowness.get(self.me, 1.0))
+        cluster.clocks[self.me] += cluster.stretched(
+            seconds * cluster.slowness.get(self.world.owners[self.me], 1.0)
+        )
         with self.world.lock:
             self.world.block(self.me, self.turn())
 
@@ -125,6 +143,9 @@ class VirtualComm(ThreadComm):
     def departed(self, nbytes: int, to: int, tag: int) -> float:
         return self.cluster.transfer(self.me, to, nbytes, tag)
 
-    def arrived(self, message: Message) -> None:
+    def arrived(self, at: float) -> None:
         clocks = self.cluster.clocks
-        clocks[self.me] = max(clocks[self.me], message.arrival)
+        clocks[self.me] = max(clocks[self.me], at)
+
+    def joined(self) -> None:
+        self.cluster.clocks.append(self.time())

@@ -5,9 +5,9 @@ Lecture section: synchronous data parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +15,12 @@ from minigrad.device import Array, array_module, to_host
 
 from .collectives import allreduce
 from .protocol import Comm
+from .shared import SharedMemory, shared_memory
 
-LINE, TEXT = 256, 64  # bytes of each rank: for its turn (8) and, behind 64, for what it brings
+TEXT = 64  # bytes of each rank that say what it brings
 SLOT = 1 << 19  # bytes of each rank through which arrays that lie elsewhere pass: half a cache
-SPINS = 200  # looks at another's turn before the wait proper
+LARGE = 1 << 16  # bytes from which the window beats MPI's own all-reduce (benchmarks/messages.py)
 BLOCK = 1 << 18  # bytes summed at a time, so that a sum is still in the cache when it is copied to all
-
-
-class SharedMemory(NamedTuple):
-    """``parts[r]`` are rank r's bytes, which all ranks see; ``sync`` orders reads and writes."""
-
-    parts: list[np.ndarray]
-    sync: Callable[[], None]
-    free: Callable[[], None]
 
 
 class WindowAllreduce:
@@ -40,27 +33,19 @@ class WindowAllreduce:
 
     def __init__(self, comm: Comm):
         self.comm: Any = comm
-        share = getattr(comm, "share", None)
-        self.memory: SharedMemory | None = share(LINE + SLOT) if share is not None else None
+        self.memory = shared_memory(comm, SLOT + TEXT)
         self.windows: list[SharedMemory] = []
         self.addresses: list[int] = []
-        self.turn = 0
         if self.memory is not None:
-            # Memory views: reading one number of them takes a third of the time it takes from an array.
-            turns = [part.data[:8].cast("q") for part in self.memory.parts]
-            self.mine = turns[comm.rank]
-            self.others = [(rank, turn) for rank, turn in enumerate(turns) if rank != comm.rank]
-            self.brought = [part.data[64 : 64 + TEXT] for part in self.memory.parts]
-            self.slots = [part[LINE : LINE + SLOT] for part in self.memory.parts]
-            self.mine[0] = 0
-            self.comm.meet("for all ranks to share memory")
+            self.slots = [part[:SLOT] for part in self.memory.parts]
+            self.brought = [part.data[SLOT : SLOT + TEXT] for part in self.memory.parts]
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """Zeros in shared memory, to be filled and summed without a copy; they live until ``close``.
 
         All ranks must call this together, with the same shape.
         """
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        nbytes = bytes_of(shape, dtype)
         if self.memory is None or nbytes == 0:
             return np.zeros(shape, dtype)
         window = self.comm.share(nbytes)
@@ -108,6 +93,10 @@ class WindowAllreduce:
             for other in others:
                 other[...] = total
 
+    def owns(self, x: Array) -> bool:
+        """Whether ``x`` is an array made by ``array``, or a part of one."""
+        return type(x) is np.ndarray and self.find(x)[0] is not None
+
     def find(self, x: np.ndarray) -> tuple[list[np.ndarray] | None, int, int]:
         """All ranks' parts that correspond to ``x`` where it lies in a window; the window and the offset."""
         address = address_of(x)
@@ -123,21 +112,11 @@ class WindowAllreduce:
 
         Two meetings enclose each sum: what was brought is looked at between them, and changed after them.
         """
-        memory, rank = self.memory, self.comm.rank
-        assert memory is not None
+        assert self.memory is not None
+        rank = self.comm.rank
         if brought is not None:
             self.brought[rank][:] = brought
-        self.turn += 1
-        memory.sync()
-        self.mine[0] = self.turn
-        for other, turn in self.others:
-            spins = SPINS
-            while turn[0] < self.turn and spins:
-                spins -= 1
-            if turn[0] < self.turn:
-                what = f"for rank {self.comm.members[other]} to all-reduce"
-                self.comm.wait(lambda turn=turn: turn[0] >= self.turn, what)
-        memory.sync()
+        self.memory.meet("to all-reduce")
         if brought is not None:
             for other in self.brought:
                 if other != self.brought[rank]:
@@ -152,6 +131,21 @@ class WindowAllreduce:
         self.windows, self.addresses, self.memory = [], [], None
 
 
+def array_for(comm: Any, shape: int | Sequence[int], dtype: Any) -> np.ndarray:
+    """See ``MPIComm.array``; ``comm.window`` sums what is made here, but for small or ordinary arrays."""
+    if bytes_of(shape, dtype) >= LARGE:
+        try:
+            comm.window = comm.window or WindowAllreduce(comm)
+            return comm.window.array(shape, dtype)
+        except RuntimeError:
+            pass  # too little shared memory, which all ranks find alike
+    return np.zeros(shape, dtype)
+
+
+def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
 @lru_cache(1024)
 def described(dtype: np.dtype, shape: tuple[int, ...], window: int, offset: int) -> bytes:
     """What a rank brings to a sum; the same on all ranks, where they agree."""
@@ -161,6 +155,14 @@ def described(dtype: np.dtype, shape: tuple[int, ...], window: int, offset: int)
 
 def address_of(x: np.ndarray) -> int:
     return x.__array_interface__["data"][0]
+
+
+def check_same(comm: Any, what: str) -> None:
+    """Raise ValueError, naming two ranks that differ, unless all of an MPIComm say the same ``what``."""
+    mine = np.frombuffer(what.encode()[:TEXT].ljust(TEXT), np.uint8)
+    all_of_them = np.empty((comm.size, TEXT), np.uint8)
+    comm.wait(comm.mpi.Iallgather(mine, all_of_them).Test, f"for all ranks to all-reduce {what}")
+    refuse_unlike(list(all_of_them), comm.members)
 
 
 def refuse_unlike(brought: Sequence[Any], members: list[int]) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from minigrad.device import Array
 
@@ -59,6 +60,7 @@ class Wait:
     peers: Iterable[int] = ()
     at: Callable[[], float] = lambda: 0.0
     where: str = ""
+    idle: bool = False  # for work: who has none may wait for ever, and is no part of a deadlock
     since: float = field(default_factory=time.monotonic)
 
 
@@ -80,9 +82,12 @@ class World:
         self.limit = wait_limit()
         self.lock = threading.Lock()
         self.bells = [threading.Condition(self.lock) for _ in range(size)]
+        self.names = [f"rank {rank}" for rank in range(size)]
+        self.owners = list(range(size))  # the rank for which each participant acts
+        self.threads: list[threading.Thread] = []  # of the backgrounds
         self.boxes: dict[Box, list[Message]] = {}
         self.slots: dict[Box, list[Slot]] = {}
-        self.splits: dict[Hashable, dict[int, tuple[int, int]]] = {}
+        self.meetings: dict[Hashable, dict[int, Any]] = {}
         self.waits: dict[int, Wait] = {}
         self.running = set(range(size))
         self.failed: int | None = None
@@ -91,6 +96,21 @@ class World:
         if turns is not None:
             self.waits = {rank: Wait("for its first turn", lambda: True) for rank in range(size)}
             self.turn = turns(self, list(range(size)))
+
+    def join(self, owner: int) -> int:
+        """The number, beyond the ranks', of a new background of rank ``owner``; it runs when admitted."""
+        count = self.owners.count(owner)
+        self.names.append(f"rank {owner}'s background" + (f" {count}" if count > 1 else ""))
+        self.owners.append(owner)
+        self.bells.append(threading.Condition(self.lock))
+        return len(self.bells) - 1
+
+    def admit(self, thread: threading.Thread, number: int) -> None:
+        """From now on participant ``number``, which runs on ``thread``, counts among those who run."""
+        self.threads.append(thread)
+        self.running.add(number)
+        if self.turns is not None:
+            self.waits[number] = Wait("for its first turn", lambda: True)
 
     # Messages
 
@@ -140,11 +160,11 @@ class World:
             self.look_around()
             while not (wait.ready() if self.turns is None else self.turn == rank):
                 self.check(rank)
-                left = self.limit - (time.monotonic() - wait.since)
-                if left <= 0:
+                left = None if wait.idle else self.limit - (time.monotonic() - wait.since)
+                if left is not None and left <= 0:
                     raise TimeoutError(
-                        f"rank {rank} waited {self.limit:g} s {wait.what} at {wait.where}; "
-                        "check that the other side does its part, or raise MINIGRAD_TIMEOUT"
+                        f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check "
+                        "that the other side does its part, or raise MINIGRAD_TIMEOUT"
                     )
                 self.bells[rank].wait(left)
             self.check(rank)
@@ -166,17 +186,17 @@ class World:
             if failed and self.failed is None and self.deadlock is None:
                 self.failed = rank
             self.look_around()
-            if self.failed is not None or self.deadlock is not None:
-                self.ring_all()
+            if self.failed is not None or self.deadlock is not None or len(self.bells) > self.size:
+                self.ring_all()  # also to the idle background of a rank that has left, which ends
 
     def check(self, rank: int) -> None:
         if self.deadlock is not None:
             raise Deadlock(self.deadlock)
         if self.failed is not None:
-            raise RankFailed(f"rank {rank} cannot go on: rank {self.failed} failed")
+            raise RankFailed(f"{self.names[rank]} cannot go on: rank {self.failed} failed")
 
     def look_around(self) -> None:
-        """Give the turn to a rank that can go on; where there is none, and nobody runs, say so to all."""
+        """Give the turn to one that can go on; where there is none, and nobody runs, say so to all."""
         if self.deadlock is not None or self.failed is not None:
             return
         if self.turns is None and len(self.waits) < len(self.running):
@@ -186,7 +206,7 @@ class World:
             if self.turns is not None:
                 self.turn = self.turns(self, able)
                 self.bells[self.turn].notify_all()
-        elif self.waits:
+        elif not all(wait.idle for wait in self.waits.values()):
             self.deadlock = self.graph()
             self.ring_all()
 
@@ -195,29 +215,30 @@ class World:
             bell.notify_all()
 
     def graph(self) -> str:
-        """Who waits for whom, a line for each rank, and the circle if there is one."""
+        """Who waits for whom, a line for each who waits, and the circle if there is one."""
         lines = ["deadlock: no rank can go on"]
-        for rank in range(self.size):
-            wait = self.waits.get(rank)
-            lines.append(
-                f"  rank {rank} has returned"
-                if wait is None
-                else f"  rank {rank} waits {wait.what} at {wait.where}"
-            )
+        for number, name in enumerate(self.names):
+            if wait := self.waits.get(number):
+                lines.append(f"  {name} waits {wait.what} at {wait.where}")
+            elif number < self.size:
+                lines.append(f"  {name} has returned")
         if circle := self.circle():
-            lines.append("  circle: " + " -> ".join(map(str, circle)))
+            lines.append(
+                "  circle: " + " -> ".join(str(n) if n < self.size else self.names[n] for n in circle)
+            )
         return "\n".join(lines)
 
     def circle(self) -> list[int]:
-        """Ranks that wait for one another in a ring, the first repeated at the end; empty where none do."""
+        """Who waits for one another in a ring, the first repeated at the end; empty where nobody does."""
         for start in sorted(self.waits):
-            path = [start]
-            while (peers := list(self.waits[path[-1]].peers if path[-1] in self.waits else ())) and peers[
-                0
-            ] not in path:
-                path.append(peers[0])
-            if peers and peers[0] in path:
-                return [*path[path.index(peers[0]) :], peers[0]]
+            path: list[int] = []
+            peer: int | None = start
+            while peer is not None and peer not in path:
+                path.append(peer)
+                wait = self.waits.get(peer)
+                peer = None if wait is None else next(iter(wait.peers), None)
+            if peer is not None:
+                return [*path[path.index(peer) :], peer]
         return []
 
 

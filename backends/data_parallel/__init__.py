@@ -1,5 +1,20 @@
-"""Every rank holds the whole model and a share of the batch."""
+"""Every rank holds the whole model, or a part of its state, and a share of the batch."""
 
+from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from .bucketed import Bucketed
+from .one_node import OneNode
 from .replicated import DataParallel
+from .sharded import Sharded
+from .stragglers import BackupWorkers, Proportional
 
-__all__ = ["DataParallel"]
+__all__ = [
+    "BackupWorkers",
+    "Bucketed",
+    "DataParallel",
+    "ElasticAveraging",
+    "LocalSGD",
+    "OneNode",
+    "ParallelSGD",
+    "Proportional",
+    "Sharded",
+]

@@ -51,6 +51,15 @@ class Flat:
         ends = zip(self.parameters, self.starts, self.starts[1:], strict=False)
         return [buffer[start:stop].reshape(p.shape) for p, start, stop in ends]
 
+    def packed(self, arrays: Sequence[Array | None]) -> Array:
+        """A new array of this layout that holds ``arrays``, zeros for those that are None."""
+        first = self.parameters[0].data
+        buffer = array_module(first).empty(self.size, first.dtype)
+        for view, array in zip(self.views(buffer), arrays, strict=True):
+            view[...] = 0 if array is None else array
+        buffer[self.elements :] = 0
+        return buffer
+
     def part(self, rank: int) -> slice:
         """The elements of a buffer that rank number ``rank`` owns."""
         return slice(rank * self.part_size, (rank + 1) * self.part_size)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from minigrad.backend import Backend, Loss, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
@@ -45,6 +47,9 @@ class DataParallel(Backend):
         self.batch_norm = check_batch_norm(batch_norm)
         self.share, self.backwards = 0.0, 0  # since the last reduction
         self.placed: Report | None = None
+        self.places: list[
+            Array
+        ] = []  # of the gradients and the report in the message, from the first step on
 
     def settings(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
@@ -60,6 +65,7 @@ class DataParallel(Backend):
         if self.batch_norm == "synchronised":
             self.meets_in_forward = synchronise(model, self.comm)
         self.placed = Report(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
+        self.places = []
         return model
 
     @property
@@ -80,19 +86,48 @@ class DataParallel(Backend):
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients, and what the report holds, over all ranks in one all-reduce.
 
+        Each ``grad`` becomes a view of the sum, good until the next backward.
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        parameters = self.report.parameters
-        xp = array_module(parameters[0].data)
-        grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]
-        mine = self.report.write(loss, self.share, self.backwards)
-        self.share, self.backwards = 0.0, 0
-        total = self.allreduce(self.comm, xp.concatenate([*(g.reshape(-1) for g in grads), mine]))
-        loss, reached = self.report.read(total[len(total) - len(mine) :])
-        start = 0
-        for parameter, found in zip(parameters, reached, strict=True):
-            if found:
-                g = total[start : start + parameter.size].reshape(parameter.shape)
-                parameter.grad = g.astype(parameter.dtype, copy=False)
-            start += parameter.size
+        if not self.places:
+            self.message = self.room()
+            self.places = self.cut(self.message)
+        *places, report = self.places
+        self.bring(places)
+        report[...] = self.written(loss)
+        *sums, report = self.cut(self.allreduce(self.comm, self.message))
+        loss, reached = self.report.read(report)
+        for parameter, g, found in zip(self.report.parameters, sums, reached, strict=True):
+            parameter.grad = g.astype(parameter.dtype, copy=False) if found else None
         return loss
+
+    def bring(self, places: list[Array]) -> None:
+        """Copy each gradient to its place, and lend that to the parameter: the next may be computed there."""
+        for parameter, place in zip(self.report.parameters, places, strict=True):
+            if parameter.grad is None:
+                place[...] = 0
+            elif parameter.grad is not place:
+                place[...] = parameter.grad
+            parameter.buffer = place
+
+    def written(self, loss: float) -> Array:
+        """This rank's report on the step."""
+        share, backwards, self.share, self.backwards = self.share, self.backwards, 0.0, 0
+        return self.report.write(loss, share, backwards)
+
+    def room(self) -> Array:
+        """Memory for the gradients and the report, end to end, where the all-reduce sums best."""
+        parameters = self.report.parameters
+        make = array_module(parameters[0].data).zeros
+        if make is np.zeros:
+            make = getattr(self.allreduce, "array", None) or getattr(self.comm, "array", make)
+        size = sum(p.size for p in parameters) + len(self.report)
+        return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.report.statistics()))))
+
+    def cut(self, message: Array) -> list[Array]:
+        """The gradients in their parameters' shapes, and the report, as views of ``message``."""
+        views, start = [], 0
+        for parameter in self.report.parameters:
+            views.append(message[start : start + parameter.size].reshape(parameter.shape))
+            start += parameter.size
+        return [*views, message[start:]]

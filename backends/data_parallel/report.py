@@ -5,6 +5,7 @@ Lecture section: synchronous data parallelism.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ class Report:
     def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
         self.rank, self.size = rank, size
         self.parameters = trained(model)
+        if not self.parameters:
+            raise ValueError("the model has no parameter to train; set requires_grad of some to True")
         found = ((owner, attribute) for _, owner, attribute in model.named_arrays() if statistics)
         self.places = [(o, a) for o, a in found if is_statistic(getattr(o, a))]
 
@@ -39,12 +42,17 @@ class Report:
     def statistics(self) -> list[Array]:
         return [getattr(owner, attribute) for owner, attribute in self.places]
 
-    def write(self, loss: float, share: float, backwards: int) -> Array:
-        """This rank's vector: ``share`` is what it saw of the batch, ``backwards`` how often it ran."""
+    def write(
+        self, loss: float, share: float, backwards: int, reached: Collection[Parameter] | None = None
+    ) -> Array:
+        """This rank's vector: ``share`` is what it saw of the batch, ``backwards`` how often it ran.
+
+        ``reached`` are the parameters its loss reached: by default those that have a gradient.
+        """
         xp = array_module(self.parameters[0].data)
         counts = [float(backwards * (rank == self.rank)) for rank in range(self.size)]
-        reached = [float(p.grad is not None) for p in self.parameters]
-        figures = xp.asarray([loss, share, *counts, *reached], dtype=self.parameters[0].dtype)
+        flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
+        figures = xp.asarray([loss, share, *counts, *flags], dtype=self.parameters[0].dtype)
         return xp.concatenate([figures, *(share * s.reshape(-1) for s in self.statistics())])
 
     def read(self, total: Array) -> tuple[float, list[bool]]:

@@ -21,10 +21,8 @@ from backends.comm.collectives import barrier, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.data_parallel import DataParallel
-from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.stragglers import Proportional, step_seconds
+from backends.data_parallel import Bucketed, DataParallel, Proportional, Sharded
+from backends.data_parallel.backup_workers import step_seconds
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares

@@ -49,6 +49,13 @@ class WeightPullback:
     def __call__(self, g: Array) -> Array:
         return g.T @ self.x
 
+    def into(self, g: Array, buffer: Array) -> bool:
+        """Write the same into ``buffer``, unless it is an array of another kind; whether it did."""
+        if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
+            return False
+        array_module(g).matmul(g.T, self.x, out=buffer)
+        return True
+
     @staticmethod
     def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
         xp = array_module(gs[0])

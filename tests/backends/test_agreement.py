@@ -94,6 +94,14 @@ def test_a_backend_without_a_model_says_so():
         run_ranks(1, lambda comm: DataParallel(comm).finish(net(), 0.0))
 
 
+def test_a_model_with_nothing_to_train_is_refused():
+    model = net()
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    with pytest.raises(ValueError, match="no parameter to train; set requires_grad of some to True"):
+        run_ranks(2, lambda comm: DataParallel(comm).place(model))
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -93,7 +93,7 @@ def test_json_keeps_the_rules_and_the_ledgers_bytes(ranks):
 
 
 BUGS = {
-    "started communications are drawn on the rank's thread": ("if span.what not in STARTED:", "if True:"),
+    "started communications are drawn on the rank's thread": ("if not is_started(span.what):", "if True:"),
     "times are seconds": ("int((t - origin) * MICROSECONDS)", "(t - origin)"),
     "the end of a pair has another name": ('{**common, "ph": "e"', '{**common, "name": "end", "ph": "e"'),
     "all pairs have one id": ('f"0x{i:x}"', '"0x1"'),
@@ -137,8 +137,9 @@ def test_train_writes_a_trace_whose_bytes_are_the_ledgers(tmp_path, monkeypatch,
     assert steps.items() <= counts.items()
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "timeline.png").read_bytes().startswith(b"\x89PNG")
-    parameters, head = 118_282, 1 + 6  # of each step: the loss, and which of six parameters it reached
-    assert bytes_sent(content) == 4 * parameters + 5 * 2 * 4 * (parameters + head)
+    parameters, report = 118_282, 2 + 2 + 6  # beside the gradients of each step
+    agreement = bytes_sent(content) - 4 * parameters - 5 * 2 * 4 * (parameters + report)
+    assert 0 < agreement < 1000  # what the ranks tell one another of the model once
 
 
 def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path, monkeypatch, capsys):

@@ -57,8 +57,8 @@ def test_a_wait_that_computing_hides_is_not_exposed(quarters):
 @pytest.mark.parametrize(
     "change",
     [
-        ('with self.record.span("wait", self.ranks[peer], tag):', "if True:"),
-        ('with self.record.span("wait", self.ranks[peer], tag):', 'with self.record.span("recv", 0, tag):'),
+        ('with self.record.span("wait", peer, tag):', "if True:"),
+        ('with self.record.span("wait", peer, tag):', 'with self.record.span("recv", 0, tag):'),
         ("                self.record.end(i)\n", ""),
     ],
     ids=["the wait is not timed", "the wait is a receive of its own", "the finish does not end it"],

@@ -157,5 +157,5 @@ def test_what_was_started_and_never_finished_is_reported(processes):
     assert job.out.strip() == (
         "rank 0 never finished the send to rank 0 (tag 5) that it started at script.py:5; "
         "rank 0 never finished the receive from rank 0 (tag 6) that it started at script.py:6; "
-        "call what start_send and start_recv return"
+        "call what starting it returned"
     )

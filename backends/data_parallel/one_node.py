@@ -1,0 +1,145 @@
+"""On one machine no gradient is sent: each rank sums its share of all, where they lie, and updates it in the
+one copy of the weights that all ranks read.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce as fold
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from minigrad.data import shares
+from minigrad.module import Module
+from minigrad.optimizer import Optimizer, Part
+
+from ..comm.collectives import allreduce
+from ..comm.protocol import Comm
+from ..comm.shared import SharedMemory, shared_memory
+from .flat import Flat
+from .replicated import DataParallel
+
+BLOCK = 1 << 15  # elements: those of the weights, the gradients and the momentum fit in a cache together
+
+
+class Block(NamedTuple):
+    """Some elements of parameter ``n``: the weights, and what each rank has of their gradient."""
+
+    n: int
+    w: np.ndarray
+    gradients: list[np.ndarray]
+
+
+class OneNode(DataParallel):
+    """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
+
+    Each rank computes its gradients where the others can read them. When all have, it sums its share of the
+    elements in rank order, a block at a time, and hands each block to the optimizer while it is in the
+    cache; no rank goes on before all are updated. So weights are there once, the same for all ranks,
+    optimizer state once, each share of it on the rank that uses it, and a step sends no message (one of
+    a few numbers where the optimizer needs norms). ``grad`` stays this rank's own.
+
+    ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
+    """
+
+    def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
+        super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
+
+    def place(self, model: Module) -> Module:
+        """The model with rank 0's parameters, those that are trained in the shared memory."""
+        model = super().place(model)
+        parameters, length = self.report.parameters, len(self.report)
+        flat = Flat(parameters)
+        first = parameters[0].data
+        if type(first) is not np.ndarray:
+            raise ValueError(
+                "the ranks share the machine's memory, and this model's weights are on a GPU; "
+                "take strategy replicated or sharded, or device numpy"
+            )
+        self.memory = self.shared((flat.size + 2 * length) * first.itemsize)
+        windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
+        self.gradients = [flat.views(window) for window in windows]
+        # Two for each rank, in turns: one is written while slower ranks may still read the one before.
+        self.reports = [window[flat.size :].reshape(2, length) for window in windows]
+        self.turn = 0
+        self.reached = [False] * len(parameters)
+        weights = self.shared(flat.size * first.itemsize if self.rank == 0 else 0)
+        for parameter, view in zip(parameters, flat.views(weights.parts[0].view(first.dtype)), strict=True):
+            if self.rank == 0:
+                view[...] = parameter.data
+            parameter.data = view
+        weights.meet("to place the model")
+        self.blocks = list(self.cut_into_blocks(flat))
+        return model
+
+    def shared(self, nbytes: int) -> SharedMemory:
+        memory = shared_memory(self.comm, nbytes)
+        if memory is None:
+            raise ValueError(
+                f"the {self.size} ranks do not share a machine, as this strategy must; "
+                "take strategy replicated or sharded, or start all ranks on one machine"
+            )
+        return memory
+
+    def cut_into_blocks(self, flat: Flat) -> Iterator[Block]:
+        """This rank's share of each stripe of all elements, whatever parameters that cuts through.
+
+        All ranks have an equal share of each, so that each has as much of what was computed last and is still
+        in a cache (2 % of a step of W2 in the benchmarks).
+        """
+        views = [[p.data for p in flat.parameters], *self.gradients]
+        stripe = BLOCK * self.size
+        for start in range(0, flat.elements, stripe):
+            share = shares(min(stripe, flat.elements - start), self.size)[self.rank]
+            for n, (first, last) in enumerate(pairwise(flat.starts)):
+                some = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
+                if some.start < some.stop:
+                    w, *gradients = (view[n].reshape(-1)[some] for view in views)
+                    yield Block(n, w, gradients)
+
+    def finish(self, model: Module, loss: float) -> float:
+        """Wait until all ranks have their gradients; the loss of the batch.
+
+        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
+        """
+        mine = self.gradients[self.rank]
+        self.bring(mine)
+        self.reports[self.rank][self.turn] = self.written(loss)
+        self.memory.meet("to finish a step")
+        loss, self.reached = self.report.read(total([report[self.turn] for report in self.reports]))
+        self.turn = 1 - self.turn
+        for parameter, g, found in zip(self.report.parameters, mine, self.reached, strict=True):
+            parameter.grad = g if found else None
+        return loss
+
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Update this rank's share of the weights; return when all ranks have updated theirs."""
+        optimizer.step(self.parts(optimizer), lambda squares: allreduce(self.comm, squares))
+        self.memory.meet("to update")
+
+    def parts(self, optimizer: Optimizer) -> Iterator[Part]:
+        """This rank's blocks, each with the sum of its gradients when it is asked for."""
+        numbers = {id(parameter): n for n, parameter in enumerate(optimizer.parameters)}
+        known = [numbers.get(id(parameter)) for parameter in self.report.parameters]
+        for n, w, gradients in self.blocks:
+            number = known[n]
+            if number is not None:
+                yield Part(number, w, total(gradients) if self.reached[n] else None)
+
+    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
+        found = super().full_gradients(model)
+        names = {id(parameter): name for name, parameter in model.named_parameters().items()}
+        for parameter, *gradients in zip(self.report.parameters, *self.gradients, strict=True):
+            if parameter.grad is not None:
+                found[names[id(parameter)]] = total(gradients)
+        self.memory.meet("to read the gradients")
+        return found
+
+
+def total(arrays: list[np.ndarray]) -> np.ndarray:
+    """The sum, in rank order: the bits of the naive all-reduce."""
+    return fold(np.add, arrays)

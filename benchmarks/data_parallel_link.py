@@ -1,0 +1,128 @@
+"""What strategies hide of their communication, where the two ranks are on two hosts of a slow network.
+
+hidden = (compute + communication - step) / min(compute, communication): 1 where the shorter of the two costs
+nothing, 0 where one follows the other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import sleep
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from backends.launch import THREAD_VARIABLES, environment, mpi_problem
+
+LINKS = {"1gbit": 10**9, "100mbit": 10**8}
+TARGET = 0.8  # of the smaller of the two, for buckets
+PROGRESS = ("thread", "test", "none")
+# MPICH's own ways to make progress, or to make room for it, while a rank computes
+VARIABLES = {
+    "": {},
+    "async": {"MPIR_CVAR_ASYNC_PROGRESS": "1"},
+    "heavy yield": {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"},
+}
+Figures = dict[str, dict[str, float]]  # peer -> compute, communication, step, in seconds
+
+
+def over_link(link: str, arguments: list[str], console: Console) -> dict[str, dict[str, Figures]]:
+    """What ``measure_hidden`` found on two hosts, with each of VARIABLES, by workload."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.mpi.hosts import Hosts, problem
+
+    if reason := mpi_problem() or problem():
+        console.print(f"--link {link}: {reason}")
+        raise typer.Exit(2)
+    script = str(Path(__file__).with_name("data_parallel.py"))
+    found: dict[str, dict[str, Figures]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "figures.json"
+        for setting, variables in VARIABLES.items():
+            given = {**environment(2), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
+            given["MINIGRAD_DATA_PARALLEL"] = str(result)
+            with Hosts(Path(folder), LINKS[link]) as hosts:
+                done = subprocess.run(hosts.mpiexec(2, script, *arguments), env=given, timeout=1800)
+            if done.returncode:
+                raise typer.Exit(done.returncode)
+            found[setting] = json.loads(result.read_text())
+    return found
+
+
+def measure_hidden(comm: Any, work: Any, rounds: int) -> Figures:
+    """Medians of a step, of its computation alone and of its communication alone, by peer; on rank 0."""
+    from data_parallel import interleaved, seconds
+    from data_parallel_peers import Peer, stepper
+
+    from backends.data_parallel import DataParallel
+    from backends.data_parallel.bucketed import Bucketed
+    from minigrad.backend import Serial
+    from minigrad.data import shares
+
+    mine = shares(work.input[0], comm.size)[comm.rank]
+    compute = Peer(stepper(work, Serial(), mine)[0], whole=False)
+    pause = comm.mpi.bcast(median(seconds(comm, compute, 5) for _ in range(3)))
+    made = {"replicated": stepper(work, DataParallel(comm))}
+    made |= {f"bucketed, {p}": stepper(work, Bucketed(comm, progress=p)) for p in PROGRESS}
+    found = {"compute": compute}
+    for peer, (step, backend) in made.items():
+        step()
+        found[peer] = Peer(step)
+        found[f"{peer}: communication"] = Peer(communication(backend, pause))
+    times = interleaved(comm, found, rounds)
+    return {
+        peer: {
+            "compute": median(times["compute"]),
+            "communication": median(times[f"{peer}: communication"]) - pause,
+            "step": median(times[peer]),
+        }
+        for peer in (made if times else {})
+    }
+
+
+def communication(backend: Any, pause: float) -> Callable[[], float]:
+    """What a step of ``backend`` sends, after as long a pause as computing takes; returns 0.
+
+    In the pause a shaped link earns the right to a burst, and it does so while the ranks compute, too.
+    """
+
+    def at_the_end() -> float:
+        sleep(pause)
+        backend.allreduce(backend.comm, backend.message)
+        return 0.0
+
+    def in_buckets() -> float:
+        sleep(pause)
+        for bucket in backend.buckets:
+            backend.send(bucket)
+        for bucket in backend.buckets:
+            bucket.sum()
+        return 0.0
+
+    return in_buckets if hasattr(backend, "buckets") else at_the_end
+
+
+def hidden_table(title: str, link: str, by_setting: dict[str, Figures]) -> Table:
+    table = Table(
+        title=f"{title}; two hosts, {link}/s between them, ms",
+        caption=f"exposed: step - compute; hidden of the smaller of both, target of buckets >= {TARGET:.0%}",
+        caption_justify="left",
+    )
+    for column in ("", "MPICH's", "compute", "communication", "step", "exposed", "hidden", "met"):
+        table.add_column(column, justify="left" if column in ("", "MPICH's") else "right", no_wrap=True)
+    for setting, peers in by_setting.items():
+        for peer, t in peers.items():
+            compute, sending, step = t["compute"], t["communication"], t["step"]
+            hidden = (compute + sending - step) / min(compute, sending)
+            met = "" if peer == "replicated" else "yes" if hidden >= TARGET else "no"
+            cells = [f"{1000 * x:.1f}" for x in (compute, sending, step, step - compute)]
+            table.add_row(peer, setting, *cells, f"{hidden:.0%}", met)
+    return table

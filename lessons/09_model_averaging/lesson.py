@@ -1,0 +1,349 @@
+"""Lesson 09. Model averaging: train apart, speak rarely, and take the mean of the models.
+
+Lecture section: ParallelSGD. One average at the very end (Zinkevich et al. 2010), why it needs a common
+start, an average now and then (local SGD), and models tied to a centre by springs (elastic averaging).
+
+    python lessons/09_model_averaging/lesson.py
+
+Needs neither MPI nor a cluster: ranks are threads of this process. Figures go to
+runs/lessons/09_model_averaging/. In an editor that knows `# %%` cells this file opens as a notebook.
+"""
+
+# %%
+import math
+from pathlib import Path
+
+import drawings
+import matplotlib.pyplot as plt
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from backends.comm import run_ranks
+from backends.comm.collectives import ring_allreduce
+from backends.comm.trace import Traced
+from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from minigrad import Tensor, mnist, nn, ops, optim
+from minigrad.backend import Serial
+from minigrad.data import Batch, shares
+from minigrad.schedules import cosine
+from minigrad.train import accuracy, fit
+
+FIGURES = Path("runs/lessons/09_model_averaging")
+FIGURES.mkdir(parents=True, exist_ok=True)
+plt.rcParams.update(drawings.STYLE)
+threadpool_limits(1)  # each of the four ranks is a thread already
+
+digits = mnist.load("mnist5k")  # 5,000 to learn from, in no particular order, and 1,000 to test on
+RANKS, BATCH, RATE = 4, 25, 0.2
+
+
+def network(seed):
+    rng = np.random.default_rng(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 128, rng=rng), nn.ReLU(), nn.Linear(128, 10, rng=rng))
+
+
+def loss_of(model, data):
+    return ops.cross_entropy(model(Tensor(data.x)), data.y).item()
+
+
+def learn(backend, model, mine, epochs, on_step=None):
+    """Train on the samples of this rank alone."""
+    backend.shard = lambda batch: batch  # they are its own: nothing is left to share out
+    model = backend.place(model)
+    optimizer, total = optim.SGD(model.parameters(), RATE), epochs * math.ceil(len(mine) / BATCH)
+    fit(
+        model,
+        optimizer,
+        ops.cross_entropy,
+        mine,
+        backend=backend,
+        epochs=epochs,
+        batch_size=BATCH,
+        schedule=cosine(RATE, total),
+        on_step=on_step,
+    )
+    return model
+
+
+# %% [markdown]
+# ## 1. One average, at the very end
+# Synchronous training speaks in every step. The other extreme: each rank trains its own model on its own
+# quarter of the data, and says nothing. In the end the four models are averaged, number by number. That is
+# ParallelSGD: a single all-reduce.
+#
+# How good is the mean of four models? It depends on where they started: all from the same random weights,
+# or each from its own. We also look at what the mean *would* be after every epoch.
+
+# %%
+print("1. One average, at the very end")
+
+
+def mean(states):
+    return {name: np.mean([state[name] for state in states], axis=0) for name in states[0]}
+
+
+def quality(state, data=digits.test):
+    """Accuracy and loss of the network with these parameters."""
+    model = network(0)
+    model.load_state_dict(state)
+    return accuracy(model, data), loss_of(model, data)
+
+
+def parallel_sgd(same_start):
+    """All ranks' parameters after every epoch, [rank][epoch], and those of the model it ends with."""
+    after = [[] for _ in range(RANKS)]
+
+    def work(comm):
+        mine = digits.train[shares(len(digits.train), RANKS)[comm.rank]]
+        in_epoch = len(mine) // BATCH
+        model = network(seed=comm.rank)
+
+        def look(step, loss):
+            if (step + 1) % in_epoch == 0:
+                after[comm.rank].append(model.state_dict())
+
+        backend = ParallelSGD(comm, same_start=same_start)
+        return learn(backend, model, mine, epochs=10, on_step=look).state_dict()
+
+    return after, run_ranks(RANKS, work)[0]
+
+
+one_shot, curves = {}, {}
+for start in ("same", "different"):
+    after, averaged = parallel_sgd(same_start=start == "same")
+    one_shot[start] = [states[-1] for states in after]
+    for name, value in mean(one_shot[start]).items():
+        np.testing.assert_allclose(averaged[name], value, rtol=1e-4, atol=1e-6)
+    alone = np.array([[quality(state) for state in states] for states in after])
+    together = np.array([quality(mean(states)) for states in zip(*after, strict=True)])
+    curves[start] = alone[..., 0], together[:, 0]
+    print(f"   {start + ' start:':16} alone {' '.join(f'{a:.1%}' for a in alone[:, -1, 0])} right,", end=" ")
+    print(f"their mean {together[-1, 0]:.1%}")
+    if start == "same":  # better than each of them ...
+        assert together[-1, 0] > alone[:, -1, 0].max() and together[-1, 1] < alone[:, -1, 1].min()
+    else:  # ... and worse than each of them
+        assert together[-1, 0] < alone[:, -1, 0].min() - 0.03
+        assert together[-1, 1] > 1.5 * alone[:, -1, 1].max()
+drawings.one_average(*curves["same"], *curves["different"]).savefig(FIGURES / "one_average.png")
+
+# %% [markdown]
+# ## 2. Why the start matters: hidden neurons have no order
+# Exchange two hidden neurons of a network, with all their weights: the outputs are the same. So each
+# network has 128! twins that do exactly what it does, and stand elsewhere in the space of the weights.
+
+# %%
+print("\n2. Hidden neurons have no order")
+
+
+def reorder(state, order):
+    """The same network with its hidden neurons in another order."""
+    w, b, out, bias = state.values()
+    return dict(zip(state, (w[order], b[order], out[:, order], bias), strict=True))
+
+
+a = one_shot["different"][0]
+twin = reorder(a, np.random.default_rng(0).permutation(128))
+print(f"   a network {quality(a)[0]:.1%}, its twin {quality(twin)[0]:.1%}, ", end="")
+print(f"their mean {quality(mean([a, twin]))[0]:.1%}")
+np.testing.assert_allclose(quality(twin), quality(a), rtol=1e-4)
+assert quality(mean([a, twin]))[1] > 1.2 * quality(a)[1]
+
+# %% [markdown]
+# From the same start neuron 5 has become much the same on all ranks: their mean is a neuron of that kind.
+# From different starts, neuron 5 of one rank has nothing to do with neuron 5 of another.
+#
+# But perhaps with neuron 77. Let us look, for each neuron of one network, for the most similar one of the
+# other, greedily: the most similar pair first. Put in that order, the networks can be averaged after all.
+
+
+# %%
+def match(state, to):
+    """``state`` with its hidden neurons in the order of the similar ones of ``to``."""
+    mine, other = (np.hstack([s["1.weight"], s["1.bias"][:, None], s["3.weight"].T]) for s in (to, state))
+    similarity, order = mine @ other.T, np.empty(len(mine), int)
+    for _ in order:
+        i, j = np.unravel_index(similarity.argmax(), similarity.shape)
+        order[i] = j
+        similarity[i], similarity[:, j] = -np.inf, -np.inf  # both are taken
+    return reorder(state, order)
+
+
+matched = [match(state, to=a) for state in one_shot["different"]]
+np.testing.assert_array_equal(match(twin, to=a)["1.weight"], a["1.weight"])
+of_different, of_matched = quality(mean(one_shot["different"]))[0], quality(mean(matched))[0]
+print(f"   four networks from different starts: their mean {of_different:.1%}, matched {of_matched:.1%}")
+assert of_matched > of_different + 0.03
+
+# %% [markdown]
+# Now walk in a straight line from one network to the other: the mean lies half-way. (More on this: Entezari
+# et al. 2022; Ainsworth et al. 2023, "Git Re-Basin".)
+
+# %%
+way = np.linspace(0, 1, 11)
+
+
+def losses_between(one, other):
+    blends = ({name: (1 - t) * one[name] + t * other[name] for name in one} for t in way)
+    return [quality(blend)[1] for blend in blends]
+
+
+pairs = {
+    "same start": one_shot["same"][:2],
+    "different starts": one_shot["different"][:2],
+    "different starts, matched": matched[:2],
+}
+between = {name: losses_between(*pair) for name, pair in pairs.items()}
+barriers = {name: max(losses) / max(losses[0], losses[-1]) - 1 for name, losses in between.items()}
+for name, barrier in barriers.items():
+    highest = f"{barrier:.0%} above both ends" if barrier > 0 else "none above the ends"
+    print(f"   highest loss between two networks, {name + ':':26} {highest}")
+assert barriers["different starts"] > 0.3 > 0.1 > barriers["different starts, matched"]
+assert barriers["same start"] < 0.1
+drawings.neurons(way, between, pairs).savefig(FIGURES / "neurons.png")
+
+# %% [markdown]
+# ## 3. Local SGD: an average every H steps
+# Between speaking always and speaking once: each rank takes H steps of its own, then all take the mean, and
+# go on from there. With H = 1 that *is* synchronous training: the mean of the ranks' steps is the step of
+# their mean gradient. Three ranks, batches that do not divide by three, momentum:
+
+# %%
+print("\n3. Local SGD")
+some = Batch(digits.train.x[:800].astype(np.float64), digits.train.y[:800])
+
+
+def after_8_steps(backend):
+    model = backend.place(network(0).to(dtype=np.float64))
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    fit(model, optimizer, ops.cross_entropy, some, backend=backend, batch_size=100)
+    return model.state_dict()["1.weight"]
+
+
+serial = after_8_steps(Serial())
+for rank, found in enumerate(run_ranks(3, lambda comm: after_8_steps(LocalSGD(comm, period=1)))):
+    error = np.abs(found - serial).max() / np.abs(serial).max()
+    print(f"   H = 1: the weights of rank {rank} differ from those of one machine by {error:.0e} at most")
+    assert error < 1e-12
+
+# %% [markdown]
+# Now larger H: fewer messages, but in between the models drift apart. How far depends on the data. Once each
+# rank has a fair quarter of the digits; once they are sorted, so that rank 0 knows only 0, 1 and half of the
+# 2, as if ranks could not show their data to one another. `Traced` counts what each rank sends, the start
+# from rank 0's weights included.
+
+# %%
+STEPS = 6 * 1250 // BATCH  # each rank goes through its 1,250 digits six times
+sorted_digits = digits.train[np.argsort(digits.train.y, kind="stable")]
+
+
+def averaged(data, make):
+    """The model's parameters after the last average, and what rank 0 sent."""
+
+    def work(comm):
+        comm, mine = Traced(comm), data[shares(len(data), comm.size)[comm.rank]]
+        model = learn(make(comm), network(seed=0), mine, epochs=6)
+        return model.state_dict(), comm.record.ledger.sent()
+
+    return run_ranks(RANKS, work)[0]
+
+
+makers = {H: lambda comm, H=H: LocalSGD(comm, ring_allreduce, period=H) for H in (1, 4, 16, 64)}
+makers[STEPS] = lambda comm: ParallelSGD(comm, ring_allreduce)
+results, sent = {"mixed": {}, "sorted": {}}, {}
+for share, data in (("mixed", digits.train), ("sorted", sorted_digits)):
+    for H, make in makers.items():
+        state, sent[H] = averaged(data, make)
+        results[share][H] = quality(state, digits.train)[1], quality(state)[0]
+print("      H   rank 0 sends     mixed: loss, right    sorted: loss, right")
+for H, (_, nbytes) in sent.items():
+    (loss, right), (other_loss, other_right) = results["mixed"][H], results["sorted"][H]
+    print(f"   {H:4} {nbytes / 1e6:11.1f} MB {loss:14.3f}, {right:.1%} {other_loss:14.3f}, {other_right:.1%}")
+
+# %%
+mixed, ordered = ([loss for loss, _ in results[share].values()] for share in ("mixed", "sorted"))
+assert max(mixed[:4]) < 1.05 * min(mixed[:4])  # fair shares: nothing is lost with a 64th of the messages
+assert all(more > 1.1 * less for less, more in zip(ordered, ordered[1:], strict=False))  # drift grows with H
+assert abs(ordered[0] - mixed[0]) < 0.05 * mixed[0]  # who speaks in every step need not care who has what
+for H, (messages, _) in sent.items():  # a ring all-reduce sends 2 (p - 1) messages; there are ceil(steps / H)
+    assert messages - sent[STEPS].messages == 2 * (RANKS - 1) * (math.ceil(STEPS / H) - 1)
+drawings.local_sgd(results, sent).savefig(FIGURES / "local_sgd.png")
+
+# %% [markdown]
+# ## 4. Elastic averaging: springs instead of jumps
+# To jump to the mean throws away what each rank has found. Elastic averaging (EASGD, Zhang, Choromanska
+# and LeCun 2015) ties each model x to a centre c by a spring instead. Every few steps
+#
+#     d_i = alpha (x_i - c)        the pull of spring i
+#     x_i <- x_i - d_i             each model gives way a little
+#     c   <- c + d_1 + ... + d_p   and so does the centre
+#
+# What the models lose, the centre gains: the sum of all x and c does not change. In the end the centre is the
+# model. To see it, a model of two weights, y = w_1 x_1 + w_2 x_2, and on each rank data that ask for others.
+
+# %%
+print("\n4. Elastic averaging")
+rng = np.random.default_rng(0)
+wanted = np.array([[-2.0, 1.0], [2.0, 2.0], [1.5, -1.5], [-1.5, -1.0]])
+inputs = rng.normal(size=(RANKS, 50, 2)) * [[[1.0, 0.4]], [[0.4, 1.0]], [[1.0, 0.6]], [[0.6, 1.0]]]
+own = [Batch(x, (x @ w)[:, np.newaxis]) for x, w in zip(inputs, wanted, strict=True)]
+best = np.linalg.lstsq(inputs.reshape(-1, 2), np.concatenate([batch.y for batch in own]), rcond=None)[0][:, 0]
+
+
+def two_weights(make):
+    """Where each rank's model and centre were, [rank, time, model or centre, weight].
+
+    At the start and after every step; before each exchange, too.
+    """
+    diary = [[] for _ in range(RANKS)]
+
+    def work(comm):
+        backend = make(comm)
+        backend.shard = lambda batch: batch
+        model = backend.place(nn.Linear(2, 1, bias=False, rng=np.random.default_rng(3), dtype=np.float64))
+        exchange = backend.exchange
+
+        def note(*_):
+            w = model.weight.data[0]
+            diary[comm.rank].append(np.array([w, getattr(backend, "centre", w)]))
+
+        def watched(model):
+            note()
+            exchange(model)
+
+        backend.exchange = watched
+        note()
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        fit(model, optimizer, ops.mse, own[comm.rank], backend=backend, epochs=48, on_step=note)
+
+    run_ranks(RANKS, work)
+    return np.array(diary)
+
+
+jumps = two_weights(lambda comm: LocalSGD(comm, period=8))
+pulled = two_weights(lambda comm: ElasticAveraging(comm, period=8))
+before, after = pulled[:, 8::9], pulled[:, 9::9]  # start, 7 steps, the 8th before and after its exchange, ...
+total_before, total_after = (x[:, :, 0].sum(axis=0) + x[0, :, 1] for x in (before, after))
+np.testing.assert_allclose(total_after, total_before, atol=1e-12)
+assert not np.allclose(before[0, :, 1], after[0, :, 1], atol=1e-6)
+assert (pulled[:, :, 1] == pulled[0, :, 1]).all()  # all ranks know the same centre
+apart = np.linalg.norm(pulled[:, -1, 0] - best, axis=1)
+of_centre = np.linalg.norm(pulled[0, -1, 1] - best)
+print(f"   two weights: distance of the ranks from the best for all: {' '.join(f'{d:.2f}' for d in apart)},")
+print(f"   of their centre: {of_centre:.2f}")
+assert of_centre < 0.5 * apart.min()
+drawings.springs(own, wanted, best, jumps, pulled).savefig(FIGURES / "springs.png")
+
+# %% [markdown]
+# On the digits: the centre follows the ranks step by step, and in a run as short as this one lags behind.
+# With sorted shares springs hold the ranks together less tightly than jumps do. (In the authors' long runs of
+# convolutional networks elastic averaging came out ahead: there it pays that the ranks explore.)
+
+# %%
+found = {}
+for share, data in (("mixed", digits.train), ("sorted", sorted_digits)):
+    state, _ = averaged(data, lambda comm: ElasticAveraging(comm, ring_allreduce, period=16))
+    found[share] = quality(state, digits.train)[1]
+    of_local = results[share][16][0]
+    print(f"   {share} digits, H = 16: loss {found[share]:.3f}; with local SGD {of_local:.3f}")
+assert found["mixed"] < 1.3 * results["mixed"][16][0] and found["sorted"] > 1.3 * results["sorted"][16][0]
+print(f"\nFigures: {FIGURES}/")

@@ -1,0 +1,143 @@
+"""Seeded bugs in sharded training: with each of them accuracy rises; the law must refuse every one."""
+
+import pytest
+
+from backends.comm.threads import Deadlock
+from backends.data_parallel.sharded import Sharded
+from tests.backends.sharded_nets import Alternating, law
+
+
+class PaddingInNorms(Sharded):
+    """The last piece of a part runs into the padding, which holds whatever it held."""
+
+    def place(self, model):
+        model = super().place(model)
+        for unit in self.units:
+            if unit.flat.padding and unit.pieces and self.rank == self.size - 1:
+                last = unit.pieces[-1]
+                unit.pieces[-1] = last._replace(place=slice(last.place.start, unit.flat.part_size))
+                unit.weights[last.place.stop :] = 1.0
+        return model
+
+    def finish(self, model, loss):
+        loss = super().finish(model, loss)
+        for unit in self.units:
+            if unit.flat.padding and self.rank == self.size - 1:
+                unit.gradient[-1] = 1.0  # pyright: ignore
+        return loss
+
+
+class StaleGradient(Sharded):
+    """Updates what this step did not reach with the gradient of the one before."""
+
+    def finish(self, model, loss):
+        before = getattr(self, "before", [None] * len(self.names))
+        self.before = [p.grad if p.grad is not None else g for p, g in zip(self.names, before, strict=True)]
+        for p, g in zip(self.names, self.before, strict=True):
+            p.grad = g
+        return super().finish(model, loss)
+
+
+class TooEarly(Sharded):
+    """Reduces a unit when its first gradient is final."""
+
+    def on_grad(self, parameter):
+        unit = self.unit_of.get(parameter)
+        if unit in self.waiting:
+            unit.missing = {parameter}
+            super().on_grad(parameter)
+
+
+class NotGatheredAgain(Sharded):
+    """Goes back through weights that were given away."""
+
+    def place(self, model):
+        model, open_units = super().place(model), self.lender.open
+
+        def open_forward(units, *, in_step=None):
+            if in_step is not None:
+                return open_units(units, in_step=in_step)
+            for unit in units:  # on the way back
+                unit.users += 1
+            return None
+
+        self.lender.open = open_forward
+        return model
+
+
+class NotWrittenBack(Sharded):
+    """The optimizer updates a copy of the part."""
+
+    def place(self, model):
+        model = super().place(model)
+        for unit in self.units:
+            parts = unit.parts
+            unit.parts = lambda numbers, parts=parts: (p._replace(w=p.w.copy()) for p in parts(numbers))
+        return model
+
+
+class OldOnRankOne(Sharded):
+    """One rank keeps the weights it had: invisible to a test that looks at rank 0."""
+
+    def update(self, model, optimizer):
+        before = [unit.whole.copy() for unit in self.units]
+        super().update(model, optimizer)
+        for unit, whole in zip(self.units, before, strict=True):
+            if self.rank == 1:
+                own = unit.weights.copy()
+                unit.whole[...] = whole
+                unit.weights[...] = own
+
+
+class LocalNorms(Sharded):
+    """Each rank clips by the norm of its own part."""
+
+    def update(self, model, optimizer):
+        step = optimizer.step
+        optimizer.step = lambda parts=None, total=None: step(parts)  # pyright: ignore
+        super().update(model, optimizer)
+        optimizer.step = step
+
+
+class PrefetchedOld(Sharded):
+    """Uses weights that were fetched before the update."""
+
+    def update(self, model, optimizer):
+        for unit in self.units:
+            unit.fetch()
+        super().update(model, optimizer)
+
+
+BUGS = [
+    (PaddingInNorms, {"stage": 2, "optimizer": "clipped", "bucket_bytes": 300}),
+    (StaleGradient, {"stage": 1, "build": Alternating, "bucket_bytes": 1, "sizes": [4, 4]}),
+    (TooEarly, {"stage": 2}),
+    (TooEarly, {"stage": 3}),
+    (NotGatheredAgain, {"stage": 3}),
+    (NotWrittenBack, {"stage": 1}),
+    (NotWrittenBack, {"stage": 3}),
+    (OldOnRankOne, {"stage": 2}),
+    (LocalNorms, {"stage": 2, "optimizer": "clipped"}),
+    (PrefetchedOld, {"stage": 2}),
+    (PrefetchedOld, {"stage": 3}),
+]
+
+
+@pytest.mark.parametrize(("bug", "settings"), BUGS, ids=lambda b: getattr(b, "__name__", None))
+def test_the_law_catches(bug, settings):
+    ranks, settings = 3, {"sizes": [7, 5], **settings}
+    law(Sharded, ranks, **settings)
+    with pytest.raises(AssertionError, match="of its largest element on rank"):
+        law(bug, ranks, **settings)
+
+
+class MissingAllGather(Sharded):
+    def update(self, model, optimizer):
+        if self.rank == 1:
+            self.units = []
+        super().update(model, optimizer)
+
+
+def test_a_missing_all_gather_is_a_deadlock():
+    with pytest.raises(Deadlock, match="rank 0 waits to receive"):
+        law(MissingAllGather, 3, [7, 5], stage=1)

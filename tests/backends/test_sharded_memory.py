@@ -1,0 +1,199 @@
+"""What the ranks hold is weighed, every array: at the end of backward it is each stage's closed form."""
+
+import ctypes
+import gc
+import mmap
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from backends.comm import run_ranks
+from backends.comm.collectives import barrier
+from backends.data_parallel import DataParallel
+from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.unit import lendable
+from minigrad import nn, ops, optim
+from minigrad.data import Batch
+
+OPTIMIZERS = {
+    "sgd": (0, lambda ps: optim.SGD(ps, 0.1)),
+    "momentum": (4, lambda ps: optim.SGD(ps, 0.1, momentum=0.9)),
+    "adam": (8, lambda ps: optim.Adam(ps, 0.01)),
+}
+
+
+def net(rng):
+    """37,376 parameters in three layers whose sizes little divides."""
+    return nn.Sequential(
+        nn.Linear(67, 131, rng=rng),
+        nn.Tanh(),
+        nn.Linear(131, 199, rng=rng),
+        nn.Tanh(),
+        nn.Linear(199, 11, rng=rng),
+    )
+
+
+def array_bytes():
+    """Bytes of all NumPy arrays that were made since tracing began and still exist."""
+    gc.collect()
+    only_arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+    traces = tracemalloc.take_snapshot().filter_traces([only_arrays]).traces
+    return sum(trace.size for trace in traces)
+
+
+def weighed(strategy, ranks, make_optimizer):
+    """Bytes of all ranks' arrays in the second step, after backward and after ``finish``."""
+    batch = Batch(np.ones((2 * ranks, 67), np.float32), np.ones((2 * ranks, 11), np.float32))
+    found = []
+
+    def train(comm):
+        def weigh():
+            barrier(comm)
+            if comm.rank == 0:
+                found.append(array_bytes())
+            barrier(comm)
+
+        backend = strategy(comm)
+        finish = backend.finish
+        backend.finish = lambda model, loss: (weigh(), finish(model, loss))[1]
+        model = backend.place(net(np.random.default_rng(0)))
+        method = make_optimizer(model.parameters())
+        for _ in range(2):
+            method.zero_grad()
+            backend.step(model, batch, ops.mse)
+            weigh()
+            backend.update(model, method)
+
+    tracemalloc.start()
+    try:
+        run_ranks(ranks, train)
+    finally:
+        tracemalloc.stop()
+    return found[-2:]
+
+
+def formula(stage, n, k):
+    """Bytes per parameter on each of n ranks, with k bytes of optimizer state; stage 0 is replicated."""
+    return [8 + k, 8 + k / n, 4 + (4 + k) / n, (8 + k) / n][stage]
+
+
+PADDING = (
+    100  # bytes: at most N - 1 elements for each of a few units, and a NaN for each parameter given back
+)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_bytes_per_rank_are_the_closed_form(stage, ranks, optimizer):
+    k, make_optimizer = OPTIMIZERS[optimizer]
+
+    def strategy(comm):
+        return Sharded(comm, stage=stage, bucket_bytes=1 << 16)
+
+    after_backward, after_finish = (x / ranks for x in weighed(strategy, ranks, make_optimizer))
+    assert 0 <= after_backward - 37_376 * formula(stage, ranks, k) < PADDING
+    # From then on nobody needs whole gradients: a rank in stage 1 holds what it does in stage 2.
+    assert 0 <= after_finish - 37_376 * formula(max(stage, 2), ranks, k) < PADDING
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_replicated_holds_everything_on_every_rank(optimizer):
+    k, make_optimizer = OPTIMIZERS[optimizer]
+    after_backward, _ = weighed(DataParallel, 2, make_optimizer)
+    assert after_backward / 2 >= 37_376 * formula(0, 2, k)
+
+
+class KeepsGradients(Sharded):
+    """Reduces in time, and forgets to forget."""
+
+    def on_grad(self, parameter):
+        kept = [(p, p.grad) for p in self.unit_of[parameter].parameters] if parameter in self.unit_of else []
+        super().on_grad(parameter)
+        self.kept = [*getattr(self, "kept", [])[-6:], *kept]
+
+
+class StateForAll(Sharded):
+    """Every rank updates everything: right, and as large as before."""
+
+    def update(self, model, optimizer):
+        for p, g in zip(model.parameters(), self.full_gradients(model).values(), strict=True):
+            p.grad = g
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("bug", [KeepsGradients, StateForAll])
+def test_the_scales_catch(bug):
+    k, make_optimizer = OPTIMIZERS["momentum"]
+    after_backward, _ = weighed(lambda comm: bug(comm, stage=2, bucket_bytes=1 << 16), 2, make_optimizer)
+    assert after_backward / 2 - 37_376 * formula(2, 2, k) > PADDING
+
+
+# While a step goes on, and what the system says of memory that was given back.
+
+
+class Watched(Sharded):
+    """Notes the most bytes of whole weights, and of whole gradients, that it held at once."""
+
+    most_weights = most_gradients = 0
+
+    def place(self, model):
+        model, open_units = super().place(model), self.lender.open
+
+        def watch(units, **settings):
+            open_units(units, **settings)
+            held = sum(unit.whole.nbytes * (bool(unit.users) + bool(unit.coming)) for unit in self.units)
+            self.most_weights = max(self.most_weights, held)
+
+        self.lender.open = watch
+        return model
+
+    def on_grad(self, parameter):
+        grads = (p.grad for unit in self.units for p in unit.parameters if p.grad is not None)
+        self.most_gradients = max(self.most_gradients, sum(g.nbytes for g in grads))
+        super().on_grad(parameter)
+
+
+@pytest.mark.parametrize(("stage", "overlap"), [(2, False), (3, False), (3, True)])
+def test_at_no_time_more_than_the_largest_unit_is_whole(stage, overlap):
+    batch = Batch(np.ones((4, 67), np.float32), np.ones((4, 11), np.float32))
+
+    def train(comm):
+        backend = Watched(comm, stage=stage, overlap=overlap, bucket_bytes=1)
+        model = backend.place(net(np.random.default_rng(0)))
+        method = OPTIMIZERS["momentum"][1](model.parameters())
+        for _ in range(2):
+            backend.step(model, batch, ops.mse)
+            backend.update(model, method)
+        if stage == 3 and sys.platform == "linux":
+            assert sum(map(resident, (unit.whole for unit in backend.units))) == 0
+        sizes = sorted(unit.whole.nbytes for unit in backend.units)
+        return backend.most_weights, backend.most_gradients, sizes
+
+    for weights, gradients, sizes in run_ranks(3, train):
+        assert gradients <= sizes[-1]
+        assert weights == (0 if stage == 2 else sum(sizes[-2:]) if overlap else sizes[-1])
+
+
+def resident(x):
+    """Bytes of physical memory behind ``x``, which begins a page, as the system counts them."""
+    pages = (ctypes.c_ubyte * -(-x.nbytes // mmap.PAGESIZE))()
+    start = ctypes.c_void_p(x.__array_interface__["data"][0])
+    assert ctypes.CDLL(None, use_errno=True).mincore(start, ctypes.c_size_t(x.nbytes), pages) == 0
+    return sum(page & 1 for page in pages) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory is kept")
+def test_memory_that_is_given_back_is_given_back():
+    x, give_back = lendable(np.zeros(1), 1 << 18)
+    view = x[100:200].reshape(10, 10)
+    assert resident(x) == 0
+    for _ in range(2):
+        x[...] = 1.0
+        assert resident(x) == x.nbytes
+        give_back()
+        assert resident(x) == 0
+        assert not view.any()
