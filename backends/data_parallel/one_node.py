@@ -7,6 +7,7 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from functools import reduce as fold
 from itertools import pairwise
 from typing import NamedTuple
@@ -118,8 +119,12 @@ class OneNode(DataParallel):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
-        optimizer.step(self.parts(optimizer), lambda squares: allreduce(self.comm, squares))
+        optimizer.step(self.parts(optimizer), partial(self.total, model))
         self.memory.meet("to update")
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Each rank knows those of its share."""
+        return allreduce(self.comm, squares)
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks, each with the sum of its gradients when it is asked for."""

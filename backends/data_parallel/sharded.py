@@ -13,6 +13,7 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -63,6 +64,7 @@ class Sharded(DataParallel):
         if stage not in (1, 2, 3):
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
+        self.lends_weights = stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.background: Any = None
         self.units: list[Unit] = []
@@ -148,12 +150,18 @@ class Sharded(DataParallel):
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Each rank updates its parts, then what is whole is gathered anew; norms are summed over ranks."""
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
-        optimizer.step((part for unit in self.units for part in unit.parts(numbers)), self.sum)
+        optimizer.step(
+            (part for unit in self.units for part in unit.parts(numbers)), partial(self.total, model)
+        )
         whole = [unit for unit in self.units if unit.users]
         for unit in whole:
             unit.fetch()
         for unit in whole:
             unit.gather()
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Each rank knows those of its parts."""
+        return self.sum(squares)
 
     def sum(self, x: Array) -> Array:
         """The sum of a small array over all ranks."""
