@@ -55,7 +55,7 @@ def test_one_rank_that_lacks_a_parameter_is_refused():
     def work(comm):
         model = net()
         if comm.rank == 1:
-            model.layers.pop()
+            vars(model)["layers"].pop()
         DataParallel(comm).place(model)
 
     with pytest.raises(ValueError, match="1.weight is float64.* on rank 0, nothing of that name on rank 1"):
