@@ -1,6 +1,6 @@
 """Which rows of an image a window's outputs look at, and how far these reach beyond the rows a rank has.
 
-Lecture section: model parallelism in space. Lesson: 11_model_parallel. Everything is said of one axis, "rows"
+Lecture section: model parallelism in space. Lesson: 12_spatial. Everything is said of one axis, "rows"
 here; columns are the same. A layer that is split over rows needs a few of its neighbours' before it can
 compute its own: the halo.
 """

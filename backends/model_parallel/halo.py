@@ -1,6 +1,6 @@
 """Each rank gets the rows it needs from whoever has them, and sends their gradients back, where they add up.
 
-Lecture section: model parallelism in space. Lesson: 11_model_parallel. Only rows that exist travel; the
+Lecture section: model parallelism in space. Lesson: 12_spatial. Only rows that exist travel; the
 border around the image is made where it is needed. Rows and columns are fetched one after the other, so that
 corners come by way of a neighbour.
 """

@@ -1,6 +1,6 @@
 """Each rank has some rows, or a tile of rows and columns, of every image, and fetches the halo around it.
 
-Lecture section: model parallelism in space. Lesson: 11_model_parallel. Dryden, Maruyama, Benson, Moon, Snir
+Lecture section: model parallelism in space. Lesson: 12_spatial. Dryden, Maruyama, Benson, Moon, Snir
 and Van Essen 2019, "Improving strong-scaling of CNN training by exploiting finer-grained parallelism".
 Weights are whole on every rank; each finds the part of their gradient that its outputs give, and these are
 summed at the end of the step. An image that all ranks hold is shared without a message, and stays shared from
