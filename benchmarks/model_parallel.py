@@ -1,0 +1,131 @@
+"""Times model parallelism on two MPI processes against one, and against data parallelism.
+
+Every step sees the whole batch. All peers take turns in the same two processes, in shuffled order, one BLAS
+thread each; a speedup is the median over the rounds of one process's time divided by the peer's.
+
+python benchmarks/model_parallel.py                            # the table
+python benchmarks/model_parallel.py --only W4 --rounds 30 --json model_parallel.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from data_parallel import RANKS, RESULT, Times, check_losses, console, interleaved, leave, median_ratio
+from data_parallel_peers import Peer, stepper, workload
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from backends.comm.trace import Traced
+from backends.data_parallel import DataParallel
+from backends.launch import THREAD_VARIABLES, load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.model_parallel.place import ModelParallel
+from minigrad.backend import Backend, Serial
+
+Plan = dict[str, str]
+PLANS: dict[str, dict[str, Plan]] = {
+    "W2": {
+        "column, row": {"0": "column", "2": "row"},
+        "gathered": {"0": "gathered", "2": "gathered", "4": "gathered"},
+    },
+    "W4": {
+        "filters, channels": {"0": "filters", "2": "channels", "5": "filters", "7": "channels", "11": "row"},
+        "gathered filters": {**{name: "gathered-filters" for name in ("0", "2", "5", "7")}, "11": "gathered"},
+        "rows": {**{str(i): "rows" for i in range(11)}, "11": "row"},
+    },
+}
+TARGETS = {("W4", "rows"): 1.6}  # speedups
+
+
+def main(
+    only: Annotated[str, typer.Option(help="workloads by name, comma-separated")] = "",
+    rounds: Annotated[int, typer.Option(min=1)] = 15,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="samples, instead of the workload's")] = None,
+) -> None:
+    """Print time per step, speedup and bytes of every split."""
+    names = [name.strip().upper() for name in only.split(",")] if only else list(PLANS)
+    if unknown := [name for name in names if name not in PLANS]:
+        raise typer.BadParameter(f"unknown workload {unknown[0]}; choose from {', '.join(PLANS)}")
+    if under_mpiexec():
+        comm = load_mpi()()
+        leave({name: measure(comm, name, batch, rounds) for name in names})
+        comm.close()
+        return
+    found = on_this_machine(sys.argv[1:])
+    for name in names:
+        console.print(table(name, f"{name} {workload(name, batch).title}", **found[name]))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": found}))
+
+
+def on_this_machine(arguments: list[str]) -> dict[str, Any]:
+    """What two MPI processes measured, by workload."""
+    if problem := mpi_problem():
+        console.print(problem)
+        raise typer.Exit(2)
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[RESULT] = str(Path(folder) / "figures.json")
+        if status := start_mpiexec(RANKS, [str(Path(__file__).resolve()), *arguments]):
+            raise typer.Exit(status)
+        return json.loads(Path(os.environ[RESULT]).read_text())
+
+
+def measure(comm: Any, name: str, batch: int | None, rounds: int) -> dict[str, Any]:
+    """Seconds and bytes per step of every peer; first their losses are compared. Nothing but on rank 0."""
+    work = workload(name, batch)
+    with threadpool_limits(1):
+        peers = {"serial": Peer(stepper(work, Serial())[0], alone=True)}
+        nbytes = {}
+        for peer in ("data parallel", *PLANS[name]):
+            peers[peer] = Peer(stepper(work, strategy(comm, name, peer, work))[0])
+            nbytes[peer] = bytes_of_a_step(comm, name, peer, work)
+        check_losses(comm, peers, work.tolerance)
+        times = interleaved(comm, peers, rounds)
+    return {"times": times, "nbytes": nbytes} if times else {}
+
+
+def strategy(comm: Any, name: str, peer: str, work: Any) -> Backend:
+    if peer == "data parallel":
+        return DataParallel(comm)
+    return ModelParallel(comm, PLANS[name][peer], sample=work.input[1:])
+
+
+def bytes_of_a_step(comm: Any, name: str, peer: str, work: Any) -> int:
+    """What this rank hands to messages and all-reduces in its second step, from a trace."""
+    traced = Traced(comm)
+    step, _ = stepper(work, strategy(traced, name, peer, work))
+    step()
+    before = traced.record.ledger.sent().bytes
+    step()
+    return traced.record.ledger.sent().bytes - before
+
+
+def table(name: str, title: str, times: Times, nbytes: dict[str, int]) -> Table:
+    """Milliseconds, speedups over serial, and megabytes."""
+    found = Table(
+        title=f"{title}; {RANKS} MPI processes, one BLAS thread each",
+        caption="MB: what rank 0 hands to messages and all-reduces in a step; an array that is all-reduced "
+        "counts once",
+        caption_justify="left",
+    )
+    for column in ("", "ms", "speedup", "target", "met", "MB"):
+        found.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    for peer, t in times.items():
+        speedup, target = median_ratio(times["serial"], t), TARGETS.get((name, peer))
+        wanted = ("", "") if target is None else (f">= {target}", "yes" if speedup >= target else "no")
+        sent = f"{nbytes[peer] / 1e6:.2f}" if peer in nbytes else ""
+        found.add_row(peer, f"{median(t) * 1000:.2f}", f"{speedup:.2f}", *wanted, sent)
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,117 @@
+"""The pictures of lesson 14; each function takes what was counted and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PAPER = "#222222", "#8a8a8a", "#f1efea"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def level(names, crossovers):
+    """For each layer the batch at which splitting it and sharing the batch move as much."""
+    left, right = 0.1, 20_000
+    rows = np.arange(len(names))[::-1]
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    axes.barh(rows, np.array(crossovers) - left, left=left, color=ORANGE, alpha=0.85, height=0.7)
+    axes.barh(rows, right - np.array(crossovers), left=crossovers, color=BLUE, alpha=0.2, height=0.7)
+    for row, at in zip(rows, crossovers, strict=True):
+        text = f"{at:,.0f}" if at > 100 else f"{at:.1f}"
+        axes.annotate(text, (at, row), (5, 0), textcoords="offset points", va="center", color=INK)
+    axes.text(0.13, rows[-2], "split the layer", color="white", va="center", fontweight="bold")
+    axes.text(right * 0.8, rows[1], "share the batch", color=BLUE, va="center", ha="right", fontweight="bold")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(plain)
+    axes.set(
+        xlabel="samples in the batch",
+        xlim=(left, right),
+        yticks=rows,
+        yticklabels=names,
+        title="AlexNet: what moves fewer numbers, layer by layer",
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    return figure
+
+
+def alexnet(ranks, curves, parts):
+    """Seconds by the ranks that share the model; and what they are spent on for the first curve."""
+    figure, (axes, bars) = plt.subplots(1, 2, figsize=(11, 4.6), width_ratios=(1.45, 1), layout="constrained")
+    figure.suptitle("AlexNet on 512 ranks, by the formula of Gholami et al. 2018")
+    places = ((0, 32, "center"), (10, -5, "left"), (0, -17, "center"))  # of the labels, from the optimum
+    for (name, found), color, (x, y, side) in zip(curves.items(), (BLUE, ORANGE, GREEN), places, strict=True):
+        best = int(np.argmin(found))
+        axes.loglog(ranks, found, "o-", color=color, lw=2, ms=4)
+        axes.loglog(ranks[best], found[best], "o", color=color, ms=10)
+        axes.annotate(
+            f"Pr = {ranks[best]}: {found[best]:.4f} s",
+            (ranks[best], found[best]),
+            (x, y),
+            textcoords="offset points",
+            color=color,
+            ha=side,
+        )
+        label, place = name.replace(", ", ",\n"), (ranks[-1], found[-1])
+        axes.annotate(label, place, (8, 0), textcoords="offset points", color=color, va="center")
+    axes.set(
+        xlabel="Pr, the ranks that share the model (of 512)",
+        ylabel="seconds of a step spent on messages",
+        xticks=ranks,
+        xlim=(0.8, 6000),
+        ylim=(0.007, 5),
+        title="Neither pure data (left) nor pure model (right) parallelism",
+    )
+    axes.xaxis.set_major_formatter(plain)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.spines["bottom"].set_bounds(1, ranks[-1])
+    axes.yaxis.set_major_formatter(plain)
+    shown = [str(r) for r in ranks[: len(next(iter(parts.values())))]]
+    bottom = np.zeros(len(shown))
+    for (what, heights), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
+        bars.bar(shown, 1e3 * np.array(heights), bottom=bottom, color=color, width=0.65, label=what)
+        bottom += 1e3 * np.array(heights)
+    bars.legend(loc="upper center")
+    bars.set(xlabel="Pr", ylabel="milliseconds, all layers split, B = 2048", ylim=(0, 105))
+    bars.set_title("Weights against activations")
+    return figure
+
+
+def grids(batches, measured, formula, borders):
+    """Bytes sent by each rank against the batch: dots measured, lines the formula."""
+    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    names = {"4 x 1": "4 x 1, the batch", "2 x 2": "2 x 2, both", "1 x 4": "1 x 4, the model"}
+    for (name, found), color in zip(measured.items(), (BLUE, GREEN, ORANGE), strict=True):
+        axes.loglog(batches, np.array(formula[name]) / 1e3, "-", color=color, lw=1.5)
+        axes.loglog(batches, np.array(found) / 1e3, "o", color=color, ms=7)
+        axes.annotate(
+            names[name],
+            (batches[0], found[0] / 1e3),
+            (12, -5) if name == "1 x 4" else (0, 9),
+            textcoords="offset points",
+            color=color,
+            fontweight="bold",
+        )
+    for border in borders:
+        axes.axvline(border, color=GREY, ls="--", lw=1)
+        axes.text(
+            border * 1.03, 0.03, f"{border:.0f} samples", color=GREY, transform=axes.get_xaxis_transform()
+        )
+    axes.set(
+        xlabel="samples in the batch",
+        ylabel="kB sent by each rank in a step",
+        xticks=batches,
+        title="784-128-128-10 on four ranks, data x model (dots: counted; lines: formula)",
+    )
+    axes.xaxis.set_major_formatter(plain)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(FixedLocator([30, 100, 300, 1000, 3000]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(plain)
+    return figure
+
+
+@FuncFormatter
+def plain(value, place):
+    """Numbers as they are read, not as powers of ten."""
+    return f"{value:,.10g}"
