@@ -1,0 +1,121 @@
+"""The pictures of lesson 12; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Rectangle
+
+BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY = "#222222", "#8a8a8a"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def picture(panel, image, title, **settings):
+    """An image without axes, its pixels' corners at whole numbers."""
+    height, width = image.shape
+    panel.imshow(image, extent=(0, width, height, 0), **{"cmap": "gray_r", "vmin": 0, "vmax": 1} | settings)
+    panel.set_title(title, fontsize=11)
+    panel.set(xticks=[], yticks=[])
+    panel.spines[:].set(visible=True, color=GREY)
+
+
+def shade(panel, top, rows, color, left=0, columns=28, **settings):
+    """A translucent rectangle of pixels."""
+    panel.add_patch(Rectangle((left, top), columns, rows, color=color, lw=0, **{"alpha": 0.35} | settings))
+
+
+def halo(digit, bounds, needs):
+    """Who has which rows of the digit, and what each rank looks at: its own rows, halo, padding."""
+    ranks = len(needs)
+    figure, panels = plt.subplots(1, ranks + 1, figsize=(2.9 * (ranks + 1), 4), layout="constrained")
+    picture(panels[0], digit, "who has which rows")
+    for rank in range(ranks):
+        shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], RANK_COLORS[rank])
+    for rank, (panel, needed) in enumerate(zip(panels[1:], needs, strict=True)):
+        seen = np.zeros_like(digit)
+        seen[needed.start : needed.stop] = digit[needed.start : needed.stop]
+        picture(panel, seen, f"rank {rank} looks at")
+        for owner in range(ranks):
+            top, end = max(bounds[owner], needed.start), min(bounds[owner + 1], needed.stop)
+            if top < end:
+                shade(panel, top, end - top, RANK_COLORS[owner], alpha=0.2 if owner == rank else 0.6)
+            if top < end and owner != rank:
+                panel.text(0.6, (top + end) / 2, f"halo, of rank {owner}", va="center", fontsize=9)
+        for top, rows in ((-needed.before, needed.before), (28, needed.after)):
+            if rows:
+                hatch = Rectangle((0, top), 28, rows, fill=False, ec=GREY, hatch="////", lw=0)
+                panel.add_patch(hatch)
+                panel.text(14, top + rows / 2, "padding", ha="center", va="center", backgroundcolor="white")
+    for panel in panels:
+        panel.set_ylim(30.2, -2.2)
+        panel.spines[:].set_visible(False)
+        panel.add_patch(Rectangle((0, 0), 28, 28, fill=False, ec=GREY, lw=1))
+    return figure
+
+
+def torn(digit, right, differences, bounds):
+    """The digit, its edges, and what is wrong after one, two, three convolutions without halos."""
+    figure, panels = plt.subplots(
+        1, 2 + len(differences), figsize=(2.6 * (2 + len(differences)), 3.3), layout="constrained"
+    )
+    picture(panels[0], digit, "the digit, on three ranks")
+    signed = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1}
+    picture(panels[1], right, "convolved: its edges", **signed)
+    for panel, (layers, wrong) in zip(panels[2:], differences.items(), strict=True):
+        times = "1 convolution" if layers == 1 else f"{layers} convolutions"
+        picture(panel, wrong, f"error after {times}", **signed)
+    for panel in panels:
+        for bound in bounds[1:-1]:
+            panel.axhline(bound, color=GREY, lw=1, ls=":")
+    figure.supxlabel("without halos: rows at the ranks' borders (dotted) are wrong", fontsize=11)
+    return figure
+
+
+def rows_or_filters(heights, rows, filters, formula):
+    """Numbers a rank sends (forward, backward, weights) by height; rows against filters forward."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.3), layout="constrained")
+    for counts, color in ((filters, RED), (rows, BLUE)):
+        left.loglog(heights, counts.sum(axis=1), "o-", color=color, lw=2)
+        left.loglog(heights, counts[:, 0], "o--", color=color, lw=1, mfc="white")
+    left.text(heights[1], filters[1].sum() * 1.5, "filters", color=RED, ha="right", fontweight="bold")
+    left.text(heights[-1], rows[-1].sum() * 1.25, "rows", color=BLUE, ha="right", fontweight="bold")
+    left.text(
+        0.97, 0.03, "full: a step, with the weights' sum\ndashed: forward", color=GREY, ha="right",
+        transform=left.transAxes,
+    )  # fmt: skip
+    left.set(ylabel="numbers a rank sends", title="What a rank sends for one 3 x 3 convolution")
+    h = np.geomspace(heights[0], heights[-1], 50)
+    right.loglog(h, formula(h), color=GREY, lw=1.5)
+    right.loglog(heights, rows[:, 0] / filters[:, 0], "o", color=INK, ms=7)
+    right.text(h[25] * 1.1, formula(h[25]), "(k - 1) t / (H (t - 1))", color=GREY, va="bottom")
+    right.set_yticks([0.05, 0.1, 0.2, 0.3], ["0.05", "0.1", "0.2", "0.3"])
+    right.set(ylabel="rows / filters, forward", title="Rows against filters: as 1 / H")
+    for panel in (left, right):
+        panel.set_xticks(heights, [f"{n} x {n}" for n in heights])
+        panel.minorticks_off()
+        panel.set_xlabel("image")
+    return figure
+
+
+def corners(digit, needed, wrong):
+    """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbour's; the error without."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.5), layout="constrained")
+    picture(left, digit, "The halo of rank 3's tile has a corner")
+    for rank in range(4):
+        shade(left, 14 * (rank // 2), 14, RANK_COLORS[rank], 14 * (rank % 2), 14, alpha=0.2)
+        down, across = divmod(rank, 2)
+        left.text(
+            27 * across + 0.5, 27 * down + 0.5, f"rank {rank}", color=RANK_COLORS[rank],
+            ha="right" if across else "left", va="bottom" if down else "top",
+        )  # fmt: skip
+    (top, *_), (side, *_) = needed
+    shade(left, top, 14 - top, ORANGE, 14, 14, alpha=0.9)
+    shade(left, 14, 14, GREEN, side, 14 - side, alpha=0.9)
+    shade(left, top, 14 - top, BLUE, side, 14 - side, alpha=0.9)
+    left.annotate(
+        "rank 0's pixel,\nby way of rank 2", (side + 0.5, top + 0.5), (0.5, 6), color=INK,
+        arrowprops={"arrowstyle": "->", "color": INK},
+    )  # fmt: skip
+    picture(right, wrong, "Error without corners", cmap="RdBu_r", vmin=-0.25, vmax=0.25)
+    for line in (right.axhline, right.axvline):
+        line(14, color=GREY, lw=1, ls=":")
+    return figure
