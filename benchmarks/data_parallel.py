@@ -68,22 +68,22 @@ def main(
         comm.close()
         return
     else:
-        found = on_this_machine(sys.argv[1:])
+        found = on_this_machine(__file__, sys.argv[1:])
         for name in names:
             console.print(speedup_table(titles[name], TARGETS[name], found[name]))
     if json_file is not None:
         json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "link": link, "seconds": found}))
 
 
-def on_this_machine(arguments: list[str]) -> dict[str, Times]:
-    """What two MPI processes measured, by workload."""
+def on_this_machine(script: str, arguments: list[str]) -> dict[str, Any]:
+    """What two MPI processes of ``script`` measured, by workload."""
     if problem := mpi_problem():
         console.print(problem)
         raise typer.Exit(2)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     with tempfile.TemporaryDirectory() as folder:
         os.environ[RESULT] = str(Path(folder) / "figures.json")
-        if status := start_mpiexec(RANKS, [str(Path(__file__).resolve()), *arguments]):
+        if status := start_mpiexec(RANKS, [str(Path(script).resolve()), *arguments]):
             raise typer.Exit(status)
         return json.loads(Path(os.environ[RESULT]).read_text())
 

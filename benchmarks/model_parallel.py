@@ -10,22 +10,29 @@ python benchmarks/model_parallel.py --only W4 --rounds 30 --json model_parallel.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import typer
-from data_parallel import RANKS, RESULT, Times, check_losses, console, interleaved, leave, median_ratio
+from data_parallel import (
+    RANKS,
+    Times,
+    check_losses,
+    console,
+    interleaved,
+    leave,
+    median_ratio,
+    on_this_machine,
+)
 from data_parallel_peers import Peer, stepper, workload
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
-from backends.launch import THREAD_VARIABLES, load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.launch import load_mpi, under_mpiexec
 from backends.model_parallel.place import ModelParallel
 from minigrad.backend import Backend, Serial
 
@@ -59,24 +66,11 @@ def main(
         leave({name: measure(comm, name, batch, rounds) for name in names})
         comm.close()
         return
-    found = on_this_machine(sys.argv[1:])
+    found = on_this_machine(__file__, sys.argv[1:])
     for name in names:
         console.print(table(name, f"{name} {workload(name, batch).title}", **found[name]))
     if json_file is not None:
         json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": found}))
-
-
-def on_this_machine(arguments: list[str]) -> dict[str, Any]:
-    """What two MPI processes measured, by workload."""
-    if problem := mpi_problem():
-        console.print(problem)
-        raise typer.Exit(2)
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[RESULT] = str(Path(folder) / "figures.json")
-        if status := start_mpiexec(RANKS, [str(Path(__file__).resolve()), *arguments]):
-            raise typer.Exit(status)
-        return json.loads(Path(os.environ[RESULT]).read_text())
 
 
 def measure(comm: Any, name: str, batch: int | None, rounds: int) -> dict[str, Any]:
