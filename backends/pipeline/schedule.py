@@ -1,0 +1,142 @@
+"""A schedule is a list of instructions for each rank: which micro-batch it takes forward or backward, when.
+
+Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models. The same
+instructions are checked (``validator``), simulated (``simulate``), drawn (``picture``) and run (``engine``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from minigrad.backend import at_least_one
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Take a micro-batch forward through one of the rank's chunks of layers."""
+
+    micro: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Take a micro-batch back; where a ``Weight`` of it follows, without the gradients of the weights."""
+
+    micro: int
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Compute the gradients of a chunk's weights for some micro-batches, where possible in one product."""
+
+    micros: tuple[int, ...]
+    chunk: int = 0
+
+
+Instruction = Forward | Backward | Weight
+Order = Callable[[int, int, int, int], Iterator[Instruction]]
+"""``order(rank, ranks, micros, chunks)`` gives one rank's instructions."""
+Place = tuple[int, int]
+"""A rank and one of its chunks: where a stage, a part of the model, is."""
+Route = Callable[[int, int, int, int], list[Place]]
+"""``route(micro, ranks, micros, chunks)``: where a micro-batch finds stage 0, 1, ... of the model."""
+
+
+def around(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
+    """From the first rank to the last, once for each chunk: stage s is chunk s // ranks of rank s % ranks."""
+    return [(rank, chunk) for chunk in range(chunks) for rank in range(ranks)]
+
+
+def any_numbers(ranks: int, micros: int, chunks: int) -> None:
+    """Every number of ranks, micro-batches and chunks will do."""
+
+
+def one_chunk(ranks: int, micros: int, chunks: int) -> None:
+    """Raise ValueError for more than one chunk on each rank."""
+    if chunks != 1:
+        raise ValueError(f"it has 1 chunk on each rank, not {chunks}; interleaved has more")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline's timetable: ``order`` gives each rank's instructions, ``route`` each micro-batch's way.
+
+    A ``Backward`` of micro-batches for which a ``Weight`` follows on the same rank and chunk computes input
+    gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest that will do, for numbers of ranks,
+    micro-batches and chunks for which the schedule is not defined. ``chunks`` is the number taken where none
+    is asked for. ``most_in_flight(rank, ranks, micros, chunks)`` is the number of micro-batches that the rank
+    promises to hold activations of at most, each in one chunk.
+    """
+
+    order: Order
+    name: str = ""
+    route: Route = around
+    check: Callable[[int, int, int], None] = one_chunk
+    chunks: int = 1
+    most_in_flight: Callable[[int, int, int, int], int] | None = None
+
+    def __post_init__(self) -> None:
+        own = getattr(self.order, "__name__", type(self.order).__name__)
+        object.__setattr__(self, "name", self.name or own.replace("_", "-"))
+
+    def of(self, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
+        """The schedule for so many ranks, micro-batches, and chunks on each rank.
+
+        Raises ValueError where it is not defined.
+        """
+        chunks = self.chunks if chunks is None else chunks
+        for what, given in (("ranks", ranks), ("micro-batches", micros), ("chunks", chunks)):
+            at_least_one(f"schedule {self.name}: the number of {what}", given)
+        try:
+            self.check(ranks, micros, chunks)
+        except ValueError as error:
+            error.args = (f"schedule {self.name}: {error}",)
+            raise
+        return Timetable(
+            self,
+            ranks,
+            micros,
+            chunks,
+            tuple(tuple(self.order(rank, ranks, micros, chunks)) for rank in range(ranks)),
+            tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros)),
+        )
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """A schedule written out: ``instructions[rank]`` in order, ``routes[micro]`` the place of each stage."""
+
+    schedule: Schedule
+    ranks: int
+    micros: int
+    chunks: int
+    instructions: tuple[tuple[Instruction, ...], ...]
+    routes: tuple[tuple[Place, ...], ...]
+
+    @property
+    def stages(self) -> int:
+        """Into how many parts the model is cut."""
+        return len(self.routes[0])
+
+    def stage(self, micro: int, rank: int, chunk: int) -> int:
+        """The stage that a micro-batch finds there; ValueError where its route does not pass."""
+        return self.routes[micro].index((rank, chunk))
+
+    def stages_of(self, rank: int) -> dict[int, int]:
+        """The stage that each of the rank's chunks is, by chunk."""
+        found = {}
+        for route in self.routes:
+            for stage, (at, chunk) in enumerate(route):
+                if at == rank:
+                    found[chunk] = stage
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def split(self) -> tuple[frozenset[tuple[int, int]], ...]:
+        """For each rank, the (micro-batch, chunk) pairs whose weight gradients it computes in a ``Weight``."""
+        weights = [[i for i in mine if isinstance(i, Weight)] for mine in self.instructions]
+        return tuple(frozenset((micro, i.chunk) for i in mine for micro in i.micros) for mine in weights)
