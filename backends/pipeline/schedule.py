@@ -66,10 +66,10 @@ class Schedule:
     """A pipeline's timetable: ``order`` gives each rank's instructions, ``route`` each micro-batch's way.
 
     A ``Backward`` of micro-batches for which a ``Weight`` follows on the same rank and chunk computes input
-    gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest that will do, for numbers of ranks,
-    micro-batches and chunks for which the schedule is not defined. ``chunks`` is the number taken where none
-    is asked for. ``most_in_flight(rank, ranks, micros, chunks)`` is the number of micro-batches that the rank
-    promises to hold activations of at most, each in one chunk.
+    gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest
+    that will do, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
+    ``chunks`` is the number taken where none is asked for. ``most_in_flight(rank, ranks, micros, chunks)`` is
+    the number of micro-batches that the rank promises to hold activations of at most, each in one chunk.
     """
 
     order: Order
@@ -137,6 +137,6 @@ class Timetable:
 
     @cached_property
     def split(self) -> tuple[frozenset[tuple[int, int]], ...]:
-        """For each rank, the (micro-batch, chunk) pairs whose weight gradients it computes in a ``Weight``."""
+        """By rank, the (micro-batch, chunk) pairs whose weight gradients it computes in a ``Weight``."""
         weights = [[i for i in mine if isinstance(i, Weight)] for mine in self.instructions]
         return tuple(frozenset((micro, i.chunk) for i in mine for micro in i.micros) for mine in weights)
