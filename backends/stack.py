@@ -42,7 +42,7 @@ class Stack(Backend):
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # final once that member has finished
         self.totals = [member.total for member in reversed(members)]
         for outer, inner in pairwise(members):
-            outer.passes = inner.run
+            outer.passes, outer.loss = inner.run, inner.loss
         members[0].total = self.total
 
     def place(self, model: Module) -> Module:

@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.launch import load_mpi, under_mpiexec
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel import ModelParallel
 from minigrad.backend import Backend, Serial
 
 Plan = dict[str, str]

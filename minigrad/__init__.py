@@ -3,9 +3,10 @@
 from . import nn, ops, optim
 from .memory import keep_freed_memory
 from .op import op
+from .recompute import recomputed
 from .tape import Tape
 from .tensor import Parameter, Tensor
 
-__all__ = ["Parameter", "Tape", "Tensor", "nn", "op", "ops", "optim"]
+__all__ = ["Parameter", "Tape", "Tensor", "nn", "op", "ops", "optim", "recomputed"]
 
 keep_freed_memory()

@@ -123,7 +123,11 @@ class Sequential(Module):
         return {str(i): layer for i, layer in enumerate(self.layers)}
 
     def forward(self, x: Any) -> Tensor:
-        for i in self.order():
+        return self.through(self.order(), x)
+
+    def through(self, positions: list[int], x: Any) -> Any:
+        """``x`` after the layers at ``positions``, one behind the other."""
+        for i in positions:
             try:
                 x = self.layers[i](x)
             except (ValueError, TypeError) as error:

@@ -22,18 +22,14 @@ class Part(NamedTuple):
 class Optimizer:
     """Updates every parameter that has a gradient; ``lr`` may be changed between steps.
 
-    Raises ValueError for settings out of range and for a model without parameters.
+    Raises ValueError for settings out of range.
     """
 
     needs_norms = False
     limit: float | None = None
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):
-        self.parameters = list(parameters)
-        if not self.parameters:
-            raise ValueError(
-                "the optimizer got no parameters; pass model.parameters() of a model that has some"
-            )
+        self.parameters = list(parameters)  # none on a rank whose layers have none
         if not lr > 0:  # NaN too
             raise ValueError(f"lr must be positive, got {lr}")
         for name, value in at_least_zero.items():

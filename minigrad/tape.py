@@ -34,7 +34,7 @@ class WeightGradient(NamedTuple):
 
     def compute(self) -> Array:
         d = undo_broadcast(self.pullback(self.g), self.shape)
-        return private(d, self.g)
+        return d.copy() if d is self.g or d.base is not None else d
 
 
 class Tape:
@@ -112,9 +112,13 @@ class Tape:
             if g is None:
                 continue
             if isinstance(entry, Tensor):
-                entry.receive(g if len(entries) not in borrowed else g.copy())
+                entry.receive(g, private=len(entries) not in borrowed)
                 if on_grad is not None:
                     on_grad(entry)
+                continue
+            if type(entry) is not list:  # a segment (see recompute) writes its own entries, then one of g's
+                entry.record(entries)
+                grads += [*[None] * (len(entries) - len(grads) - 1), g]
                 continue
             for index, shape, pullback in entry:
                 if weights_later and isinstance(entries[index], Parameter):
@@ -208,11 +212,6 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
         return np.tensordot(ones, rows, 1) if rows.ndim > 2 else ones @ rows
     repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
     return g.sum(axis=(*range(leading), *repeated), keepdims=True).reshape(shape)
-
-
-def private(d: Array, g: Array) -> Array:
-    """``d``, copied unless it is an array of its own."""
-    return d.copy() if d is g or d.base is not None else d
 
 
 def seed_for(loss: Tensor, seed: Array | float | None) -> Array:

@@ -34,12 +34,17 @@ class Tensor:
                 "convert it with .astype(np.float32)"
             )
 
-    def receive(self, g: Array) -> None:
-        """Add a final, private gradient to ``grad``, kept in C order and in the tensor's own dtype."""
+    def receive(self, g: Array, *, private: bool = True) -> None:
+        """Add a final gradient to ``grad``, kept in C order, in the tensor's own dtype and its own memory.
+
+        One that is not ``private`` may be in someone else's hands too.
+        """
         if isinstance(g, np.generic):
             g = np.array(g)
         if g.dtype != self.data.dtype or not g.flags.c_contiguous:
             g = g.astype(self.data.dtype, order="C")
+        elif self.grad is None and not private:
+            g = g.copy()
         if self.grad is None:
             self.grad = g
         else:

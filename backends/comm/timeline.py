@@ -7,6 +7,7 @@ and not yet finished have a row of their own below, for what is under way there 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,11 +43,12 @@ COLORS = {
     "split": "#9d755d",
 }
 OTHER_COLORS = ("#6a51a3", "#8ca252", "#d6616b", "#637939", "#ce6dbd", "#393b79")
+NUMBERS = re.compile(r" [\d,/-]+$")  # which one of many alike: a micro-batch, a chunk
 
 
 def kind(what: str) -> str:
-    """What a span is drawn as: started and blocking communications alike."""
-    return "recv" if what in RECEIVED else what.removeprefix("start_")
+    """What a span is drawn as: started and blocking communications alike, "forward 3" as "forward"."""
+    return "recv" if what in RECEIVED else NUMBERS.sub("", what.removeprefix("start_"))
 
 
 def kinds(spans: Iterable[Span]) -> list[str]:
@@ -150,6 +152,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """How many of a unit a second is, and its name, where so many seconds are 1 or more of it."""
+    return next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "us"))
+
+
 def amount(nbytes: float) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if nbytes >= size:
@@ -160,7 +167,7 @@ def amount(nbytes: float) -> str:
 def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
     """A PNG: a bar for each rank, and thin ones below it for what was under way."""
     first, last = window(trace, start, stop)
-    scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if (last - first) * s >= 1), (1e6, "us"))
+    scale, unit = time_unit(last - first)
     names = kinds(trace.spans)
     others = [name for name in names if name not in COLORS]
     colors = COLORS | {name: OTHER_COLORS[i % len(OTHER_COLORS)] for i, name in enumerate(others)}
@@ -199,6 +206,11 @@ def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = Non
     axes.set_axisbelow(True)
     handles = [Patch(color=colors[name], label=name) for name in names if name in shown]
     figure.legend(handles=handles, loc="outside right center", frameon=False)
+    save(figure, file)
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a PNG, whole or not at all."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
     figure.savefig(part, dpi=120)
     os.replace(part, file)

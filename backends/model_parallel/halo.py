@@ -20,12 +20,14 @@ from ..comm.protocol import Comm
 from .activation import Cut
 from .geometry import Needed
 
+Sides = tuple[int, int]  # how much border stands before and behind
+
 
 class Routes(NamedTuple):
     """Which rows one rank gives to each other and gets from each, and which it keeps; none of them empty
     but, perhaps, the last.
 
-    ``gives`` and ``kept`` are rows of what it has, ``gets`` and ``place`` of what it wants.
+    ``gives`` and ``kept`` are rows of what it has, ``gets`` and ``place`` of what it wants, less the border.
     """
 
     gives: dict[int, slice]
@@ -48,7 +50,7 @@ def routes(bounds: Sequence[int], wanted: Sequence[Needed], rank: int) -> Routes
         return slice(start - origin, stop - origin)
 
     others = [r for r in range(len(wanted)) if r != rank]
-    here, there = bounds[rank], wanted[rank].start - wanted[rank].before
+    here, there = bounds[rank], wanted[rank].start
     gives = {r: part for r in others if size(part := shared(rank, r, here))}
     gets = {r: part for r in others if size(part := shared(r, rank, there))}
     kept = shared(rank, rank, here)
@@ -58,37 +60,54 @@ def routes(bounds: Sequence[int], wanted: Sequence[Needed], rank: int) -> Routes
 
 
 @op
-def fetch(x: Array, *, cut: Cut, wanted: Sequence[Needed], value: float = 0.0) -> Pulled:
+def fetch(
+    x: Array,
+    *,
+    cut: Cut,
+    wanted: Sequence[Needed],
+    value: float = 0.0,
+    width: Mapping[int, Sides] | None = None,
+) -> Pulled:
     """The rows ``wanted[rank]`` of an array cut by ``cut``, their border filled with ``value``.
 
-    Partial to partial. At most one message to and from each other rank, and the same going back.
+    ``width`` puts such a border on other axes too, so that one copy does it all. Partial to partial. At most
+    one message to and from each other rank, and the same going back.
     """
     axis, mine = cut.axis, wanted[cut.comm.rank]
-    route = routes(cut.bounds, wanted, cut.comm.rank)
+    route, border = routes(cut.bounds, wanted, cut.comm.rank), around(mine, axis, width)
     back = returner(x.shape[axis], cut, route)
-    if route.silent and not mine.border:
+    if route.silent and not border:
         return x[along(axis, route.kept)], (back,)  # nothing to bring together: no copy
-    y = bordered(x, axis, mine, value)
-    came = exchange(cut.comm, pieces(x, axis, route.gives), pieces(y, axis, route.gets), Tag.FORWARD)
-    y[along(axis, route.place)] = x[along(axis, route.kept)]
-    for source, rows in came.items():
-        y[along(axis, route.gets[source])] = rows
-    return y, (back,)
+    y = bordered(x, axis, mine.inside.size, border, value)
+    inner = inside(y, border)
+    came = exchange(cut.comm, pieces(x, axis, route.gives), pieces(inner, axis, route.gets), Tag.FORWARD)
+    inner[along(axis, route.place)] = x[along(axis, route.kept)]
+    for source, rows in came().items():
+        inner[along(axis, route.gets[source])] = rows
+    return y, (lambda g: back(inside(g, border)),)
 
 
 @op
-def take(x: Array, *, cut: Cut, wanted: Sequence[Needed], value: float = 0.0) -> Pulled:
-    """The rows ``wanted[rank]`` of an array that all ranks hold whole: no message forward.
+def take(
+    x: Array,
+    *,
+    cut: Cut,
+    wanted: Sequence[Needed],
+    value: float = 0.0,
+    width: Mapping[int, Sides] | None = None,
+) -> Pulled:
+    """The rows ``wanted[rank]`` of an array that all ranks hold whole, bordered alike: no message forward.
 
     Replicated to partial. Going back, gradients return to the rank that ``cut`` names, and all gather them.
     """
     axis, mine = cut.axis, wanted[cut.comm.rank]
+    border = around(mine, axis, width)
     back = returner(cut.sizes[cut.comm.rank], cut, routes(cut.bounds, wanted, cut.comm.rank))
-    y = x[along(axis, slice(mine.start, mine.stop))]
-    if mine.border:
-        rows, y = y, bordered(x, axis, mine, value)
-        y[along(axis, slice(mine.before, mine.size - mine.after))] = rows
-    return y, (lambda g: joined(allgather(cut.comm, back(g)), axis),)
+    y = rows = x[along(axis, slice(mine.start, mine.stop))]
+    if border:
+        y = bordered(rows, axis, mine.inside.size, border, value)
+        inside(y, border)[...] = rows
+    return y, (lambda g: joined(allgather(cut.comm, back(inside(g, border))), axis),)
 
 
 @op
@@ -109,24 +128,30 @@ def returner(n: int, cut: Cut, route: Routes) -> Callable[[Array], Array]:
         d[along(axis, slice(kept.start))] = 0
         d[along(axis, kept)] = g[along(axis, place)]
         d[along(axis, slice(kept.stop, None))] = 0
-        for source, rows in came.items():
+        for source, rows in came().items():
             d[along(axis, route.gives[source])] += rows
         return d
 
     return back
 
 
-def exchange(comm: Comm, given: Mapping[int, Array], like: Mapping[int, Array], tag: int) -> dict[int, Array]:
-    """Send each other rank what is given to it; what comes, ``like`` what is expected, by rank.
+def exchange(
+    comm: Comm, given: Mapping[int, Array], like: Mapping[int, Array], tag: int
+) -> Callable[[], dict[int, Array]]:
+    """Start to send each other rank what is given to it, and to receive what is ``like`` what is expected.
 
-    Everything is started before anything is waited for.
+    The function returned waits for all of it and gives what came, by rank.
     """
     coming = {r: comm.start_recv(r, tag, x) for r, x in like.items()}
     going = [comm.start_send(x, r, tag) for r, x in given.items()]
-    came = {r: finish() for r, finish in coming.items()}
-    for finish in going:
-        finish()
-    return came
+
+    def finish() -> dict[int, Array]:
+        came = {r: received() for r, received in coming.items()}
+        for sent in going:
+            sent()
+        return came
+
+    return finish
 
 
 def pieces(x: Array, axis: int, parts: Mapping[int, slice]) -> dict[int, Array]:
@@ -139,16 +164,33 @@ def along(axis: int, part: slice) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, part)
 
 
-def empty(x: Array, axis: int, n: int) -> Array:
-    """Memory like ``x``'s, in its order, with ``n`` along ``axis``."""
-    return array_module(x).empty_like(x, shape=(*x.shape[:axis], n, *x.shape[axis + 1 :]))
+def around(needed: Needed, axis: int, others: Mapping[int, Sides] | None) -> dict[int, Sides]:
+    """The border by axis, where there is any."""
+    border = {**(others or {}), axis: (needed.before, needed.after)}
+    return {axis: sides for axis, sides in border.items() if any(sides)}
 
 
-def bordered(x: Array, axis: int, needed: Needed, value: float) -> Array:
-    """Memory like ``x``'s for the rows needed, their border filled with ``value``."""
-    y = empty(x, axis, needed.size)
-    y[along(axis, slice(needed.before))] = value
-    y[along(axis, slice(needed.size - needed.after, None))] = value
+def empty(x: Array, axis: int, n: int, border: Mapping[int, Sides] | None = None) -> Array:
+    """Memory like ``x``'s, in its order, for ``n`` along ``axis`` and a border."""
+    shape = [n if i == axis else size for i, size in enumerate(x.shape)]
+    for i, sides in (border or {}).items():
+        shape[i] += sum(sides)
+    return array_module(x).empty_like(x, shape=shape)
+
+
+def bordered(x: Array, axis: int, n: int, border: Mapping[int, Sides], value: float) -> Array:
+    """The same, the border filled with ``value``."""
+    y = empty(x, axis, n, border)
+    for i, (before, after) in border.items():
+        y[along(i, slice(before))] = value
+        y[along(i, slice(y.shape[i] - after, None))] = value
+    return y
+
+
+def inside(y: Array, border: Mapping[int, Sides]) -> Array:
+    """A view of ``y`` without its border."""
+    for axis, (before, after) in border.items():
+        y = y[along(axis, slice(before, y.shape[axis] - after))]
     return y
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
@@ -87,3 +89,14 @@ def owned(model: Module) -> list[tuple[str, Module, str]]:
     """Name, owner and attribute of each parameter, once, in the order of ``model.parameters()``."""
     names = model.named_parameters()
     return [found for found in model.named_arrays() if found[0] in names]
+
+
+def whole_nbytes(layer: Module) -> int:
+    """Bytes of a layer's parameters, counting what is cut as a whole: the same on all ranks."""
+    found: dict[int, int] = {}
+    for _, owner, attribute in layer.named_arrays():
+        value, cut = getattr(owner, attribute), cut_of(owner, attribute)
+        if isinstance(value, Parameter):
+            shape = [n if cut is None or i != cut.axis else cut.whole for i, n in enumerate(value.shape)]
+            found[id(value)] = int(np.prod(shape)) * value.dtype.itemsize
+    return sum(found.values())

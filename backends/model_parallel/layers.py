@@ -8,7 +8,7 @@ gradient. It saves memory, not time; pipelines keep all ranks busy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,16 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
 from minigrad.module import Module, Sequential
 from minigrad.tape import OnGrad, current_tape
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tensor import Tensor
 
 from ..comm import adjoint
 from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
+from ..pipeline.partition import optimal
 from .chain import Chain, Elsewhere
 from .dropout import share_state
-from .layer import cut_of
+from .layer import whole_nbytes
 from .plan import modules, tied_parameters
 
 
@@ -86,17 +87,7 @@ class LayerWise(Backend):
 
     def joined(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by name."""
-        found: Values = {}
-        for rank in range(self.size):
-            here = values if rank == self.rank else {}
-            text = "\n".join(name + "?" * (value is None) for name, value in here.items())
-            sent = broadcast(self.comm, np.frombuffer(text.encode(), np.uint8), rank)
-            for name in bytes(sent).decode().split():
-                there = (
-                    None if name.endswith("?") else broadcast(self.comm, here.get(name, np.zeros(0)), rank)
-                )
-                found[name.rstrip("?")] = there
-        return found
+        return joined_over(self.comm, values)
 
 
 class Stage(Module):
@@ -133,7 +124,7 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
     if bounds is None:
         starts = [0, *trained[1:], n]  # layers without parameters go with the one before them
         sizes = [sum(map(whole_nbytes, model.layers[a:b])) for a, b in pairwise(starts)]
-        return tuple(starts[i] for i in balanced(sizes, ranks))
+        return tuple(starts[i] for i in optimal(sizes, ranks))
     if len(bounds) != ranks + 1 or bounds[0] != 0 or bounds[-1] != n or list(bounds) != sorted(bounds):
         raise ValueError(
             f"bounds of {ranks} ranks are {ranks + 1} numbers that rise from 0 to the {n} layers, "
@@ -148,32 +139,6 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
     return bounds
 
 
-def balanced(sizes: Sequence[float], parts: int) -> list[int]:
-    """The bounds of consecutive parts, none empty, of which the largest is as small as can be."""
-    ends = list(accumulate(sizes, initial=0))
-    best: list[tuple[float, list[int]]] = [(end, [0, i]) for i, end in enumerate(ends)]
-    for part in range(2, parts + 1):
-        best = [
-            min(
-                ((max(best[j][0], ends[i] - ends[j]), [*best[j][1], i]) for j in range(part - 1, i)),
-                default=(float("inf"), []),
-            )
-            for i in range(len(ends))
-        ]
-    return best[-1][1]
-
-
-def whole_nbytes(layer: Module) -> int:
-    """Bytes of a layer's parameters, counting what is cut as a whole: the same on all ranks."""
-    found: dict[int, int] = {}
-    for _, owner, attribute in layer.named_arrays():
-        value, cut = getattr(owner, attribute), cut_of(owner, attribute)
-        if isinstance(value, Parameter):
-            shape = [n if cut is None or i != cut.axis else cut.whole for i, n in enumerate(value.shape)]
-            found[id(value)] = int(np.prod(shape)) * value.dtype.itemsize
-    return sum(found.values())
-
-
 def refuse_tied(model: Module, bounds: tuple[int, ...]) -> None:
     """Raise ValueError where a parameter would be needed on several ranks."""
     for names in tied_parameters(model):
@@ -183,3 +148,16 @@ def refuse_tied(model: Module, bounds: tuple[int, ...]) -> None:
                 f"{' and '.join(names)} are one parameter, on ranks {', '.join(map(str, sorted(ranks)))}; "
                 "choose bounds that keep them on one rank"
             )
+
+
+def joined_over(comm: Comm, values: Values) -> Values:
+    """The arrays of all ranks, by name; all ranks call."""
+    found: Values = {}
+    for rank in range(comm.size):
+        here = values if rank == comm.rank else {}
+        text = "\n".join(name + "?" * (value is None) for name, value in here.items())
+        sent = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
+        for name in bytes(sent).decode().split():
+            there = None if name.endswith("?") else broadcast(comm, here.get(name, np.zeros(0)), rank)
+            found[name.rstrip("?")] = there
+    return found

@@ -6,7 +6,7 @@ Lecture section: model parallelism. Lesson: 11_model_parallel. A plan gives kind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,53 +15,20 @@ from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
 from minigrad.module import Module, Sequential
-from minigrad.tape import OnGrad
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
+from ..data_parallel.flat import Flat
 from .activation import Activation, Cut
 from .chain import Chain
-from .channels import (
-    ChannelConv2d,
-    FilterConv2d,
-    GatheredConv2d,
-    GroupedConv2d,
-    PerChannel,
-    SplitFlatten,
-)
 from .classes import ClassLinear, over_classes
-from .dropout import SplitDropout, share_state
-from .layer import Elementwise, SplitLayer, Whole, cut_of, owned
-from .neurons import ColumnLinear, GatheredLinear, RowLinear
-from .normalised import ChannelBatchNorm
+from .dropout import share_state
+from .kinds import ELEMENTWISE, KINDS, UNNAMED, entry
+from .layer import SplitLayer, Whole, cut_of, owned
 from .plan import Plan, check_plan, default_plan, modules, no_samples
 from .spatial import SPATIAL, Tiling, tiling_of
-
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh)
-
-Maker = Callable[[Any, Comm, Cut | None], SplitLayer]
-"""Makes a split layer of a serial one, for these ranks, behind a layer whose features are cut in this way."""
-
-KINDS: Mapping[type[Module], Mapping[str, Maker]] = {
-    nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
-    nn.Conv2d: {
-        "filters": FilterConv2d,
-        "channels": ChannelConv2d,
-        "groups": GroupedConv2d,
-        "gathered-filters": GatheredConv2d,
-    },
-}
-UNNAMED: Mapping[type[Module], Maker] = {
-    **dict.fromkeys(ELEMENTWISE, Elementwise),
-    nn.Dropout: SplitDropout,
-    nn.Flatten: SplitFlatten,
-    nn.MaxPool2d: PerChannel,
-    nn.AvgPool2d: PerChannel,
-    nn.BatchNorm: ChannelBatchNorm,
-}
-"""Layers that the plan does not name and that need not gather what comes cut; all others become ``Whole``."""
 
 
 class ModelParallel(Backend):
@@ -92,8 +59,7 @@ class ModelParallel(Backend):
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.tilings: dict[str, Tiling | None] = {}
-        self.partial: dict[Tensor, Comm] = {}
-        self.classes: Cut | None = None
+        self.partial: dict[Parameter, Comm] = {}
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``, with rank 0's parameters.
@@ -112,8 +78,10 @@ class ModelParallel(Backend):
                 share_state(self.comm, layer.rng)
         if isinstance(model, Sequential):
             first = None if self.sample is None else Activation(no_samples([model], self.sample))
-            return self.chain(model, first)
-        self.replace_inside(model)
+            model = self.chain(model, first)
+        else:
+            self.replace_inside(model)
+        self.partial = partial_gradients(model)
         return model
 
     def chain(
@@ -169,24 +137,28 @@ class ModelParallel(Backend):
             self.tilings[kind] = tiling_of(kind, self.comm)
         return self.tilings[kind]
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        self.partial = partial_gradients(model)
-        self.classes = next((la.cut for _, la in modules(model) if isinstance(la, ClassLinear)), None)
-        return super().run(model, batch, loss_fn, weight, on_grad)
-
     def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
         """The mean loss over ``batch``; where each rank has some of the classes, without gathering them."""
-        loss_fn = loss_fn if self.classes is None else over_classes(loss_fn, self.classes)
-        return super().loss(model, batch, loss_fn)
+        classes = next((layer.cut for _, layer in modules(model) if isinstance(layer, ClassLinear)), None)
+        return super().loss(model, batch, loss_fn if classes is None else over_classes(loss_fn, classes))
 
     def is_final(self, parameter: Tensor) -> bool:
         return parameter not in self.partial
 
     def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients of whole parameters of which each rank found a part; the loss all ranks have."""
+        """Sum the gradients of whole parameters of which each rank found a part; the loss all ranks have.
+
+        One all-reduce for those that the same ranks share and that have the same dtype.
+        """
+        together: dict[tuple[Comm, Any], list[Parameter]] = {}
         for parameter, comm in partial_gradients(model).items():
             if parameter.grad is not None:
-                parameter.grad = allreduce(comm, parameter.grad)
+                together.setdefault((comm, parameter.dtype), []).append(parameter)
+        for (comm, _), parameters in together.items():
+            flat = Flat(parameters)
+            total = allreduce(comm, flat.packed([parameter.grad for parameter in parameters]))
+            for parameter, g in zip(parameters, flat.views(total), strict=True):
+                parameter.grad = g
         return loss
 
     def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
@@ -205,15 +177,10 @@ class ModelParallel(Backend):
         return values
 
 
-def partial_gradients(model: Module) -> dict[Tensor, Comm]:
+def partial_gradients(model: Module) -> dict[Parameter, Comm]:
     """Whole parameters of which each rank finds a part of the gradient, and the ranks that find it all."""
     layers = [layer for _, layer in modules(model) if isinstance(layer, SplitLayer)]
     return {vars(layer)[name]: comm for layer in layers for name, comm in layer.partial.items()}
-
-
-def entry(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
-    """What the table has for the layer's class."""
-    return next((found for kind, found in table.items() if isinstance(layer, kind)), otherwise)
 
 
 def put(model: Module, child: str, layer: SplitLayer) -> None:

@@ -23,12 +23,12 @@ from minigrad.device import array_module
 from minigrad.module import Module, Sequential
 from minigrad.tensor import Tensor
 
+from .kinds import UNNAMED
+
 Plan = dict[str, str]
 
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x whole, y cut
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x cut, y whole
-KEEPING = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Dropout, nn.Flatten, nn.MaxPool2d)
-KEEPING = (*KEEPING, nn.AvgPool2d, nn.BatchNorm)  # what is cut stays cut
 
 
 class Choice(NamedTuple):
@@ -101,7 +101,7 @@ def cheapest(
                 found[cut] = choices  # noqa: B023
 
         for cut, before in best.items():
-            if isinstance(layer, KEEPING):
+            if isinstance(layer, tuple(UNNAMED)):  # what is cut stays cut
                 way(before, None, 0, cut, weights)
                 continue
             gather = n_in if cut else 0

@@ -27,11 +27,10 @@ from minigrad.tensor import Parameter, Tensor
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm
 from .activation import Activation, Cut, even_cut
-from .geometry import Window
-from .halo import fetch, nothing, take
+from .halo import nothing
 from .layer import SplitLayer, Whole
+from .windows import COLUMNS, ROWS, fetching_gradients, seen_by, window_along
 
-ROWS, COLUMNS = 2, 3  # axes of (N, C, H, W)
 POINT = Geometry((1, 1), (1, 1), (0, 0), (1, 1))
 
 
@@ -59,19 +58,10 @@ class Tiling:
         """What this tile's windows look at, border and all, and how their outputs are cut."""
         if a.x.ndim != 4:
             raise ValueError(f"rows and tiles are of images (N, C, H, W), got shape {a.shape}")
-        x, cuts, width = a.x, [], [(0, 0)] * 4
-        for axis, comm in self.axes.items():
-            window = Window(*(pair[axis - ROWS] for pair in geometry[:4]))
-            held = a.along(axis)
-            cut = held or even_cut(axis, comm, x.shape[axis])
-            out = Cut(axis, comm, window.output_bounds(cut.bounds))
-            wanted = [window.needs(*outputs, cut.whole) for outputs in pairwise(out.bounds)]
-            if axis != max(self.axes):  # a border would only travel with the columns
-                width[axis] = wanted[comm.rank].before, wanted[comm.rank].after
-                wanted = [needed.inside for needed in wanted]
-            x = (fetch if held else take)(x, cut=cut, wanted=wanted, value=value)
-            cuts.append(out)
-        return ops.pad(x, width=width, value=value) if any(map(any, width)) else x, tuple(cuts)
+        cuts = [a.along(axis) or even_cut(axis, comm, a.x.shape[axis]) for axis, comm in self.axes.items()]
+        outs = [Cut(c.axis, c.comm, window_along(c.axis, geometry).output_bounds(c.bounds)) for c in cuts]
+        whole = [cut for cut in cuts if cut not in a.cuts]
+        return seen_by(a.x, cuts, outs, geometry, value=value, whole=whole), tuple(outs)
 
     def features(self, image: tuple[int, ...], cuts: Sequence[Cut]) -> Cut:
         """How flattened images (C, H, W), cut into tiles, are cut: each rank has its tile's features."""
@@ -128,8 +118,8 @@ class Windowed(SplitLayer):
         if not all(outputs.values()):
             channels = len(weights[0]) if weights else x.shape[1]
             return Activation(nothing(x, *weights, shape=(len(x), channels, *outputs.values())), cuts)
-        ph, pw = (0 if axis in self.tiling.axes else p for axis, p in enumerate(geometry.padding, ROWS))
-        return Activation(self.operation(x, *weights, **self.settings | {"padding": (ph, pw)}), cuts)
+        padding = (0, 0) if cuts else geometry.padding  # a border is there already
+        return Activation(self.operation(x, *weights, **self.settings | {"padding": padding}), cuts)
 
     def checked(self, image: np.ndarray) -> Geometry:
         """The window on the whole image; raises ValueError where the serial layer does."""
@@ -140,10 +130,24 @@ class Windowed(SplitLayer):
 
 
 class SpatialConv2d(Windowed):
-    """Forward a halo from each neighbour, backward its gradient; at the end the weights' are summed."""
+    """Forward a halo from each neighbour, and backward too; at the end the weights' gradients are summed.
+
+    Going back at stride 1 it is a halo of the outputs' gradient; else the gradient of the halo goes home.
+    """
 
     operation = staticmethod(ops.conv2d)
     weight: Parameter
+
+    def split_forward(self, a: Activation) -> Activation:
+        a = self.tiling.own(a)
+        geometry = self.checked(np.broadcast_to(0.0, a.shape))
+        cuts = [a.along(axis) for axis in self.tiling.axes]
+        plain = geometry.stride == (1, 1) and min(geometry.backward().padding) >= 0
+        if not (cuts and all(cuts) and plain):
+            return super().split_forward(a)
+        y = super().split_forward(Activation(a.x.detach(), a.cuts))  # gives the weights their gradients
+        settings = {"cuts": cuts, "outs": y.cuts, "geometry": geometry}
+        return Activation(fetching_gradients(y.x, a.x, self.weight, **settings), y.cuts)
 
     def checked(self, image: np.ndarray) -> Geometry:
         return checked_geometry(image, self.weight.data, **self.settings)

@@ -61,6 +61,14 @@ def one_chunk(ranks: int, micros: int, chunks: int) -> None:
         raise ValueError(f"it has 1 chunk on each rank, not {chunks}; interleaved has more")
 
 
+def take(what: str, given: int, *, step: int, least: int) -> None:
+    """Raise ValueError, with the nearest that will do, for other numbers than least, least + step, ..."""
+    over = (given - least) % step
+    if over or given < least:
+        nearest = [str(n) for n in (given - over, given - over + step) if n >= least]
+        raise ValueError(f"it needs {what}, got {given}; take {' or '.join(nearest or [str(least)])}")
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A pipeline's timetable: ``order`` gives each rank's instructions, ``route`` each micro-batch's way.
@@ -69,7 +77,8 @@ class Schedule:
     gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest
     that will do, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
     ``chunks`` is the number taken where none is asked for. ``most_in_flight(rank, ranks, micros, chunks)`` is
-    the number of micro-batches that the rank promises to hold activations of at most, each in one chunk.
+    the number of micro-batches that the rank promises to hold activations of at most, each in one chunk:
+    from the forward to the backward, or to the ``Weight`` where one follows.
     """
 
     order: Order

@@ -5,14 +5,17 @@ Lecture section: pipelining. Lesson: 13_pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 from .schedule import Backward, Forward, Instruction, Timetable, Weight
 
-Time = float  # or whole numbers, or fractions: times are only added and compared
+Time = float | Fraction  # whole numbers and fractions stay exact
 Times = Time | Sequence[Time]  # the same for all stages, or one for each
+Deed = tuple[type[Instruction], int, int]
+"""What has been done: a kind of instruction, for a micro-batch, in a stage."""
 
 
 class Event(NamedTuple):
@@ -76,12 +79,10 @@ class Simulation:
         return self.makespan - self.busy(rank)
 
     @property
-    def bubble(self) -> float:
+    def bubble(self) -> Time:
         """The share of all ranks' time in which they are idle."""
-        ranks = self.table.ranks
-        return (
-            sum(self.idle(rank) for rank in range(ranks)) / (ranks * self.makespan) if self.makespan else 0.0
-        )
+        whole = self.table.ranks * self.makespan
+        return (whole - sum(event.stop - event.start for event in self.events)) / whole if whole else 0.0
 
     def in_flight(self, rank: int, *, until_weight: bool = False) -> int:
         """The most micro-batches of which the rank holds activations at a time, each in one chunk.
@@ -114,27 +115,30 @@ def simulate(table: Timetable, costs: Costs | None = None) -> Simulation:
     for one another for ever, naming the instructions.
     """
     costs = costs or Costs()
-    done: dict[tuple[type, int, int], tuple[Time, int]] = {}  # (kind, micro, stage): when, and on which rank
+    done: dict[Deed, tuple[Time, int]] = {}  # when, and on which rank
+    asleep: dict[Deed, list[int]] = {}  # the ranks that wait for it
+    awake = list(range(table.ranks))
     now: list[Time] = [0] * table.ranks
     left = [list(reversed(instructions)) for instructions in table.instructions]
     events: list[list[Event]] = [[] for _ in left]
-    moved = True
-    while moved:
-        moved = False
-        for rank, mine in enumerate(left):
-            while mine:
-                found = [done.get(need) for need in needs(table, rank, mine[-1])]
-                if any(need is None for need in found):
-                    break
-                arrivals = [t + (costs.message if who != rank else 0) for t, who in filter(None, found)]
-                instruction = mine.pop()
-                start = max([now[rank], *arrivals])
-                now[rank] = start + costs.of(table, rank, instruction)
-                events[rank].append(Event(rank, instruction, start, now[rank]))
-                for micro in micros_of(instruction):
-                    stage = table.stage(micro, rank, instruction.chunk)
-                    done[type(instruction), micro, stage] = now[rank], rank
-                moved = True
+    while awake:
+        rank = awake.pop()
+        while left[rank]:
+            instruction = left[rank][-1]
+            needed = needs(table, rank, instruction)
+            absent = [deed for deed in needed if deed not in done]
+            if absent:
+                asleep.setdefault(absent[0], []).append(rank)
+                break
+            left[rank].pop()
+            arrivals = [t + (costs.message if who != rank else 0) for t, who in map(done.__getitem__, needed)]
+            start = max([now[rank], *arrivals])
+            now[rank] = start + costs.of(table, rank, instruction)
+            events[rank].append(Event(rank, instruction, start, now[rank]))
+            for micro in micros_of(instruction):
+                deed = type(instruction), micro, table.stage(micro, rank, instruction.chunk)
+                done[deed] = now[rank], rank
+                awake += asleep.pop(deed, ())
     if any(left):
         waiting = "; ".join(
             f"rank {rank} waits to do {mine[-1]}, which needs {missing(table, rank, mine[-1], done)}"
@@ -149,9 +153,9 @@ def micros_of(instruction: Instruction) -> tuple[int, ...]:
     return instruction.micros if isinstance(instruction, Weight) else (instruction.micro,)
 
 
-def needs(table: Timetable, rank: int, instruction: Instruction) -> list[tuple[type, int, int]]:
-    """What must have been done before an instruction: (kind, micro-batch, stage)."""
-    found: list[tuple[type, int, int]] = []
+def needs(table: Timetable, rank: int, instruction: Instruction) -> list[Deed]:
+    """What must have been done before an instruction."""
+    found: list[Deed] = []
     for micro in micros_of(instruction):
         stage = table.stage(micro, rank, instruction.chunk)
         if isinstance(instruction, Forward):
@@ -164,10 +168,9 @@ def needs(table: Timetable, rank: int, instruction: Instruction) -> list[tuple[t
     return found
 
 
-def missing(table: Timetable, rank: int, instruction: Instruction, done: dict) -> str:
+def missing(table: Timetable, rank: int, instruction: Instruction, done: Container[Deed]) -> str:
     """The needs that were not met, in words."""
+    deeds = [deed for deed in needs(table, rank, instruction) if deed not in done]
     return " and ".join(
-        f"{kind.__name__.lower()} of micro-batch {micro} in stage {stage}"
-        for kind, micro, stage in needs(table, rank, instruction)
-        if (kind, micro, stage) not in done
+        f"{kind.__name__.lower()} of micro-batch {micro} in stage {stage}" for kind, micro, stage in deeds
     )

@@ -21,10 +21,10 @@ from backends.comm.collectives import allgather, barrier, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
+from backends.model_parallel import LayerWise, ModelParallel
 from backends.model_parallel.activation import Activation
-from backends.model_parallel.layers import LayerWise
+from backends.model_parallel.kinds import KINDS
 from backends.model_parallel.neurons import RowLinear
-from backends.model_parallel.place import KINDS, ModelParallel
 from minigrad import Tape, Tensor, mnist, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares

@@ -23,8 +23,8 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import bound_for, differences_from_serial
+from backends.model_parallel import ModelParallel
 from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
-from backends.model_parallel.place import ModelParallel
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from minigrad import mnist, ops

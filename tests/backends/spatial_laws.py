@@ -154,8 +154,10 @@ def trains(net, split, sizes, *, flatten="row", strategy=ModelParallel, dtype: t
 
 
 def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
-    """Rows: N C W (h_l + h_r) for each interior boundary, both ways; columns: the same, of the tiles' rows
-    and their halos.
+    """Rows: N C W (h_l + h_r) for each interior boundary; columns: the same, of the tiles' rows and their halos.
+
+    Backward the same again, or, at stride 1, as much of the outputs: a halo of extent - 1 rows in all. Then
+    one all-reduce of all weights.
     """
     down, across = tiles
     height, width = down * window.stride * 13, across * window.stride * 13  # tiles are larger than any halo
@@ -166,7 +168,10 @@ def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
     second = nn.Conv2d(3, 2, kernel, **settings, rng=rng, dtype=np.float64)
     reached = window.needs(0, window.outputs(height), height).stop  # a stride may leave the last rows over
     tall = reached + (down - 1) * (window.extent - window.stride) if down > 1 else height
-    numbers = samples * 3 * halo_rows * ((down - 1) * width + (across - 1) * tall)
+    numbers = back = samples * 3 * halo_rows * ((down - 1) * width + (across - 1) * tall)
+    if window.stride == 1 and window.padding < window.extent:
+        tall = window.outputs(height) + (down - 1) * halo_rows
+        back = samples * 2 * halo_rows * ((down - 1) * window.outputs(width) + (across - 1) * tall)
     sides = sum(side > 0 for side in window.halo)
     messages = sides * ((down - 1) * across + (across - 1) * down)
 
@@ -185,12 +190,12 @@ def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
         counts.append(sent())
         backend.finish(model, 0.0)
         counts.append(sent())
-        for parameter in model.parameters():
-            allreduce(traced, parameter.data)
+        allreduce(traced, np.concatenate([parameter.data.reshape(-1) for parameter in model.parameters()]))
         counts.append(sent())
         return np.diff(np.array(counts), axis=0)
 
     first_forward, forward, backward, finish, weights = np.sum(run_ranks(down * across, work), axis=0)
     assert not first_forward.any()
-    assert tuple(forward) == tuple(backward) == (messages, 8 * numbers)
+    assert tuple(forward) == (messages, 8 * numbers)
+    assert tuple(backward) == (messages, 8 * back)
     assert tuple(finish) == tuple(weights)

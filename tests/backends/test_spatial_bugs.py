@@ -15,10 +15,11 @@ from tests.bugs.mutant import mutant
 
 def with_bug(name, *change):
     """A strategy made of the library's files, one of them changed."""
-    names = ("geometry", "halo", "spatial", "place")
+    names = ("geometry", "halo", "windows", "spatial", "place")
     files = {n: vars(mutant(f"backends.model_parallel.{n}", *([change] if n == name else []))) for n in names}
-    files["spatial"].update({op: files["halo"][op] for op in ("fetch", "take", "nothing")})
-    files["spatial"]["Window"] = files["geometry"]["Window"]
+    files["windows"].update({op: files["halo"][op] for op in ("fetch", "take")})
+    files["windows"]["Window"] = files["geometry"]["Window"]
+    files["spatial"].update({f: files["windows"][f] for f in ("seen_by", "window_along", "fetching_gradients")})
     files["place"].update({made: files["spatial"][made] for made in ("tiling_of", "SPATIAL")})
     return files
 
@@ -27,11 +28,12 @@ def without_corners(fetch):
     """Rows and columns come, but not from those who are neighbours in both."""
     rows = {}
 
-    def fetched(x, *, cut, wanted, value=0.0):
-        y, needed = fetch(x, cut=cut, wanted=wanted, value=value), wanted[cut.comm.rank]
-        mine = slice(
-            cut.mine.start - needed.start + needed.before, cut.mine.stop - needed.start + needed.before
-        )
+    def fetched(x, *, cut, wanted, value=0.0, width=None):
+        y, needed = fetch(x, cut=cut, wanted=wanted, value=value, width=width), wanted[cut.comm.rank]
+        before = needed.before
+        if cut.axis == 2 and threading.get_ident() in tiled:
+            before = 0
+        mine = slice(cut.mine.start - needed.start + before, cut.mine.stop - needed.start + before)
         if cut.axis == 2:
             rows[threading.get_ident()] = mine
             return y

@@ -288,7 +288,7 @@ class SkipsTheInnerRuns(Stack):
 
     def __init__(self, *members):
         super().__init__(*members)
-        del members[0].passes
+        del members[0].passes, members[0].loss
 
 
 class WeighsByTheInnerMemberOnly(Stack):

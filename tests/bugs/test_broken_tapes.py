@@ -38,12 +38,12 @@ BUGS = {
     ),
     "a leaf is announced before it has its gradient": (
         laws.leaves_are_announced_when_final,
-        ("                entry.receive(g if len(entries) not in borrowed else g.copy())\n"
+        ("                entry.receive(g, private=len(entries) not in borrowed)\n"
          "                if on_grad is not None:\n"
          "                    on_grad(entry)\n",
          "                if on_grad is not None:\n"
          "                    on_grad(entry)\n"
-         "                entry.receive(g if len(entries) not in borrowed else g.copy())\n"),
+         "                entry.receive(g, private=len(entries) not in borrowed)\n"),
     ),
     "leaves that are not reached are announced": (
         laws.leaves_are_announced_when_final,
@@ -62,7 +62,7 @@ BUGS = {
     ),
     "two leaves get one array": (
         laws.gradients_are_private,
-        ("entry.receive(g if len(entries) not in borrowed else g.copy())", "entry.receive(g)"),
+        ("entry.receive(g, private=len(entries) not in borrowed)", "entry.receive(g)"),
     ),
     "only g itself counts as borrowed, not a view of it": (
         laws.gradients_are_private,

@@ -1,0 +1,179 @@
+"""A pipeline that never empties: each rank takes a new batch forward, then an older one back, all the time.
+
+Lecture section: pipelining. Lesson: 13_pipeline. Nobody waits for a batch to come back before the next goes
+forward, so there is no bubble, and gradients are those of older weights. What matters is which: a micro-batch
+must go back with the weights it went forward with, or what is computed is the gradient of nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minigrad.backend import Loss
+from minigrad.data import Batch, shares
+from minigrad.module import Module
+from minigrad.optimizer import Optimizer
+from minigrad.tape import OnGrad
+
+from ..comm.protocol import Comm
+from ..data_parallel.agreement import agree
+from ..model_parallel.layers import LayerWise, Stage
+from .flight import Flight, Gradient
+from .stash import Stash
+
+
+class Rule(NamedTuple):
+    """Which weights a batch meets on its way, and when its gradient is applied."""
+
+    copies: bool = True  # the weights that a forward saw are kept for its backward
+    vertical: bool = False  # a batch meets the same version on all stages
+    together: bool = False  # all stages apply a batch's gradient at the end of the same step
+
+
+RULES = {
+    "stashing": Rule(),
+    "vertical": Rule(vertical=True),
+    "2bw": Rule(together=True),
+    "live": Rule(copies=False),
+}
+
+
+class AsynchronousPipeline(LayerWise):
+    """Consecutive layers on p consecutive ranks, without a flush; not equal to ``Serial`` for p > 1.
+
+    In a step stage s takes one batch forward, and back the micro-batches that are more than p - 1 - s behind.
+    ``versions`` says with which weights; w_s^t are stage s's after t updates (the first for t < 0):
+
+    - "stashing": batch t's gradient is that at w_0^(t-p+1), ..., w_(p-1)^t, applied to w^t. Stage s holds
+      p - s versions (PipeDream, Narayanan et al. 2019).
+    - "vertical": the same with w^(t-p+1) on all stages, PipeDream's vertical sync. Each holds p versions.
+    - "2bw": batch t's gradient is that at w^(t-1), the sum over p ``micro_batches`` or more. Each stage holds
+      2 versions, the last one 1 (PipeDream-2BW, Narayanan et al. 2021).
+    - "live": with the weights that are there when a micro-batch goes back: the gradient of nothing. To see
+      that it fails.
+
+    ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update has
+    the learning rate of the step it is made in. ``staleness`` counts the gradients applied on this rank by the
+    updates since their forward; ``versions_held`` is the largest number of versions there was. One rank has
+    nobody to wait for, and trains like ``Serial``. Raises ValueError for settings that do not fit.
+    """
+
+    equals_serial = False
+
+    def __init__(
+        self,
+        comm: Comm,
+        bounds: Sequence[int] | None = None,
+        *,
+        versions: str = "stashing",
+        micro_batches: int | None = None,
+    ):
+        if versions not in RULES:
+            raise ValueError(f"unknown versions {versions!r}; choose one of {', '.join(RULES)}")
+        self.versions, self.rule = versions, RULES[versions]
+        needed = comm.size if self.rule.together else 1
+        super().__init__(comm, bounds, micro_batches=needed if micro_batches is None else micro_batches)
+        if self.micro_batches < needed:
+            raise ValueError(
+                f"{versions} on {comm.size} ranks needs at least {needed} micro-batches, for a batch to be "
+                f"back one step later, got {micro_batches}; pass micro_batches={needed} or more"
+            )
+        if self.micro_batches > 1 and not self.rule.together:
+            raise ValueError(
+                f"{versions} updates after every batch, taken as a whole, got micro_batches={micro_batches}; "
+                "take smaller batches, or versions='2bw'"
+            )
+        last = comm.size - 1
+        self.behind = last - comm.rank  # micro-batches
+        self.late = -(-last // self.micro_batches)  # steps until all stages have a batch's gradient
+        self.delay = self.late if self.rule.together else self.behind  # steps until this one applies it
+        self.staleness: Counter[int] = Counter()
+        self.versions_held = 1
+        self.flight: Flight | None = None
+        self.due: Gradient | None = None
+        self.optimizer: Optimizer | None = None
+
+    def place(self, model: Module) -> Module:
+        agree(self.comm, model, {"versions": self.versions})
+        return super().place(model)
+
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        """Take the batch forward, and back what is due; leave in ``grad`` what ``update`` is to apply now.
+
+        Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw 1. The first steps
+        return that of the first batch, for which all wait once. No gradients are announced.
+        """
+        flight = self.flight = self.flight or self.begin(model)
+        parts = [part for share in shares(len(batch), self.micro_batches) if len(part := batch[share])]
+        coming = [flight.post(part) for part in parts]
+        loss = 0.0
+        for part, receive in zip(parts, coming, strict=True):
+            loss += flight.forward(part, receive, weight * (len(part) / len(batch)), loss_fn)
+            if len(flight.passed) > self.behind:
+                flight.backward()
+        self.due = flight.take_back(flight.step - self.delay)
+        flight.end_step(loss)
+        loss = flight.loss(max(flight.step - 1 - self.late, 0))
+        if not math.isfinite(loss):  # all ranks see it in the same step, and end here
+            self.end()
+        return loss
+
+    def finish(self, model: Module, loss: float) -> float:
+        return loss
+
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Apply the gradient that is due; change nothing while there is none yet.
+
+        Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
+        """
+        if optimizer.limit is not None and self.size > 1 and not self.rule.together:
+            raise ValueError(
+                f"{self.versions} applies a batch's gradient stage by stage, at different times, so its joint "
+                "norm is not known; train without clipping, or take versions='2bw'"
+            )
+        self.optimizer = optimizer
+        if self.flight is None or self.due is None:
+            return
+        stash = self.flight.stash
+        self.staleness[stash.newest.updates - self.due.updates] += 1
+        stash.advance()
+        self.versions_held = max(self.versions_held, stash.held)
+        super().update(model, optimizer)
+        self.due = None
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """All stages' sums where they apply the same batch's gradient at the same time, else this one's."""
+        return super().total(model, squares) if self.rule.together else squares
+
+    def conclude(self, model: Module) -> None:
+        """Take back and apply what is in flight, with the last update's optimizer.
+
+        Raises FloatingPointError, on all ranks, where a loss that no step returned is not finite.
+        """
+        if self.flight is None:
+            return
+        steps = self.flight.step
+        for batch in range(max(steps - self.delay, 0), steps):
+            self.due = self.flight.take_back(batch)
+            if self.optimizer is not None:
+                self.update(model, self.optimizer)
+        for step, loss in enumerate(self.end()):
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
+
+    def begin(self, model: Module) -> Flight:
+        """Nothing is in flight, and all stages have the weights that they hold now."""
+        assert isinstance(model, Stage)
+        behind = self.rank if self.rule.vertical else 0
+        stash = Stash(model.parameters(), behind=behind, copies=self.rule.copies)
+        return Flight(self.comm, model.model, stash, self.late)
+
+    def end(self) -> list[float]:
+        """Let nothing be in flight any more; the losses of all batches."""
+        flight, self.flight, self.due, self.optimizer = self.flight, None, None, None
+        return [] if flight is None else flight.drain()

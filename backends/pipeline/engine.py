@@ -1,0 +1,214 @@
+"""Carries out one rank's instructions: takes micro-batches in, forward and back, and hands them on.
+
+Lecture section: pipelining. Lesson: 13_pipeline. The mean goes in at the last stage, where each micro-batch's
+loss is weighted by its share of the batch; what goes back is only added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from minigrad.backend import Loss
+from minigrad.data import Batch
+from minigrad.device import Array
+from minigrad.module import Module
+from minigrad.recompute import Replay
+from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
+from minigrad.tensor import Parameter, Tensor
+
+from ..comm.protocol import Comm
+from ..comm.trace import Traced
+from .mail import Mail, Stop
+from .schedule import Backward, Forward, Instruction, Timetable, Weight
+from .spans import span_name
+
+AHEAD = 2  # receives are posted for the instruction at hand and the next
+
+ModelLoss = Callable[[Module, Batch, Loss], Tensor]
+"""The mean loss of a model over a batch, on the open tape."""
+
+
+class Input(Tensor):
+    """What comes into a stage; its gradient is only sent on, so it stays the array that was found."""
+
+    __slots__ = ()
+
+    def receive(self, g: Array, *, private: bool = True) -> None:
+        self.grad = g
+
+
+class Fed(Module):
+    """The last layers of a model, which take what came from the others."""
+
+    def __init__(self, part: Module, x: Input):
+        self.part, self.x = part, x
+
+    def forward(self, x: Any) -> Tensor:
+        return self.part(self.x)
+
+
+class Passed(NamedTuple):
+    """A micro-batch that went forward through a stage: ``x`` came in, ``y`` went out, or is the loss."""
+
+    tape: Tape
+    x: Input
+    y: Tensor
+
+
+@dataclass
+class Engine:
+    """One rank's part in the steps of a pipeline.
+
+    ``parts`` are the rank's layers by chunk, ``shared`` those of its parameters that are in other stages too.
+    ``recompute`` keeps of a micro-batch only what came into the stage, and takes it forward once more before
+    it goes back.
+    """
+
+    comm: Comm
+    table: Timetable
+    parts: Mapping[int, Module]
+    mail: Mail
+    shared: tuple[Tensor, ...] = ()
+    recompute: bool = False
+
+    def step(
+        self,
+        micros: Mapping[int, Batch],
+        weights: Mapping[int, float],
+        loss: ModelLoss,
+        loss_fn: Loss,
+        on_grad: OnGrad | None,
+    ) -> dict[int, float]:
+        """The weighted losses of the micro-batches, by number, whose last stage is on this rank.
+
+        ``micros`` are those of the step that have samples, ``weights`` their shares of the whole batch.
+        Announced is each parameter, once, when its gradient is final; shared ones when all is done.
+        """
+        return Step(self, micros, weights, loss, loss_fn).run(on_grad)
+
+
+class Step:
+    """What is under way in one step of one rank."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        micros: Mapping[int, Batch],
+        weights: Mapping[int, float],
+        loss: ModelLoss,
+        loss_fn: Loss,
+    ):
+        self.engine, self.micros, self.weights = engine, micros, weights
+        self.loss, self.loss_fn = loss, loss_fn
+        self.rank, self.table, self.mail = engine.comm.rank, engine.table, engine.mail
+        self.passed: dict[tuple[int, int], Passed] = {}
+        self.kept: dict[tuple[int, int], tuple[Input, Replay]] = {}
+        self.later: dict[tuple[int, int], list[WeightGradient]] = {}
+        self.losses: dict[int, float] = {}
+
+    def run(self, on_grad: OnGrad | None) -> dict[int, float]:
+        instructions = [i for i in map(self.present, self.table.instructions[self.rank]) if i is not None]
+        final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
+
+        def announce(leaf: Tensor) -> None:
+            if on_grad is not None and isinstance(leaf, Parameter) and leaf not in self.engine.shared:
+                on_grad(leaf)
+
+        for n, i in enumerate(instructions):
+            for coming in instructions[n : n + AHEAD]:
+                if not isinstance(coming, Weight):
+                    self.mail.post(self.stop(coming), len(self.micros[coming.micro]))
+            told = announce if final.get(i.chunk) == n else None
+            if isinstance(i, Forward):
+                self.forward(i)
+            elif isinstance(i, Backward):
+                self.backward(i, told)
+            else:
+                self.weight(i, told)
+        self.mail.finish()
+        if on_grad is not None and instructions:
+            for parameter in self.engine.shared:
+                on_grad(parameter)
+        return self.losses
+
+    def present(self, instruction: Instruction) -> Instruction | None:
+        """The instruction without micro-batches that have no samples; None where nothing is left of it."""
+        if isinstance(instruction, Weight):
+            micros = tuple(micro for micro in instruction.micros if micro in self.micros)
+            return Weight(micros, instruction.chunk) if micros else None
+        return instruction if instruction.micro in self.micros else None
+
+    def weighs(self, i: Instruction) -> bool:
+        """Whether an instruction computes gradients of weights."""
+        return isinstance(i, Weight) or (isinstance(i, Backward) and not self.splits(i))
+
+    def splits(self, i: Backward) -> bool:
+        return (i.micro, i.chunk) in self.table.split[self.rank]
+
+    def stop(self, i: Forward | Backward) -> Stop:
+        return Stop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
+
+    def forward(self, i: Forward) -> None:
+        stop, micro = self.stop(i), self.micros[i.micro]
+        x = Input(self.mail.receive(stop, len(micro)) if stop.stage else micro.x)
+        x.requires_grad = stop.stage > self.mail.first
+        with self.computing(i):
+            if self.engine.recompute:
+                self.kept[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
+                y = self.through(i, x)
+            else:
+                with Tape() as tape:
+                    y = self.through(i, x)
+                self.passed[i.micro, i.chunk] = Passed(tape, x, y)
+        if self.mail.goes(stop):
+            self.mail.expect(Stop(Backward, i.micro, stop.stage), len(micro), y.data)
+            self.mail.send(stop, y.data)
+        elif len(micro):
+            self.losses[i.micro] = self.weights[i.micro] * y.item()
+
+    def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
+        stop, place = self.stop(i), (i.micro, i.chunk)
+        comes = self.mail.comes(stop)
+        seed = self.mail.receive(stop, len(self.micros[i.micro])) if comes else self.weights[i.micro]
+        if stop.stage < self.mail.first:
+            self.passed.pop(place, self.kept.pop(place, None))
+            return
+        with self.computing(i):
+            if place in self.kept:
+                x, replay = self.kept.pop(place)
+                with replay, Tape() as tape:
+                    self.passed[place] = Passed(tape, x, self.through(i, x))
+            tape, x, y = self.passed.pop(place)
+            if self.splits(i):
+                self.later[place] = tape.backward(y, seed, weights_later=True)
+            else:
+                tape.backward(y, seed, on_grad)
+        if self.mail.goes(stop):
+            assert x.grad is not None
+            self.mail.send(stop, x.grad)
+
+    def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
+        with self.computing(i):
+            found = [self.later.pop((micro, i.chunk), []) for micro in i.micros]
+            finish_weights([gradient for later in found for gradient in later], on_grad)
+
+    def through(self, i: Forward | Backward, x: Input) -> Tensor:
+        """What a chunk of layers makes of ``x``; in the last stage the loss."""
+        part = self.engine.parts[i.chunk]
+        if self.stop(i).stage == self.table.stages - 1:
+            return self.loss(Fed(part, x), self.micros[i.micro], self.loss_fn)
+        y = part(x)
+        if not isinstance(y, Tensor):
+            raise ValueError(
+                f"stage {self.stop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
+                "next; keep layers that hand on more than that in one module, or choose other bounds"
+            )
+        return y
+
+    def computing(self, instruction: Instruction) -> AbstractContextManager:
+        """A span of the instruction's name, where the communicator is traced."""
+        comm = self.engine.comm
+        return comm.computing(span_name(instruction)) if isinstance(comm, Traced) else nullcontext()

@@ -1,0 +1,92 @@
+"""Which ranks of a pipeline hold which layers and parameters: a tied one, or a copied one, is on several.
+
+Lecture section: pipelining. Lesson: 13_pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from itertools import pairwise
+
+from minigrad import nn
+from minigrad.module import Sequential
+
+from ..model_parallel.chain import Chain, Elsewhere
+from ..model_parallel.plan import modules
+from .schedule import Timetable
+
+Layers = Sequential | Chain
+
+
+class Holders:
+    """Where the layers and parameters of a model are whose stage s is its layers bounds[s] to bounds[s + 1].
+
+    Parameters go by their serial names, a tied one by its first. Ranks, stages and layers are numbers.
+    """
+
+    def __init__(self, model: Layers, table: Timetable, bounds: Sequence[int]):
+        stages_on = [set(table.stages_of(rank).values()) for rank in range(table.ranks)]
+        self.stage_of = [stage for stage, (a, b) in enumerate(pairwise(bounds)) for _ in range(a, b)]
+        self.layers_on = [[i for i, s in enumerate(self.stage_of) if s in mine] for mine in stages_on]
+        self.ranks_of = [[r for r, mine in enumerate(stages_on) if s in mine] for s in self.stage_of]
+        self.serial: dict[str, str] = {}  # every name of a parameter or state array, and its first one
+        self.used_in: dict[str, list[int]] = {}  # layers
+        first: dict[int, str] = {}
+        for i, layer in enumerate(model.layers):
+            for name, owner, attribute in layer.named_arrays(f"{i}."):
+                self.serial[name] = first.setdefault(id(getattr(owner, attribute)), name)
+                self.used_in.setdefault(self.serial[name], []).append(i)
+        self.ranks = {
+            n: sorted({r for i in found for r in self.ranks_of[i]}) for n, found in self.used_in.items()
+        }
+        self.parameters = model.named_parameters()
+        trained = [self.stage_of[self.used_in[n][0]] for n, p in self.parameters.items() if p.requires_grad]
+        self.first = min(trained, default=table.stages)  # stage with anything to train
+
+    def on(self, rank: int) -> list[str]:
+        """The parameters on a rank, in the order of its own model."""
+        names = [n for name, n in self.serial.items() if int(name.split(".")[0]) in self.layers_on[rank]]
+        return [n for n in dict.fromkeys(names) if n in self.parameters]
+
+    def in_several_stages(self) -> list[str]:
+        """The parameters whose gradient no stage finds alone."""
+        stages = {n: {self.stage_of[i] for i in self.used_in[n]} for n in self.parameters}
+        return [n for n in self.parameters if len(stages[n]) > 1 or len(self.ranks[n]) > 1]
+
+    def groups(self) -> dict[tuple[int, ...], list[str]]:
+        """Sets of several ranks, and the trained parameters that all of a set hold."""
+        found: dict[tuple[int, ...], list[str]] = {}
+        for name, parameter in self.parameters.items():
+            if len(self.ranks[name]) > 1 and parameter.requires_grad:
+                found.setdefault(tuple(self.ranks[name]), []).append(name)
+        return found
+
+    def refuse_copies(self, model: Layers, schedule: str) -> None:
+        """Raise ValueError where ranks would each change their own copy of what is one thing serially."""
+        for i, layer in enumerate(model.layers):
+            copied = len(self.ranks_of[i]) > 1
+            if copied and any(isinstance(m, nn.Dropout) for m in (layer, *(m for _, m in modules(layer)))):
+                raise ValueError(
+                    f"schedule {schedule} keeps layer {i} on ranks {listed(self.ranks_of[i])}, where its "
+                    "Dropout would draw the same masks; leave dropout out, or take a schedule that keeps "
+                    "every layer on one rank, such as 1f1b"
+                )
+        for name, ranks in self.ranks.items():
+            if len(ranks) > 1 and name not in self.parameters:
+                raise ValueError(
+                    f"{name} changes with every micro-batch, and would be on ranks {listed(ranks)}, each of "
+                    "which sees some of them; take a normalisation without running statistics (LayerNorm), "
+                    "or a schedule and bounds that keep it on one rank, such as 1f1b"
+                )
+
+
+def listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def only(model: Layers, layers: Sequence[int]) -> Layers:
+    """The model with these layers only, by their names; others give what they take."""
+    some = copy(model)
+    some.layers = [layer if i in layers else Elsewhere() for i, layer in enumerate(model.layers)]  # pyright: ignore
+    return some

@@ -1,0 +1,79 @@
+"""Every micro-batch goes down the ranks and back up, and the order on each rank decides what that costs.
+
+Lecture section: pipelining. Lesson: 13_pipeline. Naive, GPipe, one forward one backward, interleaved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from .schedule import Backward, Forward, Instruction, Schedule, take
+
+
+def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """Each micro-batch forward and back before the next one comes: one rank is busy at a time."""
+    for micro in range(micros):
+        yield Forward(micro)
+        yield Backward(micro)
+
+
+def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """All micro-batches forward, then all back: fill and drain (Huang et al. 2019)."""
+    yield from map(Forward, range(micros))
+    yield from map(Backward, range(micros))
+
+
+def one_f_one_b(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021)."""
+    return in_turn(map(Forward, range(micros)), map(Backward, range(micros)), ahead=ranks - rank - 1)
+
+
+def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """1F1B in which as many micro-batches as there are ranks pass chunk after chunk (Narayanan et al. 2021).
+
+    A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
+    further ahead than the next, not one: while a message is on its way it works on another micro-batch.
+    """
+    turns = [
+        (first + i, chunk)
+        for first in range(0, micros, ranks)
+        for chunk in range(chunks)
+        for i in range(ranks)
+    ]
+    forwards = [Forward(micro, chunk) for micro, chunk in turns]
+    backwards = [Backward(micro, chunks - 1 - chunk) for micro, chunk in turns]
+    return in_turn(forwards, backwards, ahead=2 * (ranks - rank - 1) + (chunks - 1) * ranks)
+
+
+def in_turn(
+    forwards: Iterable[Forward], backwards: Iterable[Backward], *, ahead: int
+) -> Iterator[Instruction]:
+    """So many forwards ahead, then one forward, one backward in turn, then the backwards that are left."""
+    coming = iter(forwards)
+    yield from islice(coming, ahead)
+    for backward in backwards:
+        yield from islice(coming, 1)
+        yield backward
+
+
+def groups_of_ranks(ranks: int, micros: int, chunks: int) -> None:
+    """Raise ValueError where the micro-batches are not a multiple of the ranks."""
+    take(f"micro-batches in multiples of the {ranks} ranks", micros, step=ranks, least=ranks)
+
+
+ONE_WAY = (
+    Schedule(naive, most_in_flight=lambda rank, ranks, micros, chunks: 1),
+    Schedule(gpipe, most_in_flight=lambda rank, ranks, micros, chunks: micros),
+    Schedule(
+        one_f_one_b, "1f1b", most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks - rank)
+    ),
+    Schedule(
+        interleaved,
+        check=groups_of_ranks,
+        chunks=2,
+        most_in_flight=lambda rank, ranks, micros, chunks: min(
+            micros * chunks, 2 * (ranks - rank - 1) + (chunks - 1) * ranks + 1
+        ),
+    ),
+)

@@ -1,0 +1,146 @@
+"""A pipeline is as fast as its slowest stage, so its layers are cut where the largest part is smallest.
+
+Lecture section: pipelining. Lesson: 13_pipeline. n consecutive layers become k consecutive parts, none empty,
+given as k + 1 bounds: part s is the layers from ``bounds[s]`` to ``bounds[s + 1]``. A layer costs seconds, or
+bytes; sums are exact, of floats too, so that what is equal is found to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from minigrad.backend import Loss, at_least_one
+from minigrad.data import Batch
+from minigrad.device import Array, array_module
+from minigrad.module import Module, Sequential
+from minigrad.recompute import Replay
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
+
+
+def optimal(costs: Sequence[float], parts: int) -> list[int]:
+    """The bounds of ``parts`` parts of which the largest is as small as can be.
+
+    Where several are, the first part is the shortest, then the second, and so on: in a pipeline the first
+    ranks hold the most activations. Takes n**2 * parts steps. Raises ValueError for more parts than layers,
+    and costs that are negative or not finite.
+    """
+    sizes = exact(costs, parts)
+    n, ends = len(sizes), list(accumulate(sizes, initial=0))
+    largest: list[list[float]] = [[ends[n] - end for end in ends]]  # [k - 1][i]: of layers i.. in k parts
+    for k in range(2, parts + 1):
+        rest = largest[-1]  # where the first of k parts ends at j, and its layers from i on cost so much
+        ways = [[max(ends[j] - ends[i], rest[j]) for j in range(i + 1, n - k + 2)] for i in range(n + 1)]
+        largest.append([min(way, default=math.inf) for way in ways])
+    bounds = [0]
+    for rest in largest[-2::-1]:
+        i = bounds[-1]
+        bounds.append(next(j for j in range(i + 1, n) if max(ends[j] - ends[i], rest[j]) <= largest[-1][0]))
+    return [*bounds, n]
+
+
+def block_partition(costs: Sequence[float], parts: int) -> list[int]:
+    """The bounds of ``parts`` parts of which the largest and the smallest differ by one layer's cost at most.
+
+    That is at most the largest cost L, so the largest part is at most the mean + L (k - 1) / k, and less than
+    twice the optimum. While parts differ by more, the smallest one takes a layer from its neighbour on the
+    side of a largest one (Barany and Grinberg 2013, arXiv 1308.2452; so torchgpipe balances its stages). It
+    begins with parts of equal length. Raises ValueError as ``optimal``.
+    """
+    sizes = exact(costs, parts)
+    n, ends = len(sizes), list(accumulate(sizes, initial=0))
+    bounds = [i * n // parts for i in range(parts + 1)]
+    high = None
+    while True:
+        # Of parts that cost the same the one of fewer layers is smaller: so none of free layers stays empty.
+        blocks = [(ends[b] - ends[a], b - a) for a, b in pairwise(bounds)]
+        if high is None:
+            high = max(range(parts), key=blocks.__getitem__)
+        low = min((block, abs(i - high), i) for i, block in enumerate(blocks))[-1]
+        cost, layers = (a - b for a, b in zip(blocks[high], blocks[low], strict=True))
+        if (cost, layers) <= (max(sizes), 1):
+            return bounds
+        if low < high:
+            bounds[low + 1] += 1
+            giver = low + 1
+        else:
+            bounds[low] -= 1
+            giver = low - 1
+        if giver == high:
+            high = None
+
+
+def lower_bound(costs: Sequence[float], parts: int) -> float:
+    """What the largest of ``parts`` parts is at least: the mean part, and the largest layer."""
+    return max(max(costs), sum(costs) / parts)
+
+
+def exact(costs: Sequence[float], parts: int) -> list[int]:
+    """The costs in whole numbers, in the same proportions; ValueError where they cannot be cut so."""
+    n = len(costs)
+    if not 1 <= parts <= n:
+        raise ValueError(f"{n} layers can be cut into 1 to {n} parts, none of them empty; got {parts} parts")
+    for i, cost in enumerate(costs):
+        if not 0 <= cost < math.inf:
+            raise ValueError(f"layer {i} costs {cost}; costs are finite numbers that are not negative")
+    fractions = [Fraction(cost.item() if isinstance(cost, np.generic) else cost) for cost in costs]
+    unit = math.lcm(*(fraction.denominator for fraction in fractions))
+    return [int(fraction * unit) for fraction in fractions]
+
+
+# What layers cost
+
+
+def costs_by_time(
+    model: Sequential,
+    batch: Batch,
+    loss_fn: Loss | None = None,
+    *,
+    repeats: int = 5,
+    clock: Callable[[], float] = perf_counter,
+) -> list[float]:
+    """Seconds of each layer's forward and backward over ``batch``, the median of ``repeats`` after a warm-up.
+
+    Layers are run in the model's order, each on its own tape with what the one before put out; with a
+    ``loss_fn`` the loss counts with the last. Measured are parameters' gradients and, but in the first layer,
+    the input's. Gradients, running statistics and generators of random numbers are left as they were. What
+    one rank measures another does not: let one do it, and broadcast. Raises ValueError for 0 repeats.
+    """
+    at_least_one("repeats", repeats)
+    order, parameters = model.order(), model.parameters()
+    kept = [(p.grad, p.buffer) for p in parameters]
+    seconds: list[list[float]] = [[] for _ in order]
+    with Replay(model):
+        for _ in range(1 + repeats):
+            x = Tensor(batch.x)
+            for i in order:
+                for p in parameters:
+                    p.grad = p.buffer = None
+                last = loss_fn if i == order[-1] else None
+                start = clock()
+                y = there_and_back(model.layers[i], x, batch, last)
+                seconds[i].append(clock() - start)
+                x = Tensor(y, requires_grad=y.dtype.kind == "f")
+    for p, (grad, buffer) in zip(parameters, kept, strict=True):
+        p.grad, p.buffer = grad, buffer
+    return [median(found[1:]) for found in seconds]
+
+
+def there_and_back(layer: Module, x: Tensor, batch: Batch, loss_fn: Loss | None) -> Array:
+    """What ``layer`` puts out for ``x``, when its gradients are there too, from a gradient of ones."""
+    with Tape() as tape:
+        y = layer(x)
+        end = y if loss_fn is None else loss_fn(y, batch.y)
+    if end.tape is tape:
+        tape.backward(end, 1.0)
+    xp = array_module(y.data)
+    if xp is not np:
+        xp.cuda.get_current_stream().synchronize()
+    return y.data

@@ -1,0 +1,225 @@
+"""All ranks work at the same time, each on another micro-batch, as a schedule says.
+
+Lecture section: pipelining. Lesson: 13_pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import nn
+from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.data import Batch, shares
+from minigrad.device import array_module
+from minigrad.module import Module, Sequential
+from minigrad.tape import OnGrad
+from minigrad.tensor import Tensor
+
+from ..comm.collectives import allgather, allreduce, broadcast
+from ..comm.protocol import Comm
+from ..data_parallel.agreement import agree, broadcast_model
+from ..model_parallel.chain import Chain
+from ..model_parallel.dropout import share_state
+from ..model_parallel.layer import whole_nbytes
+from ..model_parallel.layers import joined_over
+from ..model_parallel.plan import modules
+from .engine import Engine
+from .holders import Holders, Layers, only
+from .mail import Mail
+from .partition import costs_by_time, optimal
+from .schedule import Schedule, Timetable
+from .schedules import find_schedule
+from .validator import check_timetable
+
+
+class Pipeline(Backend):
+    """Consecutive layers on consecutive ranks, which take the batch in ``micro_batches`` parts.
+
+    ``schedule`` is one of ours by name, or your own. A rank holds ``chunks`` stages of the model (by default
+    as many as the schedule has); stage s is the layers from ``bounds[s]`` to ``bounds[s + 1]``, or such that
+    the largest has as few bytes of parameters as can be ("bytes"), or takes as little time ("time",
+    measured on rank 0 with samples of shape ``sample``, ``batch_size`` of them in a step). Trains like
+    ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` holds
+    only what comes into each stage, and computes the rest again on the way back.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        schedule: Schedule | str = "1f1b",
+        *,
+        micro_batches: int = 4,
+        chunks: int | None = None,
+        bounds: Sequence[int] | str = "bytes",
+        sample: Sequence[int] | None = None,
+        batch_size: int = 64,
+        recompute: bool = False,
+    ):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.table: Timetable = self.schedule.of(self.size, self.micro_batches, chunks)
+        check_timetable(self.table)
+        self.bounds = bounds if isinstance(bounds, str) else tuple(bounds)
+        self.sample = None if sample is None else tuple(sample)
+        self.batch_size = at_least_one("batch_size", batch_size)
+        self.recompute = recompute
+        self.groups: list[tuple[Comm, list[Tensor]]] = []
+
+    def place(self, model: Module) -> Module:
+        """This rank's layers, with rank 0's parameters; in ``model`` the others give way to placeholders.
+
+        Raises ValueError where ranks have different models or settings, there are more stages than layers,
+        bounds do not fit, or a schedule with copies of layers meets dropout or running statistics.
+        """
+        if not isinstance(model, Sequential | Chain):
+            raise ValueError(
+                f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
+                "pass by one another; make it a Sequential, with what belongs together as one of its layers"
+            )
+        settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.bounds}
+        agree(
+            self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
+        )
+        self.bounds = self.checked_bounds(model)
+        self.holders = Holders(model, self.table, self.bounds)
+        self.holders.refuse_copies(model, self.schedule.name)
+        broadcast_model(self.comm, model)
+        for _, layer in modules(model):
+            if isinstance(layer, nn.Dropout):
+                share_state(self.comm, layer.rng)
+        by_name = self.holders.parameters
+        mine, several = self.holders.on(self.rank), self.holders.in_several_stages()
+        self.groups = []
+        for ranks, names in self.holders.groups().items():
+            group = self.comm.split(int(self.rank in ranks))
+            if self.rank in ranks:
+                self.groups.append((group, [by_name[name] for name in names]))
+        chunks = {
+            chunk: only(model, range(self.bounds[stage], self.bounds[stage + 1]))
+            for chunk, stage in self.table.stages_of(self.rank).items()
+        }
+        self.engine = Engine(
+            self.comm,
+            self.table,
+            chunks,
+            Mail(self.comm, self.table, self.holders.first),
+            tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad),
+            self.recompute,
+        )
+        model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
+        return Staged(model, self.engine)
+
+    def checked_bounds(self, model: Layers) -> tuple[int, ...]:
+        """The bounds asked for; ValueError unless they give every stage a layer."""
+        stages, n = self.table.stages, len(model.layers)
+        if stages > n:
+            raise ValueError(
+                f"{stages} stages ({self.size} ranks, chunks on each: {self.table.chunks}) cannot each have "
+                f"one of the model's {n} layers; take at most {n} stages"
+            )
+        if not isinstance(self.bounds, str):
+            if (self.bounds[0], self.bounds[-1], len(self.bounds)) != (0, n, stages + 1) or any(
+                a >= b for a, b in zip(self.bounds, self.bounds[1:], strict=False)
+            ):
+                raise ValueError(
+                    f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {n} "
+                    f"layers, got {self.bounds}"
+                )
+            return self.bounds
+        if self.bounds == "bytes":
+            return tuple(optimal([whole_nbytes(layer) for layer in model.layers], stages))
+        if self.bounds != "time":
+            raise ValueError(f'bounds are "bytes", "time" or numbers, got {self.bounds!r}')
+        if self.sample is None or isinstance(model, Chain):
+            raise ValueError(
+                "bounds by time need the shape of a sample, and a model whose layers are not split already; "
+                'pass sample=, or take bounds by "bytes"'
+            )
+        return self.bounds_by_time(model, self.sample, stages)
+
+    def bounds_by_time(self, model: Sequential, sample: tuple[int, ...], stages: int) -> tuple[int, ...]:
+        """Those of rank 0, which measures the layers with a micro-batch."""
+        costs = np.zeros(len(model.layers))
+        if self.rank == 0:
+            rows = -(-self.batch_size // self.micro_batches)
+            parameter = next(iter(model.parameters()))
+            xp = array_module(parameter.data)
+            x = xp.asarray(np.random.default_rng(0).random((rows, *sample)), dtype=parameter.dtype)
+            costs[:] = costs_by_time(model, Batch(x, xp.zeros(rows, dtype=int)))
+        return tuple(optimal([float(cost) for cost in broadcast(self.comm, costs)], stages))
+
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        """All micro-batches forward and back, as the schedule says; the weighted loss where it was found."""
+        parts = {i: batch[share] for i, share in enumerate(shares(len(batch), self.micro_batches))}
+        if not self.meets_in_forward:
+            parts = {i: part for i, part in parts.items() if len(part)}
+        weights = {i: weight * (len(part) / len(batch)) if len(part) else 0.0 for i, part in parts.items()}
+        losses = self.engine.step(parts, weights, self.loss, loss_fn, on_grad)
+        return sum(losses[i] for i in sorted(losses))
+
+    def is_final(self, parameter: Tensor) -> bool:
+        return parameter not in self.engine.shared
+
+    def finish(self, model: Module, loss: float) -> float:
+        """Sum the gradients of parameters that several ranks hold, and the losses of the last stages."""
+        for group, parameters in self.groups:
+            sum_gradients(group, parameters)
+        return float(np.sum(allgather(self.comm, np.array(loss))))
+
+    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """This rank's sums, then those of the other ranks' parameters, each once."""
+        seen, rows = set(self.holders.on(self.rank)), [squares]
+        for rank, found in enumerate(allgather(self.comm, squares)):
+            new = {name: i for i, name in enumerate(self.holders.on(rank)) if name not in seen}
+            seen.update(new)
+            rows.append(found[list(new.values())])
+        return np.concatenate(rows)
+
+    def joined(self, model: Module, values: Values) -> Values:
+        """All ranks' arrays, by their serial names."""
+        found = joined_over(self.comm, values)
+        by_name = {self.holders.serial[name]: value for name, value in found.items()}
+        return {name: by_name[name] for name in self.holders.used_in if name in by_name}
+
+
+class Staged(Module):
+    """One rank's layers, which evaluates with those of the others: every rank gives the last stage's output.
+
+    All ranks call it, with no tape open.
+    """
+
+    def __init__(self, model: Layers, engine: Engine):
+        self.model, self.engine = model, engine
+
+    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
+        return self.model.named_arrays(prefix)  # the serial names
+
+    def forward(self, x: Any) -> Tensor:
+        comm, route = self.engine.comm, self.engine.table.routes[0]
+        y = x if isinstance(x, Tensor) else Tensor(x)
+        for stage, (rank, chunk) in enumerate(route):
+            if rank != comm.rank:
+                continue
+            before = route[stage - 1][0] if stage else rank
+            y = self.engine.parts[chunk](y if before == rank else Tensor(comm.recv(before)))
+            if stage + 1 < len(route) and route[stage + 1][0] != rank:
+                comm.send(y.data, route[stage + 1][0])
+        return Tensor(broadcast(comm, y.data, route[-1][0]))
+
+
+def sum_gradients(comm: Comm, parameters: list[Tensor]) -> None:
+    """Give every rank the sum of all ranks' gradients; a parameter that no rank's loss reached keeps None."""
+    xp = array_module(parameters[0].data)
+    grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]
+    reached = xp.asarray([float(p.grad is not None) for p in parameters])
+    message = xp.concatenate([reached, *(g.reshape(-1) for g in grads)])
+    total, start = allreduce(comm, message), len(parameters)
+    for parameter, g, found in zip(parameters, grads, total[:start].tolist(), strict=True):
+        if found:
+            g[...] = total[start : start + g.size].reshape(g.shape)
+            parameter.grad = g
+        start += g.size

@@ -1,0 +1,81 @@
+"""A stage's weights as they were: what went forward with some of them goes back with the same.
+
+Lecture section: pipelining. Lesson: 13_pipeline. An update is written into copies, unless nobody needs the
+weights from before; tapes hold the arrays they saw, which stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from minigrad.device import Array
+from minigrad.tensor import Parameter
+
+
+@dataclass(eq=False)
+class Version:
+    """The arrays of all of a stage's parameters after so many ``updates``."""
+
+    updates: int
+    arrays: list[Array]
+
+
+class Stash:
+    """The versions of ``parameters`` that a stage needs; the newest is what the parameters hold.
+
+    A forward takes the version from ``behind`` updates ago, or the first. With ``copies`` False an update
+    overwrites what micro-batches in flight went forward with.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], *, behind: int = 0, copies: bool = True):
+        self.parameters, self.copies = parameters, copies
+        self.recent = deque([Version(0, [p.data for p in parameters])], maxlen=behind + 1)
+        self.in_flight: deque[Version] = deque()  # one for each micro-batch, in their order
+
+    @property
+    def newest(self) -> Version:
+        return self.recent[-1]
+
+    @property
+    def held(self) -> int:
+        """How many versions are in memory."""
+        return len({id(version.arrays) for version in (*self.recent, *self.in_flight)})
+
+    @contextmanager
+    def forward(self) -> Iterator[Version]:
+        """The parameters as the next micro-batch's forward should see them; the version is kept for it."""
+        self.in_flight.append(self.recent[0])
+        with self.lent(self.recent[0]) as version:
+            yield version
+
+    @contextmanager
+    def backward(self) -> Iterator[Version]:
+        """The parameters as the oldest micro-batch in flight saw them; afterwards it is in flight no more."""
+        with self.lent(self.in_flight[0]) as version:
+            yield version
+        self.in_flight.popleft()
+
+    def advance(self) -> None:
+        """A new version, which the optimizer may now update in place where there is a gradient."""
+        old, arrays = self.newest, self.newest.arrays
+        needed = self.recent.maxlen != 1 or old in self.in_flight
+        if needed and self.copies:
+            found = zip(self.parameters, arrays, strict=True)
+            arrays = [array if p.grad is None else array.copy() for p, array in found]
+        self.recent.append(Version(old.updates + 1, arrays))
+        self.point_at(arrays)
+
+    @contextmanager
+    def lent(self, version: Version) -> Iterator[Version]:
+        self.point_at(version.arrays)
+        try:
+            yield version
+        finally:
+            self.point_at(self.newest.arrays)
+
+    def point_at(self, arrays: list[Array]) -> None:
+        for parameter, array in zip(self.parameters, arrays, strict=True):
+            parameter.data = array

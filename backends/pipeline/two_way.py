@@ -1,0 +1,107 @@
+"""Half of the micro-batches enter at the first rank, half at the last: each half fills the other's bubble.
+
+Lecture section: pipelining. Lesson: 13_pipeline. Rank r holds stage r as chunk 0 and stage ranks - 1 - r as
+chunk 1, so that every stage is there twice, on two ranks. Even micro-batches go down the ranks through
+the chunks 0, odd ones up through the chunks 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, repeat
+
+from .schedule import Backward, Forward, Instruction, Place, Schedule, Weight, take
+
+
+def down_or_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
+    """Even micro-batches from the first rank to the last, odd ones from the last to the first."""
+    down = [(rank, micro % 2) for rank in range(ranks)]
+    return down[::-1] if micro % 2 else down
+
+
+def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """Two pipelines in opposite directions, each in the time slots that the other leaves free.
+
+    A unit is as many micro-batches as there are ranks, half of them each way; units follow one another (Li
+    and Hoefler 2021). A direction takes every other slot, and the number of ranks is even: they never meet.
+    """
+    slots: dict[int, Instruction] = {}
+    for micro in range(micros):
+        unit, chunk = micro // ranks, micro % 2
+        stage = ranks - 1 - rank if chunk else rank
+        entry = 2 * ranks * unit + 2 * (micro % ranks // 2)
+        slots[entry + stage] = Forward(micro, chunk)
+        slots[entry + 2 * ranks - 1 - stage] = Backward(micro, chunk)
+    return (slots[slot] for slot in sorted(slots))
+
+
+def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """A forward of one direction beside a backward of the other; weights fill the rest (DeepSeek-AI 2024).
+
+    The eight steps as published, the sixth on three lines. F0 is a forward of the direction that enters
+    nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What
+    DualPipe runs as one, overlapped, F0 and B1, is here F0, then B1.
+    """
+    inner = min(rank, ranks - 1 - rank)
+    outer = ranks // 2 - 1 - inner
+    steps = (
+        (2 * outer, "F0"),
+        (inner + 1, "F0 F1"),
+        (outer, "b1 W F1"),
+        (micros // 2 - ranks + inner + 1, "F0 B1 F1 B0"),
+        (outer, "B1 F1 B0"),
+        ((inner + 1) // 2, "B1 B0"),
+        ((inner + 1) % 2, "B1 b0"),
+        ((inner + 1) // 2, "b1 b0"),
+        (outer, "W b0"),
+        (inner + 1, "W"),
+    )
+    nearer = (0, 1) if rank < ranks // 2 else (1, 0)
+    forwards = [map(Forward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
+    backwards = [map(Backward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
+    waiting: list[Backward] = []
+    for step in (step for times, text in steps for _ in range(times) for step in text.split()):
+        if step == "W":
+            done = waiting.pop(0)
+            yield Weight((done.micro,), done.chunk)
+        elif step[0] == "F":
+            yield next(forwards[int(step[1])])
+        else:
+            backward = next(backwards[int(step[1])])
+            yield backward
+            if step[0] == "b":
+                waiting.append(backward)
+
+
+def two_directions(ranks: int, micros: int, chunks: int) -> None:
+    """Raise ValueError for anything but even numbers of ranks and micro-batches, and two chunks."""
+    if chunks != 2:
+        raise ValueError(f"each rank has 2 chunks, one for each direction, got {chunks}; take 2")
+    take("an even number of ranks", ranks, step=2, least=2)
+    take("an even number of micro-batches, half for each direction", micros, step=2, least=2)
+
+
+def full_twice(ranks: int, micros: int, chunks: int) -> None:
+    """As ``two_directions``, and at least two micro-batches for each rank."""
+    two_directions(ranks, micros, chunks)
+    take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=2, least=2 * ranks)
+
+
+TWO_WAY = (
+    Schedule(
+        chimera,
+        route=down_or_up,
+        check=two_directions,
+        chunks=2,
+        most_in_flight=lambda rank, ranks, micros, chunks: (
+            min(micros, ranks) // 2 + min(micros // 2, rank + 1, ranks - rank)
+        ),
+    ),
+    Schedule(
+        dualpipe,
+        route=down_or_up,
+        check=full_twice,
+        chunks=2,
+        most_in_flight=lambda rank, ranks, micros, chunks: ranks + 1,
+    ),
+)

@@ -1,0 +1,231 @@
+"""A schedule is right if every micro-batch meets every stage once each way, and no rank waits for ever.
+
+Lecture section: pipelining. Lesson: 13_pipeline. Nothing is computed: a timetable is read, and what is
+wrong with it is said by rank and instruction, so that whoever wrote the schedule can mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
+from .simulate import Stuck, micros_of, simulate
+
+Bound = int | Sequence[int]  # the same for all ranks, or one for each
+
+
+def check_schedule(
+    schedule: Schedule,
+    ranks: int,
+    micros: int,
+    chunks: int | None = None,
+    bound: Bound | None = None,
+    *,
+    blocking: bool = False,
+) -> Timetable:
+    """The schedule's timetable for these numbers; raises ValueError as ``check_timetable`` does."""
+    table = schedule.of(ranks, micros, chunks)
+    check_timetable(table, bound, blocking=blocking)
+    return table
+
+
+def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: bool = False) -> None:
+    """Raise ValueError, naming rank and instruction, for a timetable that would not train the model.
+
+    Every micro-batch passes all stages, is taken forward once in each, and back once after that; a chunk of
+    a rank is the same stage for all. A ``Weight`` comes after the ``Backward`` of each of its micro-batches,
+    which then computes input gradients only; a ``Backward`` without one is full, and a chunk may have both.
+
+    No rank has more micro-batches in flight, from the forward to the last gradient, than ``bound`` or, where
+    none is given, than the schedule promises. No rank waits for ever: ``Stuck`` names those that do.
+    Messages are taken to be started early and finished late, as the engine does; where they are
+    ``blocking``, a send lasts until its receiver comes to the matching receive.
+    """
+    try:
+        check_routes(table)
+        for rank in range(table.ranks):
+            check_order(table, rank)
+        for rank in range(table.ranks):
+            check_memory(table, rank, bound)
+    except ValueError as error:
+        error.args = (f"schedule {table.schedule.name} of {table.ranks} ranks: {error}",)
+        raise
+    simulate(table)
+    if blocking:
+        check_blocking(table)
+
+
+def check_routes(table: Timetable) -> None:
+    """Every route passes as many stages, and a chunk of a rank is the same stage in all that pass it."""
+    for what, found, needed in (
+        ("lists of instructions for ranks", len(table.instructions), table.ranks),
+        ("routes for micro-batches", len(table.routes), table.micros),
+    ):
+        if found != needed:
+            raise ValueError(f"it has {found} {what}; it needs {needed}")
+    first: dict[Place, tuple[int, int]] = {}  # the stage that it is, and for which micro-batch
+    for micro, route in enumerate(table.routes):
+        if len(route) != table.stages:
+            raise ValueError(
+                f"the route of micro-batch {micro} has {len(route)} stages, that of micro-batch 0 has "
+                f"{table.stages}; each needs all parts of the model"
+            )
+        for stage, (rank, chunk) in enumerate(route):
+            if rank not in range(table.ranks) or chunk not in range(table.chunks):
+                raise ValueError(
+                    f"the route of micro-batch {micro} goes to rank {rank}, chunk {chunk} for stage {stage}; "
+                    f"there are ranks 0 to {table.ranks - 1} and chunks 0 to {table.chunks - 1}"
+                )
+            other, by = first.setdefault((rank, chunk), (stage, micro))
+            if other != stage:
+                raise ValueError(
+                    f"rank {rank}, chunk {chunk} is stage {other} for micro-batch {by} and stage {stage} for "
+                    f"micro-batch {micro}; it holds one part of the model"
+                )
+    for place in ((rank, chunk) for rank in range(table.ranks) for chunk in range(table.chunks)):
+        if place not in first:
+            raise ValueError(f"no route goes to rank {place[0]}, chunk {place[1]}; it would hold no layers")
+
+
+def check_order(table: Timetable, rank: int) -> None:
+    """A rank does what its micro-batches need once: forward, then back, then any weights apart."""
+    mine = table.instructions[rank]
+    for i in mine:
+        check_instruction(table, rank, i)
+    written = {part for i in mine for part in parts(i)}
+    done: set[Instruction] = set()
+    for i in mine:
+        for part in parts(i):
+            if part in done:
+                again = "" if part == i else f" does {part}"
+                raise ValueError(f"rank {rank}: {i}{again} a second time; each is done once")
+            earlier, way = needed_before(part)
+            if earlier is not None and earlier not in done:
+                how = "comes before" if earlier in written else "is there without"
+                raise ValueError(f"rank {rank}: {i} {how} {earlier}; take it {way} first")
+            done.add(part)
+    for micro, route in enumerate(table.routes):
+        for stage, (at, chunk) in enumerate(route):
+            for needed in (Forward(micro, chunk), Backward(micro, chunk)) if at == rank else ():
+                if needed not in done:
+                    raise ValueError(
+                        f"rank {rank}: {needed} is missing; micro-batch {micro} finds stage {stage} there"
+                    )
+
+
+def check_instruction(table: Timetable, rank: int, i: Instruction) -> None:
+    """An instruction is for micro-batches that exist and whose routes pass the chunk."""
+    if not isinstance(i, Forward | Backward | Weight):
+        raise ValueError(f"rank {rank}: {i!r} is no instruction; there are Forward, Backward and Weight")
+    if isinstance(i, Weight) and not isinstance(i.micros, tuple):
+        raise ValueError(f"rank {rank}: {i} needs a tuple of micro-batches, such as Weight((0,))")
+    if not parts(i):
+        raise ValueError(f"rank {rank}: {i} is for no micro-batches; name some, or leave it out")
+    if i.chunk not in range(table.chunks):
+        raise ValueError(f"rank {rank}: {i} is for chunk {i.chunk}; there are 0 to {table.chunks - 1}")
+    for micro in micros_of(i):
+        if micro not in range(table.micros):
+            raise ValueError(
+                f"rank {rank}: {i} is for micro-batch {micro}; there are 0 to {table.micros - 1}"
+            )
+        if (rank, i.chunk) not in table.routes[micro]:
+            raise ValueError(
+                f"rank {rank}: {i} is not on the route of micro-batch {micro}, which goes to "
+                + ", ".join(f"rank {r} chunk {c}" for r, c in table.routes[micro])
+            )
+
+
+def parts(i: Instruction) -> list[Instruction]:
+    """An instruction as those for one micro-batch each."""
+    return [Weight((micro,), i.chunk) for micro in i.micros] if isinstance(i, Weight) else [i]
+
+
+def needed_before(part: Instruction) -> tuple[Instruction | None, str]:
+    """What the same rank does with the micro-batch before, and the way that it goes then."""
+    if isinstance(part, Weight):
+        return Backward(part.micros[0], part.chunk), "back"
+    return (Forward(part.micro, part.chunk) if isinstance(part, Backward) else None), "forward"
+
+
+def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
+    """No more micro-batches are in flight, each in one chunk, than ``bound`` or the schedule's promise."""
+    promise = table.schedule.most_in_flight
+    if isinstance(bound, Sequence):
+        if len(bound) != table.ranks:
+            raise ValueError(f"{len(bound)} bounds were given; give one number, or {table.ranks}")
+        most, whose = bound[rank], "the bound given"
+    elif bound is not None:
+        most, whose = bound, "the bound given"
+    elif promise is not None:
+        most, whose = promise(rank, table.ranks, table.micros, table.chunks), "the schedule's most_in_flight"
+    else:
+        return
+    split = table.split[rank]
+    held = 0
+    for i in table.instructions[rank]:
+        if isinstance(i, Forward):
+            held += 1
+        elif isinstance(i, Weight):
+            held -= len(i.micros)
+        elif (i.micro, i.chunk) not in split:  # else what the weights' gradients need is still held
+            held -= 1
+        if held > most:
+            raise ValueError(
+                f"rank {rank}: {i} makes {held} micro-batches in flight; {whose} is {most}: finish one first"
+            )
+
+
+class Message(NamedTuple):
+    """What one rank's instruction sends and another's needs."""
+
+    source: int
+    sends: Instruction
+    to: int
+    needs: Instruction
+
+
+def messages(table: Timetable, rank: int) -> list[Message]:
+    """What a rank receives and sends, where receives come right before an instruction and sends after it."""
+    found = []
+    for i in table.instructions[rank]:
+        if isinstance(i, Weight):
+            continue
+        route, way = table.routes[i.micro], 1 if isinstance(i, Forward) else -1
+        stage = route.index((rank, i.chunk))
+        for other, receives in ((stage - way, True), (stage + way, False)):
+            if 0 <= other < len(route) and route[other][0] != rank:
+                peer, chunk = route[other]
+                its = type(i)(i.micro, chunk)
+                found.append(Message(peer, its, rank, i) if receives else Message(rank, i, peer, its))
+    return found
+
+
+def check_blocking(table: Timetable) -> None:
+    """Raise Stuck where sends that wait for their receivers never end, as 1F1B's between neighbours."""
+    left = [messages(table, rank)[::-1] for rank in range(table.ranks)]
+    moved = True
+    while moved:
+        moved = False
+        for mine in left:
+            while mine and meet(mine[-1], left):
+                message = mine[-1]
+                left[message.source].pop()
+                left[message.to].pop()
+                moved = True
+    waiting = [
+        f"rank {rank}, after {m.sends}, waits for rank {m.to} to receive it"
+        if m.source == rank
+        else f"rank {rank} waits for rank {m.source} to send what {m.needs} needs"
+        for rank, m in ((rank, mine[-1]) for rank, mine in enumerate(left) if mine)
+    ]
+    if waiting:
+        raise Stuck(
+            f"schedule {table.schedule.name} of {table.ranks} ranks never ends where sends wait for their "
+            f"receivers: {'; '.join(waiting)}"
+        )
+
+
+def meet(message: Message, left: list[list[Message]]) -> bool:
+    """Whether both of a message's ranks have come to it."""
+    return left[message.source][-1:] == left[message.to][-1:] == [message]

@@ -1,0 +1,83 @@
+"""Nobody waits for the gradients of the weights: they fill the bubble, or wait to be one large product.
+
+Lecture section: pipelining. Lesson: 13_pipeline. A full backward is split in two: ``Backward`` computes the
+gradient of the input, for which the rank before waits, ``Weight`` those of the weights, at any time later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from .one_way import gpipe, in_turn, one_f_one_b
+from .schedule import Backward, Forward, Instruction, Order, Schedule, Weight
+
+
+def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """1F1B whose rank r is r weight gradients behind: it fills the drain (Qi et al. 2023, ZB-H1).
+
+    A rank has as many micro-batches fewer in flight than the first as it is behind, so all hold the same.
+    """
+    return with_weights(one_f_one_b(rank, ranks, micros, chunks), behind=rank)
+
+
+def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """Twice as many forwards ahead, twice as far behind: from its first to its last a rank never waits.
+
+    Takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
+    """
+    ahead = 2 * (ranks - rank - 1)
+    instructions = in_turn(map(Forward, range(micros)), map(Backward, range(micros)), ahead=ahead)
+    return with_weights(instructions, behind=2 * rank)
+
+
+def with_weights_batched(order: Order, every: int | None = None) -> Order:
+    """The order with the weight gradients of ``every`` micro-batches as one product; None: of all of them.
+
+    A product over many samples is faster than as many products over few, and there is one sum to add to the
+    gradient instead of one for each micro-batch.
+    """
+
+    def batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+        return with_weights(order(rank, ranks, micros, chunks), every=every or micros)
+
+    return batched
+
+
+def with_weights(
+    instructions: Iterable[Instruction], *, behind: int = 0, every: int = 1
+) -> Iterator[Instruction]:
+    """Add a ``Weight`` of each chunk after ``every`` of its backwards, always ``behind`` backwards late."""
+    waiting: defaultdict[int, list[int]] = defaultdict(list)
+    for instruction in instructions:
+        yield instruction
+        if isinstance(instruction, Backward):
+            micros = waiting[instruction.chunk]
+            micros.append(instruction.micro)
+            if len(micros) == behind + every:
+                yield Weight(tuple(micros[:every]), instruction.chunk)
+                del micros[:every]
+    for chunk, micros in waiting.items():
+        for first in range(0, len(micros), every):
+            yield Weight(tuple(micros[first : first + every]), chunk)
+
+
+ZERO_BUBBLE = (
+    Schedule(zb_h1, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks)),
+    Schedule(zb_h2, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, 2 * ranks - 1)),
+    Schedule(
+        with_weights_batched(gpipe),
+        "gpipe-batched",
+        most_in_flight=lambda rank, ranks, micros, chunks: micros,
+    ),
+    Schedule(
+        with_weights_batched(one_f_one_b, 2),
+        "1f1b-pairs",
+        most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks - rank + 1),
+    ),
+    Schedule(
+        with_weights_batched(one_f_one_b),
+        "1f1b-batched",
+        most_in_flight=lambda rank, ranks, micros, chunks: micros,
+    ),
+)

@@ -1,0 +1,168 @@
+"""What backward needs can be computed again instead of kept: a third more work, for a fraction of the memory.
+
+Lecture section: data lifetimes. Lesson: 13_pipeline. Of n layers in k segments a tape holds the k inputs, and
+backward besides what one segment records: least, about 2 sqrt(n), for k = sqrt(n) (Chen et al. 2016, arXiv
+1604.06174). A segment stands on the tape as one entry; the walk, when it comes there, runs the segment again
+on the same tape and goes on through what that recorded: through the entries of the model without segments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .device import Array
+from .module import Module, Sequential
+from .tape import Tape, current_tape
+from .tensor import Parameter, Tensor
+
+
+def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -> Recomputed:
+    """The same layers, of which a tape keeps the inputs of segments only: the same values and gradients.
+
+    They are those of ``model``, bit by bit. ``segments`` is a number, by default about the root of that of
+    the layers, which are then shared out equally; or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7
+    are segments, and what is outside is recorded as ever. Parameters are shared with ``model``, and have the
+    same names. A layer must do in its second run what it did in its first: see ``Replay``. Layers whose
+    ranks meet in a forward meet again in backward.
+
+    Raises ValueError for a model that is not a Sequential, a number below 1 or above that of the layers, and
+    bounds that do not rise from 0 or more to at most the number of layers.
+    """
+    if not isinstance(model, Sequential) or type(model).forward not in (
+        Sequential.forward,
+        Recomputed.forward,
+    ):
+        raise ValueError(
+            f"segments are consecutive layers of a Sequential, not of a model with a forward of its own, "
+            f"{type(model).__name__}; put its recomputed parts into it"
+        )
+    n = len(model)
+    if segments is None:
+        segments = max(1, round(math.sqrt(n)))
+    if isinstance(segments, int):
+        if not 1 <= segments <= n:
+            raise ValueError(f"a model of {n} layers has 1 to {n} segments, not {segments}")
+        segments = [i * n // segments for i in range(segments + 1)]
+    bounds = tuple(segments)
+    if len(bounds) < 2 or bounds[0] < 0 or bounds[-1] > n or any(a >= b for a, b in pairwise(bounds)):
+        raise ValueError(f"bounds of segments are 2 or more numbers that rise within 0 to {n}, got {bounds}")
+    return Recomputed(model.layers, bounds)
+
+
+class Recomputed(Sequential):
+    """Layers of which those between two ``bounds`` run again in backward; made by ``recomputed``."""
+
+    def __init__(self, layers: Sequence[Module], bounds: tuple[int, ...]):
+        super().__init__(*layers)
+        self.bounds = bounds
+
+    def forward(self, x: Any) -> Tensor:
+        tape, order = current_tape.get(), self.order()
+        if tape is None:
+            return self.through(order, x)
+        x = self.through(order[: self.bounds[0]], x)
+        for start, stop in pairwise(self.bounds):
+            segment = order[start:stop]
+            replay = Replay(*(self.layers[i] for i in segment))
+            x = unrecorded(tape, partial(self.through, segment), x, replay)
+        return self.through(order[self.bounds[-1] :], x)
+
+
+Run = Callable[[Tensor], Tensor]
+
+
+def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
+    """``run(x)``, of which ``tape`` gets one ``Segment``, behind the leaves that it used."""
+    x = x if isinstance(x, Tensor) else Tensor(x)
+    index = tape.index_of(x)
+    with Unrecorded() as first:
+        y = Tensor(run(x.detach()))
+    found = [tape.index_of(leaf) for leaf in first.entries]  # so none is final before the segment is
+    if any(i is not None for i in (index, *found)):
+        tape.entries.append(Segment(index, x.data, run, replay, tape.leaves))
+        y.tape, y.index, y.requires_grad = tape, len(tape.entries) - 1, True
+    return y
+
+
+class Unrecorded(Tape):
+    """An open tape, as in training, on which only leaves are entered, in the order of their first use."""
+
+    __slots__ = ()
+
+    def index_of(self, x: Tensor) -> None:
+        super().index_of(x)
+
+
+class Segment(list):
+    """An entry that is not recorded yet: it holds the input ``x``, where others hold pullbacks.
+
+    ``index`` is the place of ``x`` on the tape, None for a constant; ``leaves`` are those of the tape.
+    """
+
+    def __init__(self, index: int | None, x: Array, run: Run, replay: Replay, leaves: dict[int, int]):
+        super().__init__([(index, x.shape, x)])
+        self.run, self.replay, self.leaves = run, replay, leaves
+
+    def record(self, entries: list[Any]) -> None:
+        """Append to ``entries``, which end where this one stood, what a second run records; its value last."""
+        ((index, _, data),) = self
+        tape, x = Tape(), Tensor(data)
+        # Leaves that were entered later are passed, and other objects may have their ids by now.
+        tape.entries, tape.leaves = entries, {k: i for k, i in self.leaves.items() if i < len(entries)}
+        if index is not None:
+            x.tape, x.index, x.requires_grad = tape, index, True
+        with self.replay, tape:
+            y = self.run(x)
+        index = tape.index_of(y)
+        entries.append([] if index is None else [(index, y.shape, lambda g: g)])
+
+
+class Replay:
+    """What a forward of ``modules`` reads and changes besides parameters, as it is now: to run it twice.
+
+    Make it before the first run, and do the second one inside ``with replay:``. There, random numbers are
+    drawn and running statistics read as in the first; behind it they are as they were before the ``with``,
+    so masks are the same and statistics move once. It notes the state of every ``np.random.Generator``
+    that is an attribute of a module, and copies every array that is state but no Parameter.
+    """
+
+    def __init__(self, *modules: Module):
+        places = [
+            (owner, name) for module in modules for _, owner, name in module.named_arrays()
+            if not isinstance(getattr(owner, name), Parameter)
+        ]  # fmt: skip
+        self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
+        found = {id(rng): rng for module in modules for rng in generators(module)}
+        self.generators = [(rng, rng.bit_generator.state) for rng in found.values()]
+        self.before: list[tuple[list[Array], list[Any]]] = []
+
+    def __enter__(self) -> Replay:
+        arrays = [getattr(owner, name) for owner, name, _ in self.arrays]
+        self.before.append((arrays, [rng.bit_generator.state for rng, _ in self.generators]))
+        noted = zip(arrays, self.arrays, strict=True)
+        copies = {id(array): then.copy() for array, (_, _, then) in noted}  # modules may share an array
+        for array, (owner, name, _) in zip(arrays, self.arrays, strict=True):
+            setattr(owner, name, copies[id(array)])
+        for rng, then in self.generators:
+            rng.bit_generator.state = then
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        arrays, states = self.before.pop()
+        for (owner, name, _), array in zip(self.arrays, arrays, strict=True):
+            setattr(owner, name, array)
+        for (rng, _), state in zip(self.generators, states, strict=True):
+            rng.bit_generator.state = state
+
+
+def generators(module: Module) -> Iterator[np.random.Generator]:
+    """The generators of random numbers that are attributes of ``module`` and the modules inside."""
+    yield from (value for value in vars(module).values() if isinstance(value, np.random.Generator))
+    for child in module.children().values():
+        yield from generators(child)
