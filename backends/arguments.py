@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
+from minigrad import schedules as rates
 from minigrad.device import cuda_problem
 from minigrad.nets import find_net
 
+from .layout import Layout
 from .model_parallel.place import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan
-from .strategies import find_strategy
+from .pipeline import SCHEDULES, check_timetable, find_schedule
+from .pipeline.pipeline import check_bounds
+from .strategies import find_strategy, read_options
 
 
 def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
@@ -22,12 +28,37 @@ def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
 
 
-def check_common(net: str, strategy: str, options: dict[str, Any], seed: int) -> None:
-    """What ``train`` and ``prove`` take alike: raise ValueError before any rank is started."""
+class Asked(NamedTuple):
+    """What was asked of the pipelines; None, or False, was not."""
+
+    schedule: str | None = None
+    micro: int | None = None
+    chunks: int | None = None
+    bounds: str | None = None
+    recompute: bool = False
+
+
+def layout_for(
+    net: str,
+    strategy: str,
+    option: Iterable[str] | None,
+    *,
+    data: int,
+    pipe: int,
+    model: int,
+    plan: Path | None,
+    asked: Asked,
+) -> Layout:
+    """How the ranks share ``net``; raises ValueError for what does not fit, before any rank is started."""
     find_net(net)
+    options = read_options(option or [])
     find_strategy(strategy, options)
-    if seed < 0:
-        raise ValueError(f"--seed must be 0 or more, got {seed}")
+    if pipe > 1 and "micro_batches" in options:
+        raise ValueError(
+            "--option micro_batches takes a pipeline through several times; pass --micro instead"
+        )
+    layout = Layout(strategy, options, data, pipe, model, plan_for(plan, net))
+    return with_pipelines(layout, net, asked)
 
 
 def plan_for(file: Path | None, net: str) -> Plan | None:
@@ -37,6 +68,61 @@ def plan_for(file: Path | None, net: str) -> Plan | None:
     plan = read_plan(file)
     check_plan(plan, find_net(net).build(np.random.default_rng(0)), ModelParallel.kinds_of)
     return plan
+
+
+def with_pipelines(layout: Layout, net: str, asked: Asked) -> Layout:
+    """The layout with what was asked; raises ValueError for a schedule or bounds that are not defined.
+
+    The default is 1F1B with two micro-batches for each rank of a pipeline.
+    """
+    schedule, micro, chunks, bounds, recompute = asked
+    if schedule in rates.SCHEDULES:
+        raise ValueError(
+            f"--schedule is the order in a pipeline, and {schedule!r} one of learning rates; pass "
+            f"--lr-schedule {schedule} to train, or choose one of {', '.join(SCHEDULES)}"
+        )
+    if layout.pipe == 1:
+        for name, value in asked._asdict().items():
+            if value not in (None, False):
+                raise ValueError(f"--{name} is for pipelines; add --pipe 2 or more, or leave it out")
+        return layout
+    found = find_schedule(schedule or "1f1b")
+    table = found.of(layout.pipe, 2 * layout.pipe if micro is None else micro, chunks)
+    check_timetable(table)
+    cuts = stage_bounds(bounds or "bytes")
+    check_bounds(table, cuts, len(find_net(net).build(np.random.default_rng(0)).children()))
+    if cuts == "time" and layout.data * layout.model > 1:
+        raise ValueError(
+            "--bounds time is measured by each pipeline for itself, and two would find other bounds; measure "
+            "with --data 1 --model 1, and pass the numbers that train tells then, as --bounds 0,3,5"
+        )
+    return replace(
+        layout,
+        schedule=found.name,
+        micro=table.micros,
+        chunks=table.chunks,
+        bounds=cuts,
+        recompute=recompute,
+    )
+
+
+def stage_bounds(given: str) -> tuple[int, ...] | str:
+    """``--bounds``: numbers, bytes or time."""
+    if given in ("bytes", "time"):
+        return given
+    numbers = given.split(",")
+    if not all(number.strip().isdigit() for number in numbers):
+        raise ValueError(
+            "--bounds takes the first layer of each stage and, last, the number of layers, as 0,3,5, or one "
+            f"of bytes, time; got {given!r}"
+        )
+    return tuple(map(int, numbers))
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError for a number that no generator takes."""
+    if seed < 0:
+        raise ValueError(f"--seed must be 0 or more, got {seed}")
 
 
 def check_positive(flag: str, given: float | None) -> None:

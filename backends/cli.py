@@ -1,4 +1,4 @@
-"""The ``minigrad`` command: train, prove, run, doctor."""
+"""The ``minigrad`` command: train, prove, trace, run, doctor."""
 
 from __future__ import annotations
 
@@ -11,98 +11,74 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from minigrad.nets import NETS
-from minigrad.optim import OPTIMIZERS, find_optimizer
-from minigrad.schedules import SCHEDULES, find_schedule
+from minigrad.optim import find_optimizer
+from minigrad.schedules import find_schedule
 
 from . import doctor as health
-from . import proof, training
-from .arguments import batch_size, check_common, check_device, check_positive, choice, plan_for
+from . import options, proof, training
+from .arguments import Asked, batch_size, check_device, check_positive, check_seed, choice, layout_for
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
-from .strategies import read_options, strategy_names
+from .layout import about
+from .traced import show
 from .tracing import show_trace
-
-DATASETS = ("mnist5k", "mnist")
-DTYPES = ("float32", "float64")
-STRATEGIES = f"how the ranks share the work, one of {', '.join(strategy_names())}"
 
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train, and prove that parallel training equals serial training.",
 )
-Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
-Model = Annotated[int, typer.Option(help="ranks that share each copy of the model", metavar="M")]
-Plan = Annotated[
-    Path | None,
-    typer.Option(help="which layer is split how, JSON or TOML (default: what moves least)", metavar="FILE"),
-]
-Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
-NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
-Options = Annotated[
-    list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="of the strategy; can be repeated")
-]
-Json = Annotated[Path | None, typer.Option(help="also write the figures to this file")]
-Seed = Annotated[int, typer.Option(help="of the weights and of the order of the samples")]
 
 
 @app.command()
 def train(
-    dataset: Annotated[str, typer.Option(help=f"one of {', '.join(DATASETS)}")] = "mnist5k",
-    net: NetName = "lenet",
-    data: Data = None,
-    model: Model = 1,
-    plan: Plan = None,
-    strategy: Annotated[
-        str | None, typer.Option(help=f"{STRATEGIES} (default: serial, for several ranks replicated)")
-    ] = None,
-    option: Options = None,
-    transport: Transport = None,
-    device: Annotated[str, typer.Option(help="numpy or cupy")] = os.environ.get("MINIGRAD_DEVICE", "numpy"),
-    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
-    epochs: Annotated[int, typer.Option(min=1)] = 8,
-    batch: Annotated[str, typer.Option(help="samples per step over all ranks, or all")] = "64",
-    optimizer: Annotated[str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}")] = "sgd",
-    lr: Annotated[
-        float | None, typer.Option(help="learning rate (default: the optimizer's own, or the net's)")
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(help=f"of the learning rate: {', '.join(SCHEDULES)} (default: the net's own)"),
-    ] = None,
-    warm_up: Annotated[
-        int, typer.Option(min=0, help="steps in which the rate rises from a tenth of it", metavar="STEPS")
-    ] = 0,
-    clip: Annotated[
-        float | None, typer.Option(help="scale gradients down to this joint norm", metavar="NORM")
-    ] = None,
-    seed: Seed = 0,
-    json: Json = None,
-    trace: Annotated[Path | None, typer.Option(help="who did what when, for ui.perfetto.dev")] = None,
+    dataset: options.DatasetName = "mnist5k",
+    net: options.NetName = "lenet",
+    data: options.Data = None,
+    pipe: options.Pipe = 1,
+    model: options.Model = 1,
+    plan: options.PlanFile = None,
+    schedule: options.Order = None,
+    micro: options.Micro = None,
+    chunks: options.Chunks = None,
+    bounds: options.Bounds = None,
+    recompute: options.Recompute = False,
+    strategy: options.Strategy = None,
+    option: options.Options = None,
+    transport: options.Transport = None,
+    device: options.Device = "numpy",
+    dtype: options.Dtype = "float32",
+    epochs: options.Epochs = 8,
+    batch: options.BatchSize = "64",
+    optimizer: options.Optimizer = "sgd",
+    lr: options.Rate = None,
+    lr_schedule: options.RateSchedule = None,
+    warm_up: options.WarmUp = 0,
+    clip: options.Clip = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    trace: options.TraceFile = None,
 ) -> None:
     """Train a network on handwritten digits; figures and curves are kept under runs/."""
-    choice("--dataset", dataset, DATASETS)
-    choice("--dtype", dtype, DTYPES)
-    ranks = world_size(data, model)
-    strategy = strategy or ("serial" if ranks == model else "replicated")
-    options = read_options(option or [])
-    check_common(net, strategy, options, seed)
+    choice("--dataset", dataset, options.DATASETS)
+    choice("--dtype", dtype, options.DTYPES)
+    ranks = world_size(data, model, pipe)
+    data = ranks // (pipe * model)
+    strategy = strategy or ("serial" if data == 1 else "replicated")
+    asked = Asked(schedule, micro, chunks, bounds, recompute)
+    layout = layout_for(net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked)
     check_device(device)
     check_positive("--lr", lr)
     check_positive("--clip", clip)
+    check_seed(seed)
     find_optimizer(optimizer)
-    if schedule is not None:
-        find_schedule(schedule)
+    if lr_schedule is not None:
+        find_schedule(lr_schedule)
     config = training.Training(
+        **vars(layout),
         dataset=dataset,
         net=net,
-        strategy=strategy,
-        options=options,
-        data=ranks // model,
-        model=model,
-        plan=plan_for(plan, net),
         transport=choose_transport(transport, ranks),
         device=device,
         dtype=dtype,
@@ -110,7 +86,7 @@ def train(
         batch=batch_size(batch),
         optimizer=optimizer,
         lr=lr,
-        schedule=schedule,
+        lr_schedule=lr_schedule,
         warm_up=warm_up,
         clip=clip,
         seed=seed,
@@ -127,6 +103,7 @@ def train(
         folder = training.new_run_folder(net) if comm.rank == 0 else None
         metrics = config.run(traced or comm, backend, console)
         found = None if traced is None else gather_trace(comm, traced)
+        told = about(comm, backend)
         if folder is None:
             return
         training.write_json(folder / "metrics.json", metrics)
@@ -136,39 +113,46 @@ def train(
         training.draw_curves(metrics, folder / "curves.png")
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
         if trace is not None and found is not None:
-            training.write_json(trace, chrome_trace(found))
+            training.write_json(trace, chrome_trace(found, told))
             show_trace(found, folder / "timeline.png", console)
-            console.print(f"trace in {trace}, for ui.perfetto.dev; picture in {folder / 'timeline.png'}")
+            console.print(
+                f"trace in {trace}, for ui.perfetto.dev and minigrad trace {trace}; "
+                f"picture in {folder / 'timeline.png'}"
+            )
 
     sys.exit(run(ranks, config.transport, work, sys.argv[1:]))
 
 
 @app.command()
 def prove(
-    net: NetName = "lenet",
-    data: Data = None,
-    model: Model = 1,
-    plan: Plan = None,
-    strategy: Annotated[str, typer.Option(help=STRATEGIES)] = "replicated",
-    option: Options = None,
-    transport: Transport = None,
-    dtype: Annotated[str, typer.Option(help="float64 or float32")] = "float64",
+    net: options.NetName = "lenet",
+    data: options.Data = None,
+    pipe: options.Pipe = 1,
+    model: options.Model = 1,
+    plan: options.PlanFile = None,
+    schedule: options.Order = None,
+    micro: options.Micro = None,
+    chunks: options.Chunks = None,
+    bounds: options.Bounds = None,
+    recompute: options.Recompute = False,
+    strategy: Annotated[str, typer.Option(help=options.STRATEGIES)] = "replicated",
+    option: options.Options = None,
+    transport: options.Transport = None,
+    dtype: options.Dtype = "float64",
     batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
-    seed: Seed = 0,
-    json: Json = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
 ) -> None:
     """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
-    choice("--dtype", dtype, DTYPES)
-    ranks = world_size(data, model)
-    options = read_options(option or [])
-    check_common(net, strategy, options, seed)
+    choice("--dtype", dtype, options.DTYPES)
+    ranks = world_size(data, model, pipe)
+    data = ranks // (pipe * model)
+    asked = Asked(schedule, micro, chunks, bounds, recompute)
+    layout = layout_for(net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked)
+    check_seed(seed)
     settings = proof.Proof(
+        **vars(layout),
         net=net,
-        strategy=strategy,
-        options=options,
-        data=ranks // model,
-        model=model,
-        plan=plan_for(plan, net),
         transport=choose_transport(transport, ranks),
         dtype=dtype,
         batch=batch,
@@ -189,6 +173,24 @@ def prove(
 
     status = run(ranks, settings.transport, work, sys.argv[1:])
     sys.exit(1 if any(failed) else status)
+
+
+@app.command("trace")
+def trace_command(
+    file: Annotated[Path, typer.Argument(help="what train --trace wrote")],
+    step: Annotated[
+        int | None, typer.Option(help="which one, from 0 (default: one of median length)")
+    ] = None,
+    png: Annotated[Path | None, typer.Option(help="also draw it, to this file")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=20, help="columns of the drawing (default: the terminal's)")
+    ] = None,
+) -> None:
+    """Show a step of a traced run; that of a pipeline below its plan."""
+    if png is not None:
+        training.check_writable(png, "--png")
+    console = Console()
+    show(file, step, png, width or console.width, console)
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

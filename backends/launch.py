@@ -79,20 +79,20 @@ def choose_transport(asked: str | None, ranks: int) -> str:
     return "mpi"
 
 
-def world_size(data: int | None, model: int = 1) -> int:
-    """How many ranks there will be: ``data`` x ``model``.
+def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
+    """How many ranks there will be: ``data`` x ``pipe`` x ``model``.
 
     Where ``data`` is None it is as large as the ranks that mpiexec started allow, and 1 without mpiexec.
     Raises ValueError where mpiexec started another number than is needed.
     """
     started = size_under_mpiexec()
-    for flag, given in (("--data", data), ("--model", model)):
+    for flag, given in (("--data", data), ("--pipe", pipe), ("--model", model)):
         if given is not None and given < 1:
             raise ValueError(f"{flag} must be at least 1, got {given}")
-    if model > 1:
-        data = data or max((started or 1) // model, 1)
-        check_grid(started or data * model, data=data, model=model)
-        return data * model
+    if pipe * model > 1:
+        data = data or max((started or 1) // (pipe * model), 1)
+        check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)
+        return data * pipe * model
     if started is not None and data not in (None, started):
         raise ValueError(
             f"--data {data} needs {data} ranks, mpiexec started {started}; "

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from minigrad.backend import Backend
+from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
-from minigrad.nets import SAMPLE, find_net
+from minigrad.nets import find_net
 
 from .comm import Comm
 from .laws import Difference, bound_for, differences_from_serial
-from .strategies import find_strategy, on_grid, plan_of
+from .layout import Layout, chosen, ranks_of
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Layout):
     """The settings of one comparison; every rank holds the same."""
 
     net: str = "lenet"
-    strategy: str = "replicated"
-    options: dict[str, Any] = field(default_factory=dict)
-    data: int = 2
-    model: int = 1
-    plan: dict[str, str] | None = None
     transport: str = "threads"
     dtype: str = "float64"
     batch: int = 13
@@ -44,15 +39,19 @@ class Proof:
         batch = net.prepare(digits[: self.batch], self.dtype)
         backend = self.backend(comm)
         found = differences_from_serial(
-            lambda _: backend, comm, net.build, net.loss, [batch], dtype=self.dtype, seed=self.seed
+            lambda _: backend,
+            comm,
+            net.build,
+            net.loss,
+            [batch],
+            dtype=self.dtype,
+            seed=self.seed,
+            serial=Serial(self.micro or 1),
         )
-        return self.verdict(found, plan_of(backend)) if comm.rank == 0 else None
+        return self.verdict(found, **chosen(backend)) if comm.rank == 0 else None
 
     def backend(self, comm: Comm) -> Backend:
-        strategy = find_strategy(self.strategy, self.options)
-        backend = on_grid(
-            strategy, comm, model=self.model, plan=self.plan, sample=SAMPLE, batch_size=self.batch
-        )
+        backend = self.backend_on(comm, self.batch)
         if not backend.equals_serial:
             raise ValueError(
                 f"by its mathematics strategy {self.strategy!r} does not train like one serial machine, "
@@ -60,7 +59,7 @@ class Proof:
             )
         return backend
 
-    def verdict(self, found: list[Difference], plan: dict[str, str] | None = None) -> dict[str, Any]:
+    def verdict(self, found: list[Difference], **chosen: Any) -> dict[str, Any]:
         """What ``--json`` writes."""
         bound = bound_for(np.dtype(self.dtype))
         worst = max(d.relative for d in found)
@@ -75,7 +74,7 @@ class Proof:
             for d in found
         ]
         return {
-            "config": {**asdict(self), "plan": plan},
+            "config": {**asdict(self), **chosen},
             "bound": bound,
             "max_abs_error": max(d.absolute for d in found),
             "max_rel_error": worst,
@@ -88,11 +87,18 @@ class Proof:
 def report(verdict: dict[str, Any]) -> Table:
     """The findings, a row for each parameter."""
     config = verdict["config"]
-    ranks = config["data"] if config["model"] == 1 else f"{config['data']} x {config['model']}"
+    who, serial = config["strategy"], "one serial machine"
+    if config["pipe"] > 1:
+        who = (
+            f"{who} {config['schedule']} pipelines"
+            if config["data"] > 1
+            else f"a {config['schedule']} pipeline"
+        )
+        serial += f" with {config['micro']} micro-batches"
     word = "PROVED" if verdict["passed"] else "NOT EQUAL"
     table = Table(
-        title=f"{config['net']}, batch {config['batch']}, {config['strategy']} on {ranks} rank(s) "
-        f"({config['transport']}), {config['dtype']}: gradients against one serial machine",
+        title=f"{config['net']}, batch {config['batch']}, {who} on {ranks_of(**config)} "
+        f"({config['transport']}), {config['dtype']}: gradients against {serial}",
         caption=f"{word}: largest relative difference {verdict['max_rel_error']:.1e}, "
         f"allowed {verdict['bound']:.0e} (relative to the largest element of the serial gradient)",
     )

@@ -19,6 +19,7 @@ from minigrad.tensor import Tensor
 
 from .comm.collectives import allgather
 from .model_parallel.place import ModelParallel
+from .pipeline.pipeline import Pipeline
 
 
 class Stack(Backend):
@@ -44,6 +45,8 @@ class Stack(Backend):
         for outer, inner in pairwise(members):
             outer.passes, outer.loss = inner.run, inner.loss
         members[0].total = self.total
+        self.joins = [member.joined for member in reversed(members)]
+        members[0].joined = lambda model, values: values  # its own comes last
 
     def place(self, model: Module) -> Module:
         for member in reversed(self.members):
@@ -107,9 +110,9 @@ class Stack(Backend):
             member.conclude(model)
 
     def joined(self, model: Module, values: Values) -> Values:
-        """From the inside out; the outermost has joined its own already."""
-        for member in reversed(self.members[1:]):
-            values = member.joined(model, values)
+        """From the inside out."""
+        for join in self.joins:
+            values = join(model, values)
         return values
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
@@ -139,6 +142,16 @@ def check_members(members: tuple[Backend, ...]) -> None:
             raise ValueError(
                 f"{type(members[0]).__name__} lends whole weights to modules, and split layers compute "
                 "without asking for them; let every rank keep its weights (of the sharded stages, 1 or 2)"
+            )
+    for outer, member in pairwise(members):
+        if isinstance(outer, ModelParallel):
+            raise ValueError(
+                "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
+            )
+        if isinstance(outer, Pipeline) and (type(member).run is not Backend.run or member.micro_batches > 1):
+            raise ValueError(
+                f"a Pipeline takes micro-batches through its stages itself, so {type(member).__name__} "
+                "inside of it would run no passes of its own; put it outside, with its micro_batches"
             )
     inner = math.prod(member.size for member in members[1:])
     if members[0].timed and inner > 1:

@@ -13,9 +13,6 @@ from typing import Any, Union, get_args, get_origin
 from minigrad.backend import Backend, Serial
 
 from .comm import Comm
-from .grid import Grid
-from .model_parallel.place import ModelParallel
-from .stack import Stack
 
 GROUP = "minigrad.backends"
 
@@ -56,33 +53,6 @@ def serial(comm: Comm, *, micro_batches: int = 1) -> Serial:
             f"strategy 'serial' takes 1 rank, got {comm.size}; pass --data 1, or choose another --strategy"
         )
     return Serial(micro_batches)
-
-
-def on_grid(
-    strategy: Strategy,
-    comm: Comm,
-    *,
-    model: int,
-    plan: Mapping[str, str] | None,
-    sample: tuple[int, ...],
-    batch_size: int,
-) -> Backend:
-    """``strategy`` on the data axis; ``model`` ranks share each copy of the model, split as ``plan`` says.
-
-    Where nothing is to be split it is ``strategy`` on all ranks. Raises ValueError unless ``model`` divides
-    the ranks.
-    """
-    if model == 1 and plan is None:
-        return strategy(comm)
-    grid = Grid(comm, data=comm.size // model, model=model)
-    share = max(batch_size // grid.data.size, 1)
-    return Stack(strategy(grid.data), ModelParallel(grid.model, plan, sample=sample, batch_size=share))
-
-
-def plan_of(backend: Backend) -> dict[str, str] | None:
-    """How a backend that was placed splits layers; None where it splits none."""
-    members = backend.members if isinstance(backend, Stack) else (backend,)
-    return next((member.plan for member in members if isinstance(member, ModelParallel)), None)
 
 
 def read_options(given: Iterable[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from .comm import Comm
-from .comm.timeline import draw, gantt, summary
-from .comm.trace import Trace, Traced
+from .comm.timeline import draw, gantt, kind, summary
+from .comm.trace import Span, Trace, Traced
+from .layout import member_of
+from .pipeline import Pipeline
+from .pipeline.asynchronous import AsynchronousPipeline
 from .stack import Stack
 
 
@@ -28,7 +32,8 @@ def computing(comm: Comm, name: str) -> AbstractContextManager:
 def trace_step(comm: Comm, backend: Backend) -> None:
     """Record spans for the forward and backward and for the update of ``backend``.
 
-    Forward ends, and backward begins, where the loss has been computed. Without a trace nothing changes.
+    Forward ends, and backward begins, where the loss has been computed. A pipeline records its instructions
+    itself. Without a trace nothing changes.
     """
     if not isinstance(comm, Traced):
         return
@@ -52,21 +57,35 @@ def trace_step(comm: Comm, backend: Backend) -> None:
         with comm.computing("update"):
             update(model, optimizer)
 
-    backend.run, backend.update, innermost.loss = traced_run, traced_update, traced_loss
+    backend.update = traced_update
+    if not any(member_of(backend, own) for own in (Pipeline, AsynchronousPipeline)):
+        backend.run, innermost.loss = traced_run, traced_loss
 
 
-def last_steps(trace: Trace, n: int) -> tuple[float, float]:
-    """When the last ``n`` training steps began on the first rank, and ended on the last."""
-    begun = ([s.start for s in trace.spans if s.rank == r and s.what == "forward"] for r in range(trace.size))
-    ended = [s.stop for s in trace.spans if s.what == "update"]
-    return min(starts[-n:][0] for starts in begun if starts), max(ended)
+def steps_of(trace: Trace) -> list[Trace]:
+    """The training steps: each rank's spans from its first forward to the end of its update.
+
+    A trace without updates, as of a plan, is one step. The ledgers are the whole run's.
+    """
+    steps: dict[int, list[Span]] = {}
+    for rank in range(trace.size):
+        mine = sorted((s for s in trace.spans if s.rank == rank), key=lambda s: s.start)
+        ends = sorted(s.stop for s in mine if s.what == "update")
+        begun: set[int] = set()
+        for span in mine:
+            step = bisect_right(ends, span.start)
+            if kind(span.what) == "forward":
+                begun.add(step)
+            if step in begun:
+                steps.setdefault(step, []).append(span)
+    return [Trace(tuple(steps[step]), trace.ledgers, trace.clock_error) for step in sorted(steps)]
 
 
 def show_trace(trace: Trace, picture: Path, console: Console) -> None:
     """Draw the last steps as a PNG, and print the very last and the totals."""
-    start, stop = last_steps(trace, 3)
+    steps = steps_of(trace)
+    start, last, stop = steps[-3:][0].start, steps[-1].start, steps[-1].stop
     draw(trace, picture, title=f"the last steps (whole run: {summary(trace)})", start=start, stop=stop)
-    start, stop = last_steps(trace, 1)
-    drawing = gantt(trace, max(console.width - 14, 20), start, stop)
+    drawing = gantt(trace, max(console.width - 14, 20), last, stop)
     console.print(f"the last step:\n{drawing}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"whole run: {summary(trace)}", highlight=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from inspect import Parameter, signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,23 @@ from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import use_gpu_of
 from minigrad.mnist import load
-from minigrad.nets import SAMPLE, Net, find_net
+from minigrad.nets import Net, find_net
 from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
-from .strategies import find_strategy, on_grid, plan_of
+from .layout import Layout, chosen
 from .tracing import computing, trace_step
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Layout):
     """The settings of one run; every rank holds the same."""
 
+    strategy: str = "serial"
     dataset: str = "mnist5k"
     net: str = "lenet"
-    strategy: str = "serial"
-    options: dict[str, Any] = field(default_factory=dict)
-    data: int = 1
-    model: int = 1
-    plan: dict[str, str] | None = None
     transport: str = "threads"
     device: str = "numpy"
     dtype: str = "float32"
@@ -48,16 +45,14 @@ class Training:
     batch: int | None = 64
     optimizer: str = "sgd"
     lr: float | None = None
-    schedule: str | None = None
+    lr_schedule: str | None = None
     warm_up: int = 0
     clip: float | None = None
     seed: int = 0
 
     def backend(self, comm: Comm) -> Backend:
-        """The strategy on this rank; the default plan is for this batch size."""
-        strategy = find_strategy(self.strategy, self.options)
-        batch_size = self.batch or len(load(self.dataset).train)
-        return on_grid(strategy, comm, model=self.model, plan=self.plan, sample=SAMPLE, batch_size=batch_size)
+        """The strategies on this rank."""
+        return self.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(self, comm: Comm, backend: Backend, console: Console) -> dict[str, Any]:
         """Train on this rank; rank 0 draws the progress. What was measured on this rank."""
@@ -68,11 +63,11 @@ class Training:
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)
         lr, settings = self.optimizer_settings(net)
-        schedule = self.schedule or net.schedule
+        lr_schedule = self.lr_schedule or net.schedule
         steps = self.steps(train)
         if self.warm_up >= steps:
             raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
-        rates = warm_up(find_schedule(schedule)(lr, steps), self.warm_up, lr / 10)
+        rates = warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
@@ -104,9 +99,9 @@ class Training:
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
-        chosen = {"lr": lr, "schedule": schedule, "plan": plan_of(backend)}
+        taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
         return {
-            "config": {"momentum": None, **asdict(self), **chosen, **settings},
+            "config": {"momentum": None, **asdict(self), **taken, **settings},
             "losses": history.losses,
             "test_accuracies": accuracies,
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
@@ -150,6 +145,10 @@ def report(metrics: dict[str, Any]) -> Table:
     table = Table(
         title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
     )
+    if (bounds := config["bounds"]) is not None:
+        stages = ", ".join(f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in pairwise(bounds))
+        table.add_row("pipeline", f"{config['schedule']}, {config['micro']} micro-batches")
+        table.add_row("layers of the stages", f"{stages} (--bounds {','.join(map(str, bounds))})")
     if (plan := config["plan"]) is not None:
         table.add_row("split layers", ", ".join(f"{name} by {kind}" for name, kind in plan.items()) or "none")
     table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%}")

@@ -5,6 +5,7 @@ thread each; a speedup is the median over the rounds of one process's time divid
 
 python benchmarks/model_parallel.py                            # the table
 python benchmarks/model_parallel.py --only W4 --rounds 30 --json model_parallel.json
+python benchmarks/model_parallel.py --gantt pictures           # also draws a step of each split
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from data_parallel_peers import Peer, stepper, workload
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from backends.comm.trace import Traced
+from backends.comm.timeline import draw, gantt
+from backends.comm.trace import Trace, Traced, gather_trace
 from backends.data_parallel import DataParallel
 from backends.launch import load_mpi, under_mpiexec
 from backends.model_parallel import ModelParallel
+from backends.tracing import steps_of, trace_step
 from minigrad.backend import Backend, Serial
 
 Plan = dict[str, str]
@@ -49,6 +52,7 @@ PLANS: dict[str, dict[str, Plan]] = {
     },
 }
 TARGETS = {("W4", "rows"): 1.6}  # speedups
+TRACED = 7  # steps, of which the fastest is drawn
 
 
 def main(
@@ -56,6 +60,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 15,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="samples, instead of the workload's")] = None,
+    pictures: Annotated[Path | None, typer.Option("--gantt", help="draw a step of each split there")] = None,
 ) -> None:
     """Print time per step, speedup and bytes of every split."""
     names = [name.strip().upper() for name in only.split(",")] if only else list(PLANS)
@@ -63,7 +68,7 @@ def main(
         raise typer.BadParameter(f"unknown workload {unknown[0]}; choose from {', '.join(PLANS)}")
     if under_mpiexec():
         comm = load_mpi()()
-        leave({name: measure(comm, name, batch, rounds) for name in names})
+        leave({name: measure(comm, name, batch, rounds, pictures) for name in names})
         comm.close()
         return
     found = on_this_machine(__file__, sys.argv[1:])
@@ -73,18 +78,28 @@ def main(
         json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": found}))
 
 
-def measure(comm: Any, name: str, batch: int | None, rounds: int) -> dict[str, Any]:
-    """Seconds and bytes per step of every peer; first their losses are compared. Nothing but on rank 0."""
+def measure(
+    comm: Any, name: str, batch: int | None, rounds: int, pictures: Path | None = None
+) -> dict[str, Any]:
+    """Seconds and bytes per step of every peer; first their losses are compared. Nothing but on rank 0.
+
+    A step of each split is drawn into the folder ``pictures``, and printed.
+    """
     work = workload(name, batch)
     with threadpool_limits(1):
         peers = {"serial": Peer(stepper(work, Serial())[0], alone=True)}
-        nbytes = {}
+        nbytes, traces = {}, {}
         for peer in ("data parallel", *PLANS[name]):
             peers[peer] = Peer(stepper(work, strategy(comm, name, peer, work))[0])
-            nbytes[peer] = bytes_of_a_step(comm, name, peer, work)
+            nbytes[peer], traces[peer] = traced_step(comm, name, peer, work)
         check_losses(comm, peers, work.tolerance)
         times = interleaved(comm, peers, rounds)
-    return {"times": times, "nbytes": nbytes} if times else {}
+    if not times:
+        return {}
+    if pictures is not None:
+        for peer, trace in traces.items():
+            show(trace, pictures / f"{name} {peer}.png".replace(",", "").replace(" ", "_"), f"{name}, {peer}")
+    return {"times": times, "nbytes": nbytes}
 
 
 def strategy(comm: Any, name: str, peer: str, work: Any) -> Backend:
@@ -93,14 +108,25 @@ def strategy(comm: Any, name: str, peer: str, work: Any) -> Backend:
     return ModelParallel(comm, PLANS[name][peer], sample=work.input[1:])
 
 
-def bytes_of_a_step(comm: Any, name: str, peer: str, work: Any) -> int:
-    """What this rank hands to messages and all-reduces in its second step, from a trace."""
+def traced_step(comm: Any, name: str, peer: str, work: Any) -> tuple[int, Trace | None]:
+    """The bytes this rank hands to messages and all-reduces in a step, and, on rank 0, all ranks' trace."""
     traced = Traced(comm)
-    step, _ = stepper(work, strategy(traced, name, peer, work))
-    step()
-    before = traced.record.ledger.sent().bytes
-    step()
-    return traced.record.ledger.sent().bytes - before
+    step, backend = stepper(work, strategy(traced, name, peer, work))
+    trace_step(traced, backend)
+    before = 0
+    for _ in range(TRACED):
+        before = traced.record.ledger.sent().bytes
+        comm.meet("for all ranks to begin")
+        step()
+    return traced.record.ledger.sent().bytes - before, gather_trace(comm, traced)
+
+
+def show(trace: Trace, picture: Path, title: str) -> None:
+    """The fastest step of a trace, as a PNG and as text."""
+    step = min(steps_of(trace), key=lambda s: s.stop - s.start)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    draw(step, picture, title=title)
+    console.print(f"{title}\n{gantt(step, 96)}\n", markup=False, highlight=False, soft_wrap=True)
 
 
 def table(name: str, title: str, times: Times, nbytes: dict[str, int]) -> Table:

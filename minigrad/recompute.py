@@ -110,7 +110,7 @@ class Segment(list):
         self.run, self.replay, self.leaves = run, replay, leaves
 
     def record(self, entries: list[Any]) -> None:
-        """Append to ``entries``, which end where this one stood, what a second run records; its value last."""
+        """Append to ``entries``, which end where this one stood, those of a second run, its value last."""
         ((index, _, data),) = self
         tape, x = Tape(), Tensor(data)
         # Leaves that were entered later are passed, and other objects may have their ids by now.

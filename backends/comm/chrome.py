@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from .spans import COMMUNICATION, RECEIVED, SENT, Span, Trace, is_communication, is_started
+from .spans import COMMUNICATION, RECEIVED, SENT, Ledger, Span, Trace, is_communication, is_started
 
 MICROSECONDS = 1e6
 
 
-def chrome_trace(trace: Trace) -> dict[str, Any]:
+def chrome_trace(trace: Trace, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The trace as what ``json.dump`` takes: a thread for each rank, and the ledgers under ``otherData``.
+
+    There is also what the run was ``about``.
 
     What a rank does nests, and makes complete events ("X"). A started communication overlaps anything, which
     viewers would drop from a thread; so it makes a pair of asynchronous events ("b", "e") with an id.
@@ -25,7 +30,7 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
     order = sorted(enumerate(trace.spans), key=lambda item: (item[1].start, -item[1].stop))
     for i, span in order:
         events += events_of(span, i, trace.start)
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": totals(trace)}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {**totals(trace), **(about or {})}}
 
 
 def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
@@ -76,3 +81,48 @@ def totals(trace: Trace) -> dict[str, Any]:
         "clock_error_seconds": trace.clock_error,
         "ledger": rows,
     }
+
+
+# And back
+
+
+def read_trace(file: Path) -> tuple[Trace, dict[str, Any]]:
+    """The trace in a file that holds a ``chrome_trace``, with times to the microsecond; its ``otherData``.
+
+    Raises ValueError, naming the file, where it holds anything else, OSError where it cannot be read.
+    """
+    if not file.is_file():
+        raise OSError(f"there is no trace file {file}; minigrad train --trace {file} writes one")
+    try:
+        content = json.loads(file.read_bytes())
+        return trace_of(content), content["otherData"]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{file} is no trace that minigrad wrote ({type(error).__name__}: {error}); "
+            "write one anew, with minigrad train --trace"
+        ) from error
+
+
+def trace_of(content: dict[str, Any]) -> Trace:
+    """The trace of which ``chrome_trace`` made this."""
+    rest = content["otherData"]
+    ledgers = [Ledger() for _ in rest["exposed_seconds"]]
+    for row in rest["ledger"]:
+        ledgers[row["rank"]].add(row["operation"], row["peer"], row["bytes"], row["messages"])
+    ends = {event["id"]: event["ts"] for event in content["traceEvents"] if event["ph"] == "e"}
+    spans = [span_of(event, ends) for event in content["traceEvents"] if event["ph"] in ("X", "b")]
+    if any(not 0 <= span.rank < len(ledgers) for span in spans):
+        raise ValueError(f"a span is of a rank that is not among the {len(ledgers)}")
+    return Trace(tuple(spans), tuple(ledgers), rest["clock_error_seconds"])
+
+
+def span_of(event: dict[str, Any], ends: Mapping[str, int]) -> Span:
+    """The span of an event that begins it."""
+    rank, what, args, start = event["tid"], event["name"], event["args"], event["ts"]
+    if event["ph"] == "b":
+        stop, what = ends[event["id"]], what.removeprefix(f"rank {rank} ")
+    else:
+        stop = start + event["dur"]
+        what = what.rsplit(" ", 2)[0] if "peer" in args else what  # without "to 3"
+    times = start / MICROSECONDS, stop / MICROSECONDS
+    return Span(rank, what, args.get("peer"), args.get("bytes", 0), args.get("tag"), *times)

@@ -25,7 +25,7 @@ from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
 from ..pipeline.partition import optimal
-from .chain import Chain, Elsewhere
+from .chain import Chain, Elsewhere, joined_over
 from .dropout import share_state
 from .layer import whole_nbytes
 from .plan import modules, tied_parameters
@@ -148,16 +148,3 @@ def refuse_tied(model: Module, bounds: tuple[int, ...]) -> None:
                 f"{' and '.join(names)} are one parameter, on ranks {', '.join(map(str, sorted(ranks)))}; "
                 "choose bounds that keep them on one rank"
             )
-
-
-def joined_over(comm: Comm, values: Values) -> Values:
-    """The arrays of all ranks, by name; all ranks call."""
-    found: Values = {}
-    for rank in range(comm.size):
-        here = values if rank == comm.rank else {}
-        text = "\n".join(name + "?" * (value is None) for name, value in here.items())
-        sent = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
-        for name in bytes(sent).decode().split():
-            there = None if name.endswith("?") else broadcast(comm, here.get(name, np.zeros(0)), rank)
-            found[name.rstrip("?")] = there
-    return found

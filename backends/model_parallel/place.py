@@ -6,7 +6,8 @@ Lecture section: model parallelism. Lesson: 11_model_parallel. A plan gives kind
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -94,11 +95,12 @@ class ModelParallel(Backend):
         layers: list[SplitLayer] = []
         for i, layer in enumerate(model.layers):
             name = f"{prefix}{i}"
-            if isinstance(layer, Sequential):
-                layers.append(self.chain(layer, a, into, f"{name}."))
-            else:
-                layers.append(self.split(name, layer, into))
-            a = None if a is None else layers[-1].split_forward(a)
+            with named_in_errors(i):
+                if isinstance(layer, Sequential):
+                    layers.append(self.chain(layer, a, into, f"{name}."))
+                else:
+                    layers.append(self.split(name, layer, into))
+                a = None if a is None else layers[-1].split_forward(a)
             into = layers[-1].out if a is None else a.along(1)
         return Chain(model, layers)
 
@@ -121,7 +123,8 @@ class ModelParallel(Backend):
             if planned and isinstance(layer, Sequential):
                 put(model, child, self.chain(layer, prefix=f"{name}."))
             elif name in planned:
-                put(model, child, self.split(name, layer))
+                with named_in_errors(name):
+                    put(model, child, self.split(name, layer))
             elif planned:
                 self.replace_inside(layer, f"{name}.")
 
@@ -181,6 +184,16 @@ def partial_gradients(model: Module) -> dict[Parameter, Comm]:
     """Whole parameters of which each rank finds a part of the gradient, and the ranks that find it all."""
     layers = [layer for _, layer in modules(model) if isinstance(layer, SplitLayer)]
     return {vars(layer)[name]: comm for layer in layers for name, comm in layer.partial.items()}
+
+
+@contextmanager
+def named_in_errors(layer: int | str) -> Iterator[None]:
+    """Errors that come out of this say first which layer they are about, as a Sequential's do."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        error.args = (f"layer {layer}, {error}",)
+        raise
 
 
 def put(model: Module, child: str, layer: SplitLayer) -> None:

@@ -43,16 +43,20 @@ class Choice(NamedTuple):
 
 def read_plan(file: Path) -> Plan:
     """The plan in a JSON or (by its ending) TOML file. Raises ValueError where there is none in it."""
-    example = 'write one such as {"1": "column", "3": "row"}'
+    toml = file.suffix == ".toml"
+    example = "write one such as " + ('1 = "column"' if toml else '{"1": "column", "3": "row"}')
     if not file.is_file():
         raise ValueError(f"there is no plan file {file}; {example}")
     try:
         text = file.read_text()
-        plan = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        plan = tomllib.loads(text) if toml else json.loads(text)
     except ValueError as error:  # of either format, and of text that is none
         raise ValueError(f"the plan {file} cannot be read: {error}; {example}") from error
-    if not isinstance(plan, dict) or not all(isinstance(kind, str) for kind in plan.values()):
-        raise ValueError(f"the plan {file} must give a kind for each layer it names; {example}")
+    wrong = [repr(plan)]
+    if isinstance(plan, dict):
+        wrong = [f"{kind!r} for layer {name}" for name, kind in plan.items() if not isinstance(kind, str)]
+    if wrong:
+        raise ValueError(f"the plan {file} must give a kind for each layer, got {wrong[0]}; {example}")
     return plan
 
 
@@ -198,7 +202,7 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
     """
     layers = {name: (layer, kinds(layer)) for name, layer in modules(model)}
     last = layers_of(model)[-1][0] if isinstance(model, Sequential) and len(model) else None
-    possible = "; ".join(f"{name} ({', '.join(k)})" for name, (_, k) in layers.items() if k)
+    possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)
     for name, kind in plan.items():
         if name not in layers:
             raise ValueError(
@@ -206,10 +210,12 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
                 f"layers that can be split, and how: {possible or 'none'}"
             )
         layer, found = layers[name]
-        if kind not in found and kind.split(" ")[0] not in found:  # "tiles 2x3"
+        word = str(kind).partition(" ")[0]  # of "tiles 2x3"
+        if kind not in found and not (word in found and word in ("rows", "tiles")):
+            otherwise = "name layers inside of it" if layer.children() else "leave it out of the plan"
             raise ValueError(
                 f"layer {name}, {layer!r}, cannot be split by {kind!r}; "
-                + (f"choose {', '.join(found)}" if found else "leave it out of the plan")
+                + (f"choose {', '.join(found)}" if found else otherwise)
             )
         if kind == "classes" and name != last:
             raise ValueError(

@@ -57,7 +57,9 @@ class Tiling:
     def reach(self, a: Activation, geometry: Geometry, value: float = 0.0) -> tuple[Tensor, tuple[Cut, ...]]:
         """What this tile's windows look at, border and all, and how their outputs are cut."""
         if a.x.ndim != 4:
-            raise ValueError(f"rows and tiles are of images (N, C, H, W), got shape {a.shape}")
+            raise ValueError(
+                f"rows and tiles are of images (N, C, H, W), got shape {a.shape}; leave it out of the plan"
+            )
         cuts = [a.along(axis) or even_cut(axis, comm, a.x.shape[axis]) for axis, comm in self.axes.items()]
         outs = [Cut(c.axis, c.comm, window_along(c.axis, geometry).output_bounds(c.bounds)) for c in cuts]
         whole = [cut for cut in cuts if cut not in a.cuts]

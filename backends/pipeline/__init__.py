@@ -1,1 +1,25 @@
-"""Pipelines: every rank holds consecutive layers, and works on one micro-batch while others do on others."""
+"""Every rank holds consecutive layers, and works on one micro-batch while others work on others."""
+
+from .pipeline import Pipeline
+from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
+from .schedules import SCHEDULES, find_schedule
+from .simulate import Costs, Simulation, simulate
+from .validator import check_schedule, check_timetable
+
+__all__ = [
+    "SCHEDULES",
+    "Backward",
+    "Costs",
+    "Forward",
+    "Instruction",
+    "Pipeline",
+    "Place",
+    "Schedule",
+    "Simulation",
+    "Timetable",
+    "Weight",
+    "check_schedule",
+    "check_timetable",
+    "find_schedule",
+    "simulate",
+]

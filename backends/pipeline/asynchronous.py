@@ -46,8 +46,9 @@ RULES = {
 class AsynchronousPipeline(LayerWise):
     """Consecutive layers on p consecutive ranks, without a flush; not equal to ``Serial`` for p > 1.
 
-    In a step stage s takes one batch forward, and back the micro-batches that are more than p - 1 - s behind.
-    ``versions`` says with which weights; w_s^t are stage s's after t updates (the first for t < 0):
+    In a step stage s takes one batch forward, and after each micro-batch of it an older one back, of which
+    p - 1 - s stay in flight. ``versions`` says with which weights; w_s^t are stage s's after t updates, for
+    t < 0 the first:
 
     - "stashing": batch t's gradient is that at w_0^(t-p+1), ..., w_(p-1)^t, applied to w^t. Stage s holds
       p - s versions (PipeDream, Narayanan et al. 2019).
@@ -57,10 +58,10 @@ class AsynchronousPipeline(LayerWise):
     - "live": with the weights that are there when a micro-batch goes back: the gradient of nothing. To see
       that it fails.
 
-    ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update has
-    the learning rate of the step it is made in. ``staleness`` counts the gradients applied on this rank by the
-    updates since their forward; ``versions_held`` is the largest number of versions there was. One rank has
-    nobody to wait for, and trains like ``Serial``. Raises ValueError for settings that do not fit.
+    ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update
+    has the learning rate of the step it is made in. ``staleness`` counts the gradients applied on this rank
+    by the updates since their forward; ``versions_held`` is the largest number of versions there was. One
+    rank has nobody to wait for, and trains like ``Serial``. Raises ValueError for settings that do not fit.
     """
 
     equals_serial = False
@@ -99,14 +100,21 @@ class AsynchronousPipeline(LayerWise):
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
+        """As ``LayerWise.place``; ValueError also for a stack with another strategy inside."""
+        if "passes" in vars(self):  # put there by a Stack
+            raise ValueError(
+                "an asynchronous pipeline applies gradients as its stages find them, which a strategy inside "
+                "of it may have to finish; let it stand alone, or stack LayerWise or Pipeline instead"
+            )
         agree(self.comm, model, {"versions": self.versions})
         return super().place(model)
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         """Take the batch forward, and back what is due; leave in ``grad`` what ``update`` is to apply now.
 
-        Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw 1. The first steps
-        return that of the first batch, for which all wait once. No gradients are announced.
+        Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw at most 1. The first
+        steps return that of the first batch, for which all wait once; no step returns those of the last
+        batches. No gradients are announced.
         """
         flight = self.flight = self.flight or self.begin(model)
         parts = [part for share in shares(len(batch), self.micro_batches) if len(part := batch[share])]
@@ -133,8 +141,8 @@ class AsynchronousPipeline(LayerWise):
         """
         if optimizer.limit is not None and self.size > 1 and not self.rule.together:
             raise ValueError(
-                f"{self.versions} applies a batch's gradient stage by stage, at different times, so its joint "
-                "norm is not known; train without clipping, or take versions='2bw'"
+                f"{self.versions} applies a batch's gradient stage by stage, at different times, so its "
+                "joint norm is not known; train without clipping, or take versions='2bw'"
             )
         self.optimizer = optimizer
         if self.flight is None or self.due is None:
@@ -143,7 +151,8 @@ class AsynchronousPipeline(LayerWise):
         self.staleness[stash.newest.updates - self.due.updates] += 1
         stash.advance()
         self.versions_held = max(self.versions_held, stash.held)
-        super().update(model, optimizer)
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss that tells of it is on its way
+            super().update(model, optimizer)
         self.due = None
 
     def total(self, model: Module, squares: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from minigrad.backend import Loss
 from minigrad.data import Batch
 from minigrad.device import Array
 from minigrad.module import Module
-from minigrad.recompute import Replay
+from minigrad.recompute import Replay, Unrecorded
 from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
 
@@ -120,7 +120,7 @@ class Step:
         for n, i in enumerate(instructions):
             for coming in instructions[n : n + AHEAD]:
                 if not isinstance(coming, Weight):
-                    self.mail.post(self.stop(coming), len(self.micros[coming.micro]))
+                    self.mail.post(self.stop(coming), self.micros[coming.micro].x.shape)
             told = announce if final.get(i.chunk) == n else None
             if isinstance(i, Forward):
                 self.forward(i)
@@ -153,18 +153,19 @@ class Step:
 
     def forward(self, i: Forward) -> None:
         stop, micro = self.stop(i), self.micros[i.micro]
-        x = Input(self.mail.receive(stop, len(micro)) if stop.stage else micro.x)
+        x = Input(self.mail.receive(stop, micro.x.shape) if stop.stage else micro.x)
         x.requires_grad = stop.stage > self.mail.first
         with self.computing(i):
             if self.engine.recompute:
                 self.kept[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
-                y = self.through(i, x)
+                with Unrecorded():  # as in training: masks are drawn, statistics are the micro-batch's
+                    y = self.through(i, x)
             else:
                 with Tape() as tape:
                     y = self.through(i, x)
                 self.passed[i.micro, i.chunk] = Passed(tape, x, y)
         if self.mail.goes(stop):
-            self.mail.expect(Stop(Backward, i.micro, stop.stage), len(micro), y.data)
+            self.mail.expect(Stop(Backward, i.micro, stop.stage), micro.x.shape, y.data)
             self.mail.send(stop, y.data)
         elif len(micro):
             self.losses[i.micro] = self.weights[i.micro] * y.item()
@@ -172,7 +173,7 @@ class Step:
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         stop, place = self.stop(i), (i.micro, i.chunk)
         comes = self.mail.comes(stop)
-        seed = self.mail.receive(stop, len(self.micros[i.micro])) if comes else self.weights[i.micro]
+        seed = self.mail.receive(stop, self.micros[i.micro].x.shape) if comes else self.weights[i.micro]
         if stop.stage < self.mail.first:
             self.passed.pop(place, self.kept.pop(place, None))
             return
@@ -182,12 +183,15 @@ class Step:
                 with replay, Tape() as tape:
                     self.passed[place] = Passed(tape, x, self.through(i, x))
             tape, x, y = self.passed.pop(place)
+            if y.tape is None:
+                raise stopped(stop.stage)
             if self.splits(i):
                 self.later[place] = tape.backward(y, seed, weights_later=True)
             else:
                 tape.backward(y, seed, on_grad)
         if self.mail.goes(stop):
-            assert x.grad is not None
+            if x.grad is None:
+                raise stopped(stop.stage)
             self.mail.send(stop, x.grad)
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
@@ -212,3 +216,11 @@ class Step:
         """A span of the instruction's name, where the communicator is traced."""
         comm = self.engine.comm
         return comm.computing(span_name(instruction)) if isinstance(comm, Traced) else nullcontext()
+
+
+def stopped(stage: int) -> ValueError:
+    """What is raised where stages wait for gradients that the layers behind them do not give."""
+    return ValueError(
+        f"no gradient goes back through stage {stage}: what it puts out depends on nothing trained before; "
+        "freeze the parameters of the layers before it (requires_grad = False), or do not detach"
+    )

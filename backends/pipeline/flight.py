@@ -1,8 +1,8 @@
 """What is in flight on one rank of a pipeline without a flush: micro-batches gone forward and not back yet.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Activations go to the next rank, gradients to the one before,
-and the last rank tells all others the losses. Sends are started, and finished some steps later, when what has
-come since shows that they were taken; so nobody waits but for what it needs.
+Lecture section: pipelining. Lesson: 13_pipeline. Activations go to the next rank, gradients to the rank
+before, and the last rank tells all others the losses. Sends are started, and finished some steps later, when
+what has come since shows that they were taken; so nobody waits but for what it needs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,12 @@ from minigrad.tensor import Tensor
 from ..comm.collectives.exchange import Tag
 from ..comm.protocol import Comm
 from ..comm.trace import Traced
+from .engine import Input
 from .schedule import Backward, Forward
 from .spans import span_name
 from .stash import Stash
 
 LOSS_TAG = 30_000  # behind those of ``mail``
-
-
-class Input(Tensor):
-    """What comes into a stage; its gradient stays in the memory order in which it was found, to be sent on."""
-
-    __slots__ = ()
-
-    def receive(self, g: Array) -> None:
-        self.grad = g
 
 
 class Gradient(NamedTuple):

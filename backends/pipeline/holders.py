@@ -40,25 +40,25 @@ class Holders:
         self.ranks = {
             n: sorted({r for i in found for r in self.ranks_of[i]}) for n, found in self.used_in.items()
         }
-        self.parameters = model.named_parameters()
-        trained = [self.stage_of[self.used_in[n][0]] for n, p in self.parameters.items() if p.requires_grad]
-        self.first = min(trained, default=table.stages)  # stage with anything to train
+        self.trained = {n: p.requires_grad for n, p in model.named_parameters().items()}
+        stages = [self.stage_of[self.used_in[n][0]] for n, trained in self.trained.items() if trained]
+        self.first = min(stages, default=table.stages)  # stage with anything to train
 
     def on(self, rank: int) -> list[str]:
         """The parameters on a rank, in the order of its own model."""
         names = [n for name, n in self.serial.items() if int(name.split(".")[0]) in self.layers_on[rank]]
-        return [n for n in dict.fromkeys(names) if n in self.parameters]
+        return [n for n in dict.fromkeys(names) if n in self.trained]
 
     def in_several_stages(self) -> list[str]:
         """The parameters whose gradient no stage finds alone."""
-        stages = {n: {self.stage_of[i] for i in self.used_in[n]} for n in self.parameters}
-        return [n for n in self.parameters if len(stages[n]) > 1 or len(self.ranks[n]) > 1]
+        stages = {n: {self.stage_of[i] for i in self.used_in[n]} for n in self.trained}
+        return [n for n in self.trained if len(stages[n]) > 1 or len(self.ranks[n]) > 1]
 
     def groups(self) -> dict[tuple[int, ...], list[str]]:
         """Sets of several ranks, and the trained parameters that all of a set hold."""
         found: dict[tuple[int, ...], list[str]] = {}
-        for name, parameter in self.parameters.items():
-            if len(self.ranks[name]) > 1 and parameter.requires_grad:
+        for name, trained in self.trained.items():
+            if trained and len(self.ranks[name]) > 1:
                 found.setdefault(tuple(self.ranks[name]), []).append(name)
         return found
 
@@ -73,7 +73,7 @@ class Holders:
                     "every layer on one rank, such as 1f1b"
                 )
         for name, ranks in self.ranks.items():
-            if len(ranks) > 1 and name not in self.parameters:
+            if len(ranks) > 1 and name not in self.trained:
                 raise ValueError(
                     f"{name} changes with every micro-batch, and would be on ranks {listed(ranks)}, each of "
                     "which sees some of them; take a normalisation without running statistics (LayerNorm), "

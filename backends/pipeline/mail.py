@@ -17,6 +17,7 @@ from ..comm.protocol import Comm
 from .schedule import Backward, Forward, Timetable, Weight
 
 FIRST_TAG, TAGS = 10_000, 20_000
+Shape = tuple[int, ...]
 
 
 class Stop(NamedTuple):
@@ -46,7 +47,7 @@ class Sent(NamedTuple):
 
 
 class Mail:
-    """One rank's messages; ``rows`` of a micro-batch tell what shapes come, from the second time on.
+    """One rank's messages; from the ``shape`` of a micro-batch's samples follows what comes, once it came.
 
     Gradients are not sent to stages before ``first``. Raises ValueError for more messages than tags.
     """
@@ -64,7 +65,7 @@ class Mail:
             for n, i in enumerate(instructions)
             if not isinstance(i, Weight)
         }
-        self.shapes: dict[tuple[object, int, int], Array] = {}
+        self.shapes: dict[tuple[object, int, Shape], Array] = {}
         self.kept: dict[Stop, Array] = {}  # from another chunk of this rank
         self.posted: dict[Stop, Callable[[], Array]] = {}
         self.sent: list[Sent] = []
@@ -77,19 +78,19 @@ class Mail:
         """Whether a stage has something for the next one."""
         return 0 <= stop.next.stage < self.table.stages and (stop.kind is Forward or stop.stage > self.first)
 
-    def post(self, stop: Stop, rows: int) -> None:
+    def post(self, stop: Stop, shape: Shape) -> None:
         """Start to receive what comes to a stop from another rank, unless that was done before."""
         source = self.positions[stop.before][0] if self.comes(stop) else self.comm.rank
         if source != self.comm.rank and stop not in self.posted:
-            like = self.shapes.get((stop.kind, stop.stage, rows))
+            like = self.shapes.get((stop.kind, stop.stage, shape))
             self.posted[stop] = self.comm.start_recv(source, self.tag(stop), like)
 
-    def receive(self, stop: Stop, rows: int) -> Array:
+    def receive(self, stop: Stop, shape: Shape) -> Array:
         """What comes to a stop, which was posted."""
         if stop in self.kept:
             return self.kept.pop(stop)
         x = self.posted.pop(stop)()
-        self.expect(stop, rows, x)
+        self.expect(stop, shape, x)
         source, then = self.positions[stop.before]
         done = [sent for sent in self.sent if sent.to == source and sent.where <= then]
         self.sent = [sent for sent in self.sent if sent not in done]
@@ -97,10 +98,10 @@ class Mail:
             sent.finish()
         return x
 
-    def expect(self, stop: Stop, rows: int, like: Array) -> None:
-        """At this stop come arrays of this shape and dtype for a micro-batch of so many rows."""
+    def expect(self, stop: Stop, shape: Shape, like: Array) -> None:
+        """At this stop come arrays like this one for a micro-batch whose samples have this shape."""
         xp = array_module(like)
-        self.shapes[stop.kind, stop.stage, rows] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
+        self.shapes[stop.kind, stop.stage, shape] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
 
     def send(self, stop: Stop, x: Array) -> None:
         """Hand on what was made at a stop; leave ``x`` alone from now on."""

@@ -24,8 +24,10 @@ from minigrad.recompute import Replay
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
+Numbers = Sequence[float] | np.ndarray
 
-def optimal(costs: Sequence[float], parts: int) -> list[int]:
+
+def optimal(costs: Numbers, parts: int) -> list[int]:
     """The bounds of ``parts`` parts of which the largest is as small as can be.
 
     Where several are, the first part is the shortest, then the second, and so on: in a pipeline the first
@@ -46,7 +48,7 @@ def optimal(costs: Sequence[float], parts: int) -> list[int]:
     return [*bounds, n]
 
 
-def block_partition(costs: Sequence[float], parts: int) -> list[int]:
+def block_partition(costs: Numbers, parts: int) -> list[int]:
     """The bounds of ``parts`` parts of which the largest and the smallest differ by one layer's cost at most.
 
     That is at most the largest cost L, so the largest part is at most the mean + L (k - 1) / k, and less than
@@ -59,13 +61,12 @@ def block_partition(costs: Sequence[float], parts: int) -> list[int]:
     bounds = [i * n // parts for i in range(parts + 1)]
     high = None
     while True:
-        # Of parts that cost the same the one of fewer layers is smaller: so none of free layers stays empty.
-        blocks = [(ends[b] - ends[a], b - a) for a, b in pairwise(bounds)]
+        blocks = [ends[b] - ends[a] for a, b in pairwise(bounds)]
         if high is None:
             high = max(range(parts), key=blocks.__getitem__)
+        # The nearest of the smallest: one that gave its only layer away is it, and gets the next one at once.
         low = min((block, abs(i - high), i) for i, block in enumerate(blocks))[-1]
-        cost, layers = (a - b for a, b in zip(blocks[high], blocks[low], strict=True))
-        if (cost, layers) <= (max(sizes), 1):
+        if blocks[high] - blocks[low] <= max(sizes):
             return bounds
         if low < high:
             bounds[low + 1] += 1
@@ -77,12 +78,12 @@ def block_partition(costs: Sequence[float], parts: int) -> list[int]:
             high = None
 
 
-def lower_bound(costs: Sequence[float], parts: int) -> float:
+def lower_bound(costs: Numbers, parts: int) -> float:
     """What the largest of ``parts`` parts is at least: the mean part, and the largest layer."""
     return max(max(costs), sum(costs) / parts)
 
 
-def exact(costs: Sequence[float], parts: int) -> list[int]:
+def exact(costs: Numbers, parts: int) -> list[int]:
     """The costs in whole numbers, in the same proportions; ValueError where they cannot be cut so."""
     n = len(costs)
     if not 1 <= parts <= n:

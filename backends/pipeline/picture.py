@@ -45,7 +45,8 @@ LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
 COLORS = {Forward: "#4c78a8", Backward: "#f58518", Weight: "#54a24b"}
 IDLE = "#ececec"
-MOST_COLUMNS = 120
+MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
+MOST_SLOTS = 1000
 
 Done = list[tuple[Span, Instruction]]
 
@@ -54,29 +55,33 @@ def slots(trace: Trace, unit: float | None = None) -> str:
     """Text: ``3`` is the forward of micro-batch 3, ``b3`` its backward, ``w3`` its weights' gradients.
 
     A column stands for ``unit`` seconds and shows what is done in the middle of them; a dot is idle. The
-    default is the longest of which all times of a plan are multiples, and for a run its shortest instruction.
-    A row ends in the share of the time in which its rank was idle.
+    default is the longest of which all times of a plan are multiples, and for a run its shortest instruction
+    or a hundredth of the whole; what is shorter than a column may not be seen. A row ends in the share of
+    the time in which its rank was idle.
     """
     done = instructions_of(trace)
     first, last = ends(done)
     unit = unit or slot(done)
-    spots = [[ceil((t - first) / unit - 0.5) for t in (span.start, span.stop)] for span, _ in done]
-    shown = [(span.rank, label(i), a, b) for (span, i), (a, b) in zip(done, spots, strict=True) if a < b]
-    cell = max((ceil((len(text) + 1) / (b - a)) for _, text, a, b in shown), default=2)
-    rows = [["." + " " * (cell - 1)] * max(b for _, b in spots) for _ in range(trace.size)]
-    for rank, text, a, b in shown:
-        text = text.ljust((b - a) * cell - 1, "-" if b - a > 1 else " ") + " "
+    columns = [[ceil((t - first) / unit - 0.5) for t in (span.start, span.stop)] for span, _ in done]
+    shown = [(span.rank, i, a, b) for (span, i), (a, b) in zip(done, columns, strict=True) if a < b]
+    cell = max([2, *(ceil((len(label(i)) + 1) / (b - a)) for _, i, a, b in shown)])
+    rows = [["." + " " * (cell - 1)] * max(b for _, b in columns) for _ in range(trace.size)]
+    for rank, i, a, b in shown:
+        text = label(i).ljust((b - a) * cell - 1, "-" if b - a > 1 else " ") + " "
         rows[rank][a:b] = [text[at : at + cell] for at in range(0, len(text), cell)]
     margin = len(str(trace.size - 1))
     lines = [
         f"rank {rank:>{margin}} |{''.join(row)[:-1]}| {share:.0%} idle"
         for rank, (row, share) in enumerate(zip(rows, bubbles_of(trace), strict=True))
     ]
-    kinds = [
-        f"{letter}0 {NAMES[kind]}" for kind, letter in LETTERS.items() if kind in {type(i) for _, i in done}
-    ]
-    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for _, i in done} - {0})]
-    return "\n".join([*lines, "  ".join([f"{kinds[0]} of micro-batch 0", *kinds[1:], *chunks, ". idle"])])
+    return "\n".join([*lines, legend([i for _, i in done])])
+
+
+def legend(done: list[Instruction]) -> str:
+    """What those of the letters mean that occur."""
+    kinds = [f"{LETTERS[kind]}0 {NAMES[kind]}" for kind in LETTERS if any(isinstance(i, kind) for i in done)]
+    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in done} - {0})]
+    return "  ".join([f"{', '.join(kinds)} of micro-batch 0", *chunks, ". idle"])
 
 
 def label(i: Instruction) -> str:
@@ -103,6 +108,8 @@ def slot(done: Done) -> float:
     shortest = min(span.stop - span.start for span, _ in done)
     moments = {t - first for span, _ in done for t in (span.start, span.stop)}
     for unit in (shortest / n for n in range(1, 13)):
+        if (last - first) / unit > MOST_SLOTS:
+            break
         if all(abs(t / unit - round(t / unit)) < 1e-6 for t in moments):
             return unit
     return max(shortest, (last - first) / MOST_COLUMNS)
@@ -125,18 +132,14 @@ def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
 def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle."""
     every = [instructions_of(trace) for trace in traces.values()]
-    columns = max(
-        (ends(done)[1] - ends(done)[0]) / median(s.stop - s.start for s, _ in done) for done in every
-    )
     chunks = 1 + max(i.chunk for done in every for _, i in done)
-    width = min(max(2 + 0.28 * columns, 7), 17)
+    width = min(max(2 + 0.28 * max(map(typical_boxes, every)), 7), 17)
     height = 0.6 + sum(0.8 + 0.34 * trace.size for trace in traces.values())
     figure = Figure(figsize=(width, height), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
-    rows = figure.subplots(len(every), squeeze=False, height_ratios=[1 + t.size for t in traces.values()])[
-        :, 0
-    ]
+    heights = [1 + trace.size for trace in traces.values()]
+    rows = list(figure.subplots(len(every), squeeze=False, height_ratios=heights).flat)
     for axes, (name, trace), done in zip(rows, traces.items(), every, strict=True):
         boxes(axes, done, bubbles_of(trace), chunks)
         idle = f"{bubble_of(trace):.0%} of the time idle"
@@ -157,6 +160,12 @@ def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     for axes, done in zip(rows, every, strict=True):
         write_numbers(axes, done, chunks)
     return figure
+
+
+def typical_boxes(done: Done) -> float:
+    """How many boxes of the median length the picture is wide."""
+    first, last = ends(done)
+    return (last - first) / median(span.stop - span.start for span, _ in done)
 
 
 def boxes(axes: Axes, done: Done, bubbles: list[float], chunks: int) -> None:

@@ -6,6 +6,7 @@ Lecture section: pipelining. Lesson: 13_pipeline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,9 @@ from minigrad.tensor import Tensor
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
-from ..model_parallel.chain import Chain
+from ..model_parallel.chain import Chain, joined_over
 from ..model_parallel.dropout import share_state
 from ..model_parallel.layer import whole_nbytes
-from ..model_parallel.layers import joined_over
 from ..model_parallel.plan import modules
 from .engine import Engine
 from .holders import Holders, Layers, only
@@ -91,7 +91,7 @@ class Pipeline(Backend):
         for _, layer in modules(model):
             if isinstance(layer, nn.Dropout):
                 share_state(self.comm, layer.rng)
-        by_name = self.holders.parameters
+        by_name = model.named_parameters()
         mine, several = self.holders.on(self.rank), self.holders.in_several_stages()
         self.groups = []
         for ranks, names in self.holders.groups().items():
@@ -115,25 +115,12 @@ class Pipeline(Backend):
 
     def checked_bounds(self, model: Layers) -> tuple[int, ...]:
         """The bounds asked for; ValueError unless they give every stage a layer."""
-        stages, n = self.table.stages, len(model.layers)
-        if stages > n:
-            raise ValueError(
-                f"{stages} stages ({self.size} ranks, chunks on each: {self.table.chunks}) cannot each have "
-                f"one of the model's {n} layers; take at most {n} stages"
-            )
+        stages = self.table.stages
+        check_bounds(self.table, self.bounds, len(model.layers))
         if not isinstance(self.bounds, str):
-            if (self.bounds[0], self.bounds[-1], len(self.bounds)) != (0, n, stages + 1) or any(
-                a >= b for a, b in zip(self.bounds, self.bounds[1:], strict=False)
-            ):
-                raise ValueError(
-                    f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {n} "
-                    f"layers, got {self.bounds}"
-                )
             return self.bounds
         if self.bounds == "bytes":
             return tuple(optimal([whole_nbytes(layer) for layer in model.layers], stages))
-        if self.bounds != "time":
-            raise ValueError(f'bounds are "bytes", "time" or numbers, got {self.bounds!r}')
         if self.sample is None or isinstance(model, Chain):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
@@ -186,6 +173,26 @@ class Pipeline(Backend):
         return {name: by_name[name] for name in self.holders.used_in if name in by_name}
 
 
+def check_bounds(table: Timetable, bounds: Sequence[int] | str, layers: int) -> None:
+    """Raise ValueError unless every stage can have one of so many layers, and the bounds give it one."""
+    stages = table.stages
+    if stages > layers:
+        raise ValueError(
+            f"{stages} stages ({table.ranks} ranks, chunks on each: {table.chunks}) cannot each have "
+            f"one of the model's {layers} layers; take at most {layers} stages"
+        )
+    if isinstance(bounds, str):
+        if bounds not in ("bytes", "time"):
+            raise ValueError(f'bounds are "bytes", "time" or numbers, got {bounds!r}')
+    elif [*bounds[:1], *bounds[-1:], len(bounds)] != [0, layers, stages + 1] or any(
+        a >= b for a, b in pairwise(bounds)
+    ):
+        raise ValueError(
+            f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {layers} "
+            f"layers, got {bounds}"
+        )
+
+
 class Staged(Module):
     """One rank's layers, which evaluates with those of the others: every rank gives the last stage's output.
 
@@ -215,7 +222,7 @@ def sum_gradients(comm: Comm, parameters: list[Tensor]) -> None:
     """Give every rank the sum of all ranks' gradients; a parameter that no rank's loss reached keeps None."""
     xp = array_module(parameters[0].data)
     grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]
-    reached = xp.asarray([float(p.grad is not None) for p in parameters])
+    reached = xp.asarray([p.grad is not None for p in parameters], dtype=grads[0].dtype)
     message = xp.concatenate([reached, *(g.reshape(-1) for g in grads)])
     total, start = allreduce(comm, message), len(parameters)
     for parameter, g, found in zip(parameters, grads, total[:start].tolist(), strict=True):

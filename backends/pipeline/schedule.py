@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from minigrad.backend import at_least_one
 
@@ -110,9 +111,20 @@ class Schedule:
             ranks,
             micros,
             chunks,
-            tuple(tuple(self.order(rank, ranks, micros, chunks)) for rank in range(ranks)),
+            tuple(self.written(rank, ranks, micros, chunks) for rank in range(ranks)),
             tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros)),
         )
+
+    def written(self, rank: int, ranks: int, micros: int, chunks: int) -> tuple[Instruction, ...]:
+        """One rank's instructions; ValueError for an order that goes on where all could be done thrice."""
+        most = 9 * micros * chunks
+        found = tuple(islice(self.order(rank, ranks, micros, chunks), most + 1))
+        if len(found) > most:
+            raise ValueError(
+                f"schedule {self.name}: rank {rank}'s order goes on after {most} instructions, and {micros} "
+                f"micro-batches in {chunks} chunks take {3 * micros * chunks} at most; let it end"
+            )
+        return found
 
 
 @dataclass(frozen=True)

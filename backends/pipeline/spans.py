@@ -76,7 +76,10 @@ def between(trace: Trace, start: float, stop: float) -> Trace:
 
 
 def bubbles_of(trace: Trace) -> list[float]:
-    """By rank, the share of the time from the first instruction of all to the last that it does none."""
+    """By rank, the share of the time from the first instruction of all to the last that it does none.
+
+    Instructions that take no time count as none, also where they come first or last.
+    """
     spans = [span for span, _ in instructions_of(trace)]
     whole = max(s.stop for s in spans) - min(s.start for s in spans)
     return [1 - covered(s for s in spans if s.rank == rank) / whole for rank in range(trace.size)]

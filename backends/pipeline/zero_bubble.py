@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from minigrad.backend import at_least_one
+
 from .one_way import gpipe, in_turn, one_f_one_b
 from .schedule import Backward, Forward, Instruction, Order, Schedule, Weight
 
@@ -22,9 +24,10 @@ def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 
 
 def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """Twice as many forwards ahead, twice as far behind: from its first to its last a rank never waits.
+    """Twice as many forwards ahead, twice as far behind: between its first and its last a rank never waits.
 
-    Takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
+    That is so where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
+    or more. Takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
     """
     ahead = 2 * (ranks - rank - 1)
     instructions = in_turn(map(Forward, range(micros)), map(Backward, range(micros)), ahead=ahead)
@@ -32,14 +35,16 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 
 
 def with_weights_batched(order: Order, every: int | None = None) -> Order:
-    """The order with the weight gradients of ``every`` micro-batches as one product; None: of all of them.
+    """An order of full backwards with the weight gradients of ``every`` micro-batches as one product.
 
-    A product over many samples is faster than as many products over few, and there is one sum to add to the
-    gradient instead of one for each micro-batch.
+    None: of all of them. A product over many samples is faster than as many products over few, and there is
+    one sum to add to the gradient instead of one for each micro-batch.
     """
+    if every is not None:
+        at_least_one("every", every)
 
     def batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-        return with_weights(order(rank, ranks, micros, chunks), every=every or micros)
+        return with_weights(order(rank, ranks, micros, chunks), every=micros if every is None else every)
 
     return batched
 

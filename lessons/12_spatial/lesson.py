@@ -18,6 +18,7 @@ from pathlib import Path
 import drawings
 import matplotlib.pyplot as plt
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -36,6 +37,7 @@ from minigrad.train import accuracy, fit
 FIGURES = Path("runs/lessons/12_spatial")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)
+threadpool_limits(1)  # the ranks are threads already
 digits = mnist.load("mnist5k")
 digit = digits.train.x[np.flatnonzero(digits.train.y == 3)[1], 0].astype(np.float64)
 
@@ -130,8 +132,11 @@ drawings.torn(digit, serial[1], differences, bounds).savefig(FIGURES / "no_halo.
 # Nothing crashes: all shapes are right.
 #
 # Backward takes the same way back: the gradient of a row that was borrowed goes home, and is *added* to
-# what its owner found. `fetch` does both. The weights are whole on every rank, and each finds the part of
-# their gradient that its rows give: these parts are summed at the end. With all that, a whole network:
+# what its owner found. `fetch` does both. At stride 1 there is a shorter way, which `ModelParallel` takes:
+# the image's gradient is a convolution too, of the outputs' gradient with the kernel turned round. So each
+# rank fetches a halo of *that*, and computes its own rows' gradient whole; nothing goes home. The weights
+# are whole on every rank, and each finds the part of their gradient that its rows give: these parts are
+# summed at the end. With all that, a whole network:
 
 # %%
 batch = Batch(digits.train.x[:16].astype(np.float64), digits.train.y[:16])
@@ -256,17 +261,18 @@ for kernel in (1, 3, 5):
 # - by columns, the last layer by rows (lesson 11): 2 N (10 + inputs) (P - 1) / P, with no `hidden` in it.
 #
 # So we shrink these layers: by fewer hidden units; by a 1 x 1 convolution in front, which mixes 32 channels
-# to 8; by averaging 3 x 3 pixels, or all of them. Each is run for a step and its bytes are counted; the
-# accuracy after two epochs says what it costs.
+# to 8; by averaging all pixels of a channel. Each is run for a step and its bytes are counted; the
+# accuracy after one epoch says what it costs.
 
 # %%
 print("\n6. Smaller fully-connected layers")
 P, SAMPLES = 4, 64
 
 
-def network(rng, channels=32, side=7, hidden=128):
-    """LeNet, its fully-connected layers behind fewer channels or a smaller image, or with fewer neurons."""
-    layers = lenet(rng).layers[:6]  # up to 32 channels of 7 x 7 pixels
+def network(channels=32, side=7, hidden=128):
+    """LeNet: its fully-connected layers behind fewer channels, or a smaller image, or with fewer neurons."""
+    rng = np.random.default_rng(0)
+    layers = lenet(rng).layers[:6]  # these give 32 channels of 7 x 7 pixels
     if channels < 32:
         layers += [nn.Conv2d(32, channels, 1, rng=rng), nn.ReLU()]
     if side < 7:
@@ -279,69 +285,58 @@ VARIANTS = {
     "LeNet": {},
     "32 hidden units, not 128": {"hidden": 32},
     "1 x 1 convolution to 8 channels": {"channels": 8},
-    "average of 3 x 3 pixels": {"side": 2},
     "average of all pixels": {"side": 1},
 }
 
 
 def step_bytes(kinds, variant):
-    """Bytes that all ranks send in one step, where the last layers are split by these kinds, or the batch is
-    shared; and the numbers on the loss that then go with the gradients.
-    """
+    """Bytes that all ranks send in a step: the first and the last layer split so, or the batch shared."""
 
     def work(comm):
-        traced, model = Traced(comm), network(np.random.default_rng(0), **variant)
-        first, last = (str(len(model) - i) for i in (3, 1))
-        plan = {name: kind for name, kind in zip((first, last), kinds, strict=True) if kind}
+        traced, model = Traced(comm), network(**variant)
+        plan = {str(len(model) - 3 + 2 * i): kind for i, kind in enumerate(kinds)}
         backend = ModelParallel(Ring(traced), plan) if plan else DataParallel(Ring(traced))
         model = backend.place(model)
         before = traced.record.ledger.sent().bytes
         backend.step(model, digits.train[:SAMPLES], ops.cross_entropy)
-        return traced.record.ledger.sent().bytes - before, 0 if plan else len(backend.report)
+        nbytes = traced.record.ledger.sent().bytes - before
+        report = 0 if plan else 4 * len(backend.report)  # the loss, which goes with the gradients
+        return nbytes - 2 * report * (P - 1) / P
 
-    found = run_ranks(P, work)
-    return sum(nbytes for nbytes, _ in found), found[0][1]
+    return sum(run_ranks(P, work))
 
 
-def test_accuracy(variant):
-    """After two epochs, on one machine: the ranks' gradients are the same."""
-    model = network(np.random.default_rng(0), **variant)
-    fit(model, optim.Adam(model.parameters(), 3e-3), ops.cross_entropy, digits.train, epochs=2, batch_size=64)
+def accuracy_of(variant):
+    """After one epoch, on one machine: the gradients are the same."""
+    model = network(**variant)
+    fit(model, optim.Adam(model.parameters(), 3e-3), ops.cross_entropy, digits.train, epochs=1, batch_size=32)
     return accuracy(model, digits.test)
 
 
-WAYS = {"batch": (None, None), "rows": ("row", None), "columns": ("column", "row")}
+WAYS = {"batch": (), "rows": ("row",), "columns": ("column", "row")}
 print("   kB that a rank sends in a step        inputs  hidden   weights   batch    rows  columns   accuracy")
 table, accuracies = {}, []
 for name, variant in VARIANTS.items():
-    model = network(np.random.default_rng(0), **variant)
+    model = network(**variant)
     weights, (hidden, inputs) = sum(p.size for p in model.parameters()), model[-3].weight.shape
-    found = {way: step_bytes(kinds, variant) for way, kinds in WAYS.items()}
-    formula = {  # numbers of all ranks together: they do not all send the same where P does not divide
-        "batch": 2 * (weights + found["batch"][1]),
-        "rows": SAMPLES * (2 * hidden + inputs),
-        "columns": 2 * SAMPLES * (10 + inputs),
-    }
-    assert {way: nbytes for way, (nbytes, _) in found.items()} == {
-        way: 4 * (P - 1) * numbers for way, numbers in formula.items()
-    }
-    table[name] = [nbytes / P / 1e3 for nbytes, _ in found.values()]
-    accuracies.append(test_accuracy(variant))
+    found = [step_bytes(kinds, variant) for kinds in WAYS.values()]  # of all ranks: where P does not divide
+    numbers = [2 * weights, SAMPLES * (2 * hidden + inputs), 2 * SAMPLES * (10 + inputs)]  # they differ
+    assert found == [4 * (P - 1) * n for n in numbers]
+    table[name] = [nbytes / P / 1e3 for nbytes in found]
+    accuracies.append(accuracy_of(variant))
     kilobytes = "{:8,.0f}{:8,.0f}{:9,.0f}".format(*table[name])
     print(f"   {name:36} {inputs:7,} {hidden:7} {weights:9,}{kilobytes} {accuracies[-1]:10.1%}")
-plain, fewer, mixed, _, mean = table.values()
+plain, fewer, mixed, _ = table.values()
 assert fewer[0] < 0.3 * plain[0] and fewer[2] == plain[2]  # the pair does not care about hidden units
-assert all(
-    small < 0.3 * large for small, large in zip((mixed[0], mixed[2]), (plain[0], plain[2]), strict=True)
-)
-assert min(accuracies[:3]) > 0.85 and accuracies[4] < accuracies[0] - 0.2
+assert mixed[0] < 0.3 * plain[0] and mixed[2] < 0.3 * plain[2]
+assert min(accuracies[:3]) > 0.8 and accuracies[3] < accuracies[0] - 0.2
 drawings.smaller_layers(table, accuracies).savefig(FIGURES / "smaller_layers.png")
 
 # %% [markdown]
 # Fewer hidden units help who sends weights, and hardly who sends activations; a 1 x 1 convolution in front
-# helps both, since weights and activations both grow with the inputs. It costs an accuracy that is within
-# the noise of 1,000 digits. Averages over all pixels send least, and forget where in the image something was:
-# with two convolutions before them that is too early, which networks that end so make good by many more.
+# helps both, since weights and activations both grow with the inputs. It learns more slowly: a few points
+# behind after one epoch. The average of all pixels sends least, and forgets where in the image something
+# was: behind two convolutions that is too early, and networks that end so have many more.
 #
 # ## 7. Tiles have corners
 # Many ranks make thin slices, whose halos are soon as large as they are. Tiles have less border: on 16

@@ -68,24 +68,33 @@ class Row(NamedTuple):
     until_weight: Callable[..., int] | None = None  # the same until the weights' gradients
 
 
-FLUSH = lambda p, m, v, F, B, W: (m + p - 1) * (F + B + W)  # noqa: E731
-BATCHED = lambda p, m, v, F, B, W: (m + p - 1) * (F + B) + m * W  # noqa: E731
-IN_TURN = lambda s, p, m, v: min(m, p - s)  # noqa: E731
+def flush(p, m, v, F, B, W):
+    return (m + p - 1) * (F + B + W)
+
+
+def weights_later(p, m, v, F, B, W):
+    return (m + p - 1) * (F + B) + m * W
+
+
+def in_turn(s, p, m, v):
+    return min(m, p - s)
+
+
 TABLE = {
     "naive": Row(lambda p, m, v, F, B, W: m * p * (F + B + W), lambda s, p, m, v: 1),
-    "gpipe": Row(FLUSH, lambda s, p, m, v: m),
-    "1f1b": Row(FLUSH, IN_TURN),
+    "gpipe": Row(flush, lambda s, p, m, v: m),
+    "1f1b": Row(flush, in_turn),
     "interleaved": Row(
         lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B + W) / v,
         lambda s, p, m, v: min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1),
     ),
-    "gpipe-batched": Row(BATCHED, lambda s, p, m, v: m, lambda s, p, m, v: m),
-    "1f1b-pairs": Row(BATCHED, IN_TURN, lambda s, p, m, v: min(m, p - s + 1)),
-    "1f1b-batched": Row(BATCHED, IN_TURN, lambda s, p, m, v: m),
+    "gpipe-batched": Row(weights_later, lambda s, p, m, v: m, lambda s, p, m, v: m),
+    "1f1b-pairs": Row(weights_later, in_turn, lambda s, p, m, v: min(m, p - s + 1)),
+    "1f1b-batched": Row(weights_later, in_turn, lambda s, p, m, v: m),
     # For m >= p and W <= F, B the published m (F + B + W) + (p - 1) (F + B - W).
     "zb-h1": Row(
         lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B) - (min(m, p) - 1) * min(F, B, W),
-        IN_TURN,
+        in_turn,
         lambda s, p, m, v: min(m, p),
     ),
     "zb-h2": Row(None, lambda s, p, m, v: min(m, 2 * (p - s) - 1), lambda s, p, m, v: min(m, 2 * p - 1)),

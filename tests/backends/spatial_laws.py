@@ -154,10 +154,10 @@ def trains(net, split, sizes, *, flatten="row", strategy=ModelParallel, dtype: t
 
 
 def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
-    """Rows: N C W (h_l + h_r) for each interior boundary; columns: the same, of the tiles' rows and their halos.
+    """Rows: N C W (h_l + h_r) for each interior boundary; columns: the same, of the tiles' rows with halos.
 
-    Backward the same again, or, at stride 1, as much of the outputs: a halo of extent - 1 rows in all. Then
-    one all-reduce of all weights.
+    Backward the same again, or, at stride 1, as many rows and columns of the outputs. Then one all-reduce of
+    all weights.
     """
     down, across = tiles
     height, width = down * window.stride * 13, across * window.stride * 13  # tiles are larger than any halo

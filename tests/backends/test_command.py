@@ -314,7 +314,7 @@ def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
         ({"8": "row"}, "layer 8, ReLU(), cannot be split by 'row'; choose rows, tiles"),
         ({"10": "row"}, "the plan names layer '10', which the model does not have; layers that can be split"),
         ({"7": "classes"}, "layer 7 cannot be split by 'classes': only the last layer"),
-        ({"0": "tiles 2x3"}, "tiles 2x3 need 6 ranks, got 2"),
+        ({"0": "tiles 2x3"}, "layer 0, tiles 2x3 need 6 ranks, got 2"),
         ("7 = row", "the plan plan.json cannot be read: "),
     ],
 )

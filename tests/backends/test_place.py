@@ -186,15 +186,21 @@ def test_ranks_with_different_plans_or_models_are_told():
     [
         (
             {"9": "row"},
-            "names layer '9', which the model does not have; layers that can be split, and how: 0 (f",
+            "names layer '9', which the model does not have; layers that can be split, and how: \"0\" (f",
         ),
-        ({"9": "row"}, "5 (column, row, gathered, classes); "),
+        ({"9": "row"}, '"5" (column, row, gathered, classes); '),
         (
             {"0": "row"},
             "layer 0, Conv2d(2, 4, 3, padding=1), cannot be split by 'row'; choose filters, channels",
         ),
         ({"5": "filters"}, "cannot be split by 'filters'; choose column, row, gathered, classes"),
+        ({"0": "filters 2"}, "cannot be split by 'filters 2'; choose filters, channels"),
+        ({"5": "row "}, "cannot be split by 'row '; choose column, row, gathered, classes"),
+        ({"5": 2}, "cannot be split by 2; choose column, row, gathered, classes"),
         ({"1": "column"}, "layer 1, Tanh(), cannot be split by 'column'; choose rows, tiles"),
+        ({"2": "rows 2"}, "layer 2, images are split by 'rows', 'tiles' or for example 'tiles 2x3', got"),
+        ({"2": "tiles 3x2"}, "layer 2, tiles 3x2 need 6 ranks, got 2; give rows and columns of tiles whose"),
+        ({"0": "groups"}, "layer 0, Conv2d(2, 4, 3, padding=1) has one group"),
         (
             {"5": "classes"},
             "layer 5 cannot be split by 'classes': only the last layer of a Sequential can be",
@@ -204,6 +210,36 @@ def test_ranks_with_different_plans_or_models_are_told():
 def test_a_plan_that_does_not_fit_names_what_would(plan, message):
     with pytest.raises(ValueError) as refused:
         placing(2, lambda rank: plan)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "plan", "message"),
+    [
+        (nested, {"1": "row"}, "layer 1, Sequential(Linear(6, 7), "),
+        (nested, {"1": "row"}, "cannot be split by 'row'; name layers inside of it"),
+        (nested, {"1.0": "rows"}, "layer 1.0, Linear(6, 7), cannot be split by 'rows'; choose column, row"),
+        (
+            nested,
+            {"2": "rows"},
+            "layer 2, rows and tiles are of images (N, C, H, W), got shape (0, 5); leave",
+        ),
+        (
+            Net,
+            {"blocks.0.drop": "row"},
+            "layer blocks.0.drop, Dropout(0.3), cannot be split by 'row'; choose",
+        ),
+        (Net, {"last": "classes"}, "layer last cannot be split by 'classes': only the last layer of a Seq"),
+    ],
+)
+def test_the_layer_is_named_wherever_it_is(build, plan, message):
+    with pytest.raises(ValueError) as refused:
+        run_ranks(
+            2,
+            lambda comm: ModelParallel(comm, plan, sample=SHAPES[build]).place(
+                build(np.random.default_rng(0))
+            ),
+        )
     assert message in str(refused.value)
 
 
@@ -231,8 +267,8 @@ def test_a_plan_file_is_json_or_toml(tmp_path):
     [
         (None, "there is no plan file .*plan.json; write one such as"),
         ("{", "plan.json cannot be read: .*; write one such as"),
-        ("[1]", "must give a kind for each layer"),
-        ('{"1": 2}', "must give a kind for each layer"),
+        ("[1]", r"must give a kind for each layer, got \[1\]; write one such as"),
+        ('{"0": "rows", "1": 2}', "must give a kind for each layer, got 2 for layer 1; write one such as"),
     ],
 )
 def test_a_plan_file_that_is_none_is_refused(tmp_path, text, message):
@@ -241,6 +277,12 @@ def test_a_plan_file_that_is_none_is_refused(tmp_path, text, message):
         file.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_plan(file)
+
+
+def test_a_toml_plan_is_shown_as_toml(tmp_path):
+    (tmp_path / "plan.toml").write_text("1 = = 2")
+    with pytest.raises(ValueError, match='plan.toml cannot be read: .*; write one such as 1 = "column"'):
+        read_plan(tmp_path / "plan.toml")
 
 
 # The default plan

@@ -33,7 +33,8 @@ def test_every_schedule_is_in_the_table():
 @pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.makespan])
 @given(data=st.data(), F=COST, B=COST, W=COST)
 def test_makespan_and_bubble_are_those_of_the_table(name, data, F, B, W):
-    laws.takes_as_long(SCHEDULES[name], *data.draw(st.sampled_from(NUMBERS[name])), F, B, W)
+    p, m, v = data.draw(st.sampled_from(NUMBERS[name]))
+    laws.takes_as_long(SCHEDULES[name], p, m, v, F, B, W)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -46,7 +47,7 @@ def test_micro_batches_in_flight_are_those_of_the_table(name):
 def test_weights_take_no_part_in_the_bubble_however_many_are_batched(p, m, every, F, B, W):
     table = Schedule(with_weights_batched(one_f_one_b, every)).of(p, m)
     done = simulate(table, Costs(F, B, W))
-    assert done.makespan == laws.BATCHED(p, m, 1, F, B, W)
+    assert done.makespan == laws.weights_later(p, m, 1, F, B, W)
     for s in range(p):
         assert done.in_flight(s, until_weight=True) == min(m, p - s + every - 1)
 

@@ -37,8 +37,8 @@ def test_who_waits_for_ever_is_said():
         simulate(Schedule(back_first).of(2, 1))
     assert str(error.value) == (
         "schedule back-first of 2 ranks never ends: rank 0 waits to do Backward(micro=0, chunk=0), which "
-        "needs backward of micro-batch 0 in stage 1; rank 1 waits to do Backward(micro=0, chunk=0), which needs "
-        "forward of micro-batch 0 in stage 1"
+        "needs backward of micro-batch 0 in stage 1; rank 1 waits to do Backward(micro=0, chunk=0), which "
+        "needs forward of micro-batch 0 in stage 1"
     )
 
 
@@ -69,7 +69,9 @@ WRONG_CLOCKS = {
     "a weight's time is counted twice": (
         "+ (0 if later else at(self.weight, stage))", "+ at(self.weight, stage)",
     ),
-    "a rank does two things at a time": ("start = max([now[rank], *arrivals])", "start = max([0, *arrivals])"),
+    "a rank does two things at a time": (
+        "start = max([now[rank], *arrivals])", "start = max([0, *arrivals])",
+    ),
     "a weight of many takes the time of one": (
         "return sum(at(self.weight, stage) for stage in stages)", "return at(self.weight, stages[0])",
     ),

@@ -82,6 +82,18 @@ def test_trains_like_serial(split, sizes, rows, columns, pool, flatten, dtype):
     trains(lenet(norm, pool, rows, columns, dtype), split, sizes, flatten=flatten, dtype=dtype)
 
 
+@pytest.mark.parametrize(("kind", "ranks"), [("rows", 2), ("rows", 3), ("tiles 2x2", 4)])
+def test_wide_convolutions_train_like_serial_by_winograd_s_algorithm(kind, ranks):
+    """Also where no tile's rows are a multiple of its tiles of four."""
+
+    def build(_=None):
+        rng = np.random.default_rng(0)
+        layers = [nn.Conv2d(n, 32, 3, padding=p, rng=rng) for n, p in ((1, 1), (32, 1), (32, 2))]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 12 * 8, 3, rng=rng))
+
+    trains((build, (1, 10, 6)), (kind, ranks), [2], dtype=np.float32)
+
+
 def test_frozen_weights_stay_as_they_are():
     build, image = lenet()
 

@@ -108,7 +108,6 @@ LAYERS = {
 
 W = [Parameter(np.zeros(2))]
 OPTIMIZERS = {
-    "no parameters": (lambda: optim.SGD([], 0.1), ValueError, "no parameters.*model.parameters"),
     "lr": (lambda: optim.SGD(W, 0.0), ValueError, "lr must be positive, got 0.0"),
     "lr that is no number": (lambda: optim.SGD(W, float("nan")), ValueError, "lr must be positive, got nan"),
     "momentum": (lambda: optim.SGD(W, 0.1, momentum=-0.5), ValueError, "momentum.*negative, got -0.5"),

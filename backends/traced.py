@@ -1,0 +1,122 @@
+"""A step of a traced run, shown on the terminal and as a PNG: a pipeline's beside its plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+from rich.console import Console
+
+from .comm.chrome import read_trace
+from .comm.spans import SENT, Trace
+from .comm.timeline import amount, draw, duration, gantt, summary
+from .pipeline import find_schedule
+from .pipeline.measured import plan_of, ranks_of
+from .pipeline.picture import LETTERS, draw_pair, ends, label, legend
+from .pipeline.schedule import Timetable
+from .pipeline.spans import as_trace, bubble_of, bubbles_of, instructions_of
+from .tracing import steps_of
+
+
+def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> None:
+    """Print a step of the run whose trace is in ``file``, and draw it where there is a ``png``.
+
+    The default is the step of median length of all but the first. A pipeline's step is printed below its
+    plan; where there are several pipelines the first one is drawn, and all are told of.
+    """
+    trace, about = read_trace(file)
+    steps = steps_of(trace)
+    if not steps:
+        raise ValueError(f"{file} has no training step: no span of it is called forward, or 'forward 3'")
+    if step is None:
+        step = middle(steps)
+    if not 0 <= step < len(steps):
+        raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
+    taken = steps[step]
+    lines = [f"step {step} of {len(steps)}, counted from 0: {sent_in(taken)}", f"whole run: {summary(trace)}"]
+    if "pipeline" in about:
+        lines += pipelines(file, taken, about["pipeline"], png, width)
+    else:
+        lines += [gantt(taken, max(width - 14, 20))]
+        if png is not None:
+            draw(taken, png, title=f"step {step}: {summary(taken)}")
+    if png is not None:
+        lines += [f"picture in {png}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def middle(steps: list[Trace]) -> int:
+    """The step of median length; the first one, in which much is done once only, does not count."""
+    lengths = {i: step.stop - step.start for i, step in enumerate(steps) if i or len(steps) == 1}
+    return next(i for i, length in lengths.items() if length == median_low(lengths.values()))
+
+
+def sent_in(step: Trace) -> str:
+    """The messages and bytes of one step; jobs of the background count with what they carried."""
+    sent = [s for s in step.spans if s.what in SENT]
+    return f"{len(sent):,} messages, {amount(sum(s.bytes for s in sent))}"
+
+
+def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, width: int) -> list[str]:
+    """The plan and the run of the first pipeline, drawn, and how long each pipeline took and was idle."""
+    table, groups = table_of(file, about, step.size)
+    lines = []
+    for number, ranks in enumerate(groups):
+        run = ranks_of(step, ranks)
+        plan = as_trace(plan_of(table, run))
+        whose = f"{table.schedule.name}, {table.micros} micro-batches" + (
+            f", ranks {', '.join(map(str, ranks))}" if len(groups) > 1 else ""
+        )
+        for name, trace in (("plan", plan), ("run", run)):
+            lines += [f"{name} ({whose}): {length(trace)}, {bubble_of(trace):.1%} of the time idle"]
+            if number == 0:
+                lines += [drawn(trace, width)]
+        if number == 0 and png is not None:
+            draw_pair(plan, run, png, title=f"{whose}: {length(plan)} planned, {length(run)} run")
+    return lines
+
+
+def table_of(file: Path, about: dict[str, Any], size: int) -> tuple[Timetable, list[list[int]]]:
+    """The timetable of the pipelines in a file, and which ranks make each; ValueError where it is broken."""
+    try:
+        groups = [[int(rank) for rank in ranks] for ranks in about["ranks"]]
+        table = find_schedule(about["schedule"]).of(len(groups[0]), about["micro_batches"], about["chunks"])
+        fits = all(len(ranks) == table.ranks and 0 <= min(ranks) <= max(ranks) < size for ranks in groups)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"what {file} says of its pipeline cannot be read: {error}; write it anew"
+        ) from error
+    if not fits:
+        raise ValueError(f"the pipelines of {file}, {groups}, are not of its {size} ranks; write it anew")
+    return table, groups
+
+
+def length(trace: Trace) -> str:
+    """From the first instruction to the end of the last."""
+    first, last = ends(instructions_of(trace))
+    return duration(last - first)
+
+
+def drawn(trace: Trace, width: int) -> str:
+    """Text: a row for each rank, as wide as the time from the first instruction to the end of the last.
+
+    Instructions are named as in ``slots`` where there is room for the name; others show their letter, or a
+    dash for a forward.
+    """
+    done = instructions_of(trace)
+    first, last = ends(done)
+    columns = max(width - len(f"rank {trace.size} || 100% idle"), 20)
+    rows = [["."] * columns for _ in range(trace.size)]
+    for span, i in done:
+        left, right = (int((t - first) / (last - first) * columns) for t in (span.start, span.stop))
+        left = min(left, columns - 1)
+        room, name = max(right - left, 1), label(i)
+        named = name.ljust(room - 1, "-").ljust(room)
+        rows[span.rank][left : left + room] = named if len(name) <= room else (LETTERS[type(i)] or "-") * room
+    margin = len(str(trace.size - 1))
+    lines = [
+        f"rank {rank:>{margin}} |{''.join(row)}| {share:.0%} idle"
+        for rank, (row, share) in enumerate(zip(rows, bubbles_of(trace), strict=True))
+    ]
+    return "\n".join([*lines, legend([i for _, i in done])])

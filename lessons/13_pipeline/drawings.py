@@ -1,0 +1,188 @@
+"""The pictures of lesson 13; each function takes what was measured and writes a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from backends.comm.timeline import save
+from backends.pipeline.picture import figure_of
+
+BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def on_one_clock(traces, title, file):
+    """The traces above one another, all from 0 to the end of the longest."""
+    figure = figure_of(traces, title)
+    last = max(axes.get_xlim()[1] for axes in figure.axes)
+    for axes in figure.axes:
+        axes.set_xlim(0, last)
+    save(figure, file)
+
+
+def bubbles(micros, found, file):
+    """The idle share by micro-batches: dots were measured, lines are the formula."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    fine = np.geomspace(micros[0], micros[-1], 100)
+    for (ranks, shares), color in zip(found.items(), RANK_COLORS, strict=False):
+        axes.plot(fine, (ranks - 1) / (fine + ranks - 1), "-", color=color, lw=1.5)
+        axes.plot(micros, shares, "o", color=color, ms=7)
+        axes.annotate(
+            f"{ranks} ranks", (micros[0], shares[0]), (8, 4), textcoords="offset points", color=color
+        )
+    axes.set_xscale("log", base=2)
+    axes.set(
+        xlabel="micro-batches m",
+        ylabel="share of the ranks' time that is idle",
+        xticks=micros,
+        xticklabels=micros,
+        ylim=(0, None),
+        title="More micro-batches, less waiting\n(dots: measured; lines: (p - 1) / (m + p - 1))",
+    )
+    save(figure, file)
+
+
+def one_buffer(errors, curves, file):
+    """The error of each rank's gradient, and the accuracy that hides it."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    for place, ((name, found), color) in enumerate(zip(errors.items(), (RED, ORANGE), strict=True)):
+        spots = np.arange(len(found)) + 0.4 * (place - 0.5)
+        left.bar(spots, np.array(found) * 1e17, 0.36, bottom=1e-17, color=color, label=name)
+        left.bar(spots, np.array(found), 0.36, color=color)
+    left.set_yscale("log")
+    left.legend()
+    left.set(
+        xticks=range(len(found)),
+        xticklabels=[f"rank {rank}" for rank in range(len(found))],
+        ylabel="error of the gradient, relative",
+        ylim=(1e-17, 10),
+        title="One buffer: wrong where several\nmicro-batches are in flight ...",
+    )
+    for (name, found), color, style in zip(curves.items(), (GREY, BLUE, RED), ("-", "o", "o-"), strict=True):
+        right.plot(range(len(found)), found, style, color=color, lw=2, label=name)
+    right.legend(loc="lower right")
+    right.set(xlabel="epoch", ylabel="test accuracy", xticks=range(len(found)), ylim=(0, 1))
+    right.set_title("... and the accuracy rises all the same")
+    save(figure, file)
+
+
+def memory(held, file):
+    """Bytes that each rank holds for backward, over time, a panel for each schedule."""
+    figure, panels = plt.subplots(1, len(held), figsize=(10.5, 4), sharey=True, layout="constrained")
+    for axes, (name, by_rank) in zip(panels, held.items(), strict=True):
+        for rank, points in enumerate(by_rank):
+            times, nbytes = np.array([(0.0, 0.0), *points]).T
+            axes.step(times, nbytes / 1024, where="post", color=RANK_COLORS[rank], lw=2, label=f"rank {rank}")
+        axes.set(xlabel="time (s)", title=name, xlim=(0, None), ylim=(0, None))
+    panels[0].set_ylabel("KiB held for backward")
+    panels[0].legend()
+    figure.suptitle("The same time, but 1F1B holds min(m, p - s) micro-batches instead of m")
+    save(figure, file)
+
+
+def lines_and_dots(axes, latencies, lines, shown, dots):
+    """Planned seconds by latency, and measured ones."""
+    for (name, found), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
+        style = "--" if name == "gpipe" else "-"
+        axes.plot(latencies, found, style, color=color, lw=1.5, label=name)
+        axes.plot(shown, dots[name], "o", color=color, ms=7)
+    axes.legend()
+    axes.set(xlabel="seconds a message takes (a stage's forward: 1)", ylabel="seconds a step", xlim=(-0.02, 1))
+
+
+def slow_links(latencies, lines, shown, dots, file):
+    figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
+    lines_and_dots(axes, latencies, lines, shown, dots)
+    axes.set(title="Chunks shrink the bubble, and send more messages\n(lines: planned; dots: measured)")
+    save(figure, file)
+
+
+def products(parts, seconds, file):
+    """Milliseconds of all weight gradients of 512 samples, by the number of micro-batches."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    for (together, found), color in zip(seconds.items(), (RED, BLUE), strict=True):
+        name = "as one product" if together else "one by one, added up"
+        axes.plot(parts, 1e3 * np.array(found), "o-", color=color, lw=2)
+        place = (parts[-1], 1e3 * found[-1])
+        axes.annotate(name, place, (0, 8), textcoords="offset points", color=color, ha="right")
+    axes.set_xscale("log", base=2)
+    axes.set(
+        xlabel="micro-batches of 512 samples",
+        ylabel="ms for a layer's weight gradients",
+        xticks=parts,
+        xticklabels=parts,
+        ylim=(0, None),
+        title="Weight gradients that wait can be one large product",
+    )
+    save(figure, file)
+
+
+def recomputation(layers, plain, by_segments, kept, again, peaks, file):
+    """Activations held by segments; and what a pipeline's ranks hold, against the time of a step."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    fine = np.geomspace(1, layers, 100)
+    left.plot(fine, fine + layers / fine, "-", color=GREY, lw=1.5, label="k + n / k")
+    left.plot(list(by_segments), list(by_segments.values()), "o", color=BLUE, label="measured")
+    left.axhline(plain, color=RED, lw=1)
+    left.text(layers, plain + 1, "all kept", color=RED, ha="right")
+    left.set_xscale("log")
+    left.legend(loc="upper center")
+    left.set(
+        xlabel="segments k",
+        ylabel="activations, most at a time",
+        xticks=list(by_segments),
+        xticklabels=list(by_segments),
+        ylim=(0, None),
+        title=f"{layers} layers: least at k = {round(layers**0.5)}",
+    )
+    left.minorticks_off()
+    for name, color in zip(kept, (ORANGE, BLUE), strict=True):
+        found = [(r[name].seconds, max(peaks(r[name])) / 1024) for r in (kept, again)]
+        right.plot(*zip(*found, strict=True), "o-", color=color, lw=1.5, ms=8)
+        for (seconds, size), how, side in zip(found, ("kept", "again"), (-8, 8), strict=True):
+            right.annotate(
+                f"{name}, {how}",
+                (seconds, size),
+                (side, 6),
+                textcoords="offset points",
+                color=color,
+                ha="right" if side < 0 else "left",
+            )
+    right.set(xlabel="seconds a step", ylabel="KiB on the fullest rank", ylim=(0, None), xlim=(28, 50))
+    right.set_title("A pipeline: a third more time")
+    save(figure, file)
+
+
+def versions(curves, file, mean=25):
+    """Training losses, as running means over so many steps."""
+    figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
+    for (name, found), color in zip(curves.items(), (GREY, BLUE, GREEN, ORANGE, RED), strict=True):
+        smooth = np.convolve(found, np.ones(mean) / mean, "valid")
+        axes.plot(np.arange(len(smooth)) + mean, smooth, color=color, lw=2)
+        place = (len(found), smooth[-1])
+        axes.annotate(name, place, (5, 0), textcoords="offset points", color=color, va="center")
+    axes.set(
+        xlabel="step",
+        ylabel=f"loss, mean of {mean} steps",
+        xlim=(0, 1.15 * len(found)),
+        ylim=(0, None),
+        title="Four ranks, never empty: what stale gradients cost at a large learning rate",
+    )
+    save(figure, file)
+
+
+def own(latencies, lines, shown, dots, held, file):
+    """Seconds by latency, and bytes by rank, of a schedule beside two others."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    lines_and_dots(left, latencies, lines, shown, dots)
+    left.set_title("As fast as GPipe on slow links ...")
+    for place, ((name, found), color) in enumerate(zip(held.items(), (BLUE, ORANGE, GREEN), strict=True)):
+        spots = np.arange(len(found)) + 0.27 * (place - 1)
+        right.bar(spots, np.array(found) / 1024, 0.25, color=color, label=name)
+    right.set(
+        xticks=range(len(found)),
+        xticklabels=[f"rank {rank}" for rank in range(len(found))],
+        ylabel="KiB held for backward, most",
+        title="... with less memory",
+    )
+    save(figure, file)

@@ -1,0 +1,143 @@
+"""One training step of a pipeline on virtual ranks, held to its plan and to the gradients of one machine.
+
+A rank's layers take 1 s for a micro-batch's forward, 1 s for the gradients of what came in, and 1 s for those of
+the weights, on a virtual clock that nothing but these products and ``latency`` moves on.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from backends.comm.trace import Traced, gather_trace
+from backends.comm.virtual import Link, VirtualCluster
+from backends.pipeline import Costs, Pipeline, find_schedule, simulate
+from backends.pipeline.engine import Engine, Step
+from backends.pipeline.mail import FIRST_TAG, TAGS
+from backends.pipeline.picture import as_trace, between
+from backends.pipeline.spans import instructions_of
+from minigrad import Parameter, nn, op, ops
+from minigrad.backend import Serial
+from minigrad.data import Batch
+from minigrad.held import arrays_in, base_of
+from minigrad.tape import current_tape
+
+LAYERS, WIDTH, SAMPLES = 16, 16, 64
+START = 1000.0  # by then all ranks have their layers
+data = Batch(*np.random.default_rng(1).normal(size=(2, SAMPLES, WIDTH)))
+
+
+@op
+def product(x, w, *, work):
+    """x w^T, whose forward and two gradients take as long as ``work()`` does."""
+
+    def dx(g):
+        work()
+        return g @ w
+
+    def dw(g):
+        work()
+        return g.T @ x
+
+    work()
+    return x @ w.T, (dx, dw)
+
+
+class Layer(nn.Module):
+    """tanh((x + b) w^T), where each product calls ``work``."""
+
+    def __init__(self, work, rng):
+        self.work = work
+        self.weight = Parameter(rng.normal(size=(WIDTH, WIDTH)) / WIDTH**0.5)
+        self.bias = Parameter(rng.normal(size=WIDTH))
+
+    def forward(self, x):
+        return ops.tanh(product(x + self.bias, self.weight, work=self.work))
+
+
+def network(work):
+    rng = np.random.default_rng(0)
+    return nn.Sequential(*(Layer(work, rng) for _ in range(LAYERS)))
+
+
+class Watched(Step):
+    """One rank's step, which notes the bytes it holds for the way back, and when."""
+
+    def through(self, i, x):
+        y = super().through(i, x)
+        self.note(current_tape.get().entries, x.data)
+        return y
+
+    def backward(self, i, on_grad):
+        super().backward(i, on_grad)
+        self.note()
+
+    def weight(self, i, on_grad):
+        super().weight(i, on_grad)
+        self.note()
+
+    def note(self, *more):
+        tapes = [(passed.tape.entries, passed.x.data) for passed in self.passed.values()]
+        inputs, later = [x.data for x, _ in self.kept.values()], list(self.later.values())
+        held = arrays_in([tapes, inputs, later, *more])
+        parameters = [p.data for part in self.engine.parts.values() for p in part.parameters()]
+        there_anyway = {id(base_of(x)) for x in (*parameters, data.x, data.y)}
+        sizes = {id(base): base.nbytes for base in map(base_of, held) if id(base) not in there_anyway}
+        self.engine.held.append((self.engine.comm.time() - START, sum(sizes.values())))
+
+
+class WatchedEngine(Engine):
+    def step(self, micros, weights, loss, loss_fn, on_grad):
+        return Watched(self, micros, weights, loss, loss_fn).run(on_grad)
+
+
+Run = namedtuple("Run", "trace seconds messages held gradients")
+
+
+def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False):
+    """What one step gave: its trace, seconds, messages, (time, bytes held) by rank, and all gradients.
+
+    Asserts that every rank's gradients are serial, and that every instruction starts and stops when the plan
+    says: with latency no earlier, since a rank receives one message at a time, which plans do not know.
+    """
+    schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
+
+    def step(comm):
+        traced = Traced(comm)
+        backend = Pipeline(traced, schedule, micro_batches=micros, chunks=chunks, recompute=recompute)
+        model = backend.place(network(lambda: comm.compute(ranks / LAYERS)))
+        backend.engine = WatchedEngine(**vars(backend.engine))
+        backend.engine.held = []
+        comm.compute(START - comm.time())  # all ranks begin at the same moment
+        backend.step(model, data, ops.mse)
+        return gather_trace(comm, traced), backend.engine.held, backend.full_gradients(model)
+
+    found = VirtualCluster(ranks, Link(latency)).run(step)
+    trace = between(found[0][0], START, np.inf)
+    serial, backend = network(lambda: None), Serial()
+    backend.step(serial, data, ops.mse)
+    for _, _, gradients in found:
+        for name, g in backend.full_gradients(serial).items():
+            assert np.abs(gradients[name] - g).max() <= 1e-12 * np.abs(g).max(), name
+    plan = happened(as_trace(planned(schedule, micros, ranks, chunks, latency, recompute)))
+    done = happened(trace)
+    assert done == plan or latency, "the run does not keep to its plan"
+    for (*first, start, _), (*second, earliest, _) in zip(done, plan, strict=True):
+        assert first == second and start >= earliest
+    tags = range(FIRST_TAG, FIRST_TAG + TAGS)  # not the losses', at the end
+    messages = sum(span.what == "start_send" and span.tag in tags for span in trace.spans)
+    return Run(trace, max(stop for *_, stop in done), messages, [held for _, held, _ in found], found[0][2])
+
+
+def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False):
+    """The same step, simulated: nothing but times."""
+    schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
+    table = schedule.of(ranks, micros, chunks)
+    each = ranks / table.stages  # seconds
+    return simulate(table, Costs(each, each * (1 + recompute), each, latency))
+
+
+def happened(trace):
+    """Which rank did what, from when to when; the first begins at 0."""
+    spans = [span for span, _ in instructions_of(trace)]
+    first = min(span.start for span in spans)
+    return sorted((s.rank, s.what, round(s.start - first, 9), round(s.stop - first, 9)) for s in spans)

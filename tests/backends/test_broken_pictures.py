@@ -1,0 +1,80 @@
+"""Broken pictures of pipelines: each is caught by a law that the real ones keep."""
+
+import pytest
+
+from backends.pipeline.schedule import Backward, Forward, Weight
+from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.simulate import Costs, simulate
+from tests.backends.test_pipeline_picture import bubbles_are_the_plans, every_slot_is_drawn, pictures_agree
+from tests.bugs.mutant import mutant
+
+PICTURE_BUGS = {
+    "backwards look like forwards": ('Backward: "b"', 'Backward: ""'),
+    "chunks look alike": ("""("", "'", '"')[chunk]""", """("", "", "")[chunk]"""),
+    "a column late": ("ceil((t - first) / unit - 0.5)", "ceil((t - first) / unit + 0.5)"),
+    "drawn where it begins only": ('"-" if b - a > 1 else " "', '" "'),
+}
+
+
+@pytest.mark.parametrize("bug", PICTURE_BUGS)
+def test_the_law_of_the_text_catches(bug):
+    broken = mutant("backends.pipeline.picture", PICTURE_BUGS[bug])
+    with pytest.raises((AssertionError, IndexError)):
+        every_slot_is_drawn(SCHEDULES["interleaved"].of(2, 4), Costs(1, 2), broken)
+
+
+BOX_BUGS = {
+    "boxes end at their length": ("(span.stop - span.start) * scale\n", "span.stop * scale\n"),
+    "all on one row": ("span.rank - 0.42), (span", "0 - 0.42), (span"),
+    "numbers at the left ends": (
+        "middle = ((span.start + span.stop) / 2 - first)",
+        "middle = (span.start - first)",
+    ),
+    "numbers as large as can be": ("min(9.0, room / (0.65 * len(text)))", "60.0"),
+    "the number is the chunk's": ("else str(i.micro)", "else str(i.chunk)"),
+    "idle time is not shown": (
+        "for rank in ranks:\n        axes.broken",
+        "for rank in ():\n        axes.broken",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BOX_BUGS)
+def test_the_law_of_the_boxes_catches(bug):
+    broken = mutant("backends.pipeline.picture", BOX_BUGS[bug])
+    with pytest.raises((AssertionError, ValueError)):
+        pictures_agree(simulate(SCHEDULES["1f1b"].of(4, 8), Costs(1, 2)), broken)
+
+
+BUBBLE_BUGS = {
+    "measured to its own rank's end": ("max(s.stop for s in spans)", "min(s.stop for s in spans)"),
+    "what is done is the bubble": ("1 - covered", "covered"),
+    "the last rank has none": ("for rank in range(trace.size)]", "for rank in range(trace.size - 1)]"),
+    "every rank's is the first's": ("if s.rank == rank)", "if s.rank == 0)"),
+}
+
+
+@pytest.mark.parametrize("bug", BUBBLE_BUGS)
+def test_the_law_of_the_bubble_catches(bug):
+    broken = mutant("backends.pipeline.spans", BUBBLE_BUGS[bug])
+    with pytest.raises(AssertionError):
+        bubbles_are_the_plans(SCHEDULES["1f1b"].of(3, 4), Costs([1, 2, 3], [2, 2, 5]), broken)
+
+
+NAME_BUGS = {
+    "the chunk is not named": ("if instruction.chunk else", "if False else"),
+    "runs may have gaps": ("micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
+    "runs end one early": ("run[-1] + 1)", "run[-1])"),
+    "what goes back went forward": (
+        'if kind == "forward" else Backward)',
+        'if kind != "weight" else Backward)',
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", NAME_BUGS)
+def test_the_law_of_the_names_catches(bug):
+    broken = mutant("backends.pipeline.spans", NAME_BUGS[bug])
+    with pytest.raises(AssertionError):
+        for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):
+            assert broken.instruction_of(broken.span_name(i)) == i

@@ -1,0 +1,245 @@
+"""Seeded bugs in the pipeline's engine: with most of them accuracy rises; a law must refuse every one."""
+
+from functools import partial
+
+import pytest
+
+from backends.comm.threads import Deadlock
+from backends.data_parallel.bucketed import Bucketed
+from backends.pipeline.pipeline import Pipeline
+from minigrad.backend import Serial
+from tests.backends.pipeline_laws import (
+    Numbers,
+    Reversed,
+    backwards_reversed,
+    sends_what_crosses,
+    stack_trains,
+    trains,
+    watched,
+)
+from tests.backends.pipeline_nets import dropping, frozen, images, tied
+from tests.bugs.mutant import mutant
+
+PARTS = {"engine": "Engine", "mail": "Mail", "holders": "Holders"}
+
+
+def broken(*changes: tuple[str, str, str]) -> type[Pipeline]:
+    """Pipeline out of sources in which (file, right, wrong) are changed."""
+    texts = {
+        where: [change[1:] for change in changes if change[0] == where] for where in ("pipeline", *PARTS)
+    }
+    made = mutant("backends.pipeline.pipeline", *texts["pipeline"])
+    for where, name in PARTS.items():
+        setattr(made, name, getattr(mutant(f"backends.pipeline.{where}", *texts[where]), name))
+    return made.Pipeline
+
+
+# Laws, in the setting in which the bug shows
+
+
+def close(pipeline, schedule="1f1b", ranks=2, **settings):
+    trains(ranks, schedule, 4, pipeline=pipeline, **settings)
+
+
+def memory(pipeline):
+    trains(2, "gpipe", 4, sizes=(8, 8), pipeline=watched(pipeline))
+
+
+def in_buckets(pipeline, schedule="1f1b", **settings):
+    bucketed = partial(Bucketed, bucket_bytes=100, first_bucket_bytes=50)
+    stack_trains((2, 2, 1), schedule, 4, data=bucketed, pipeline=pipeline, **settings)
+
+
+def messages(pipeline):
+    sends_what_crosses(
+        Numbers(2, 4, 1), "1f1b", build=frozen(1), trained=2, bounds=(0, 1, 8), pipeline=pipeline
+    )
+
+
+def waiting_sends(pipeline):
+    close(pipeline, "zb-h2", how={"rendezvous": True})
+
+
+def in_memory_order(pipeline):
+    close(watched(pipeline, channels_last=True), build=images, bounds=(0, 1, 7))
+
+
+def recomputed(pipeline):
+    close(pipeline, build=dropping, sizes=(12, 12), recompute=True)
+
+
+SHARE = "weight * (len(part) / len(batch)) if len(part) else 0.0"
+RECEIVED = "        x = self.posted.pop(stop)()\n"
+ONE_BUFFER = """        x = self.posted.pop(stop)()
+        room = vars(self).setdefault("room", {}).setdefault((stop.kind, stop.stage, x.shape), x)
+        room[...] = x
+        x = room
+"""
+BACK = "                tape.backward(y, seed, on_grad)\n"
+WIPED = f"                for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
+SUMMED = "sum_gradients(group, parameters)"
+SENT = "            self.sent.append(Sent(to, where, self.comm.start_send(x, to, self.tag(stop.next))))"
+AT_ONCE = "            self.comm.start_send(x, to, self.tag(stop.next))()"
+
+BUGS = {
+    "one receive buffer for all, by gradients": (
+        close,
+        {"schedule": "gpipe"},
+        ("mail", RECEIVED, ONE_BUFFER),
+    ),
+    "one receive buffer for all, by memory": (memory, {}, ("mail", RECEIVED, ONE_BUFFER)),
+    "equal weights for uneven micro-batches": (
+        close,
+        {},
+        ("pipeline", SHARE, "weight / self.micro_batches if len(part) else 0.0"),
+    ),
+    "the last micro-batch counts as the first": (
+        close,
+        {},
+        ("pipeline", SHARE, "weight * (len(next(iter(parts.values()))) / len(batch)) if len(part) else 0.0"),
+    ),
+    "the mean is taken twice": (
+        close,
+        {},
+        ("engine", "comes else self.weights[i.micro]", "comes else self.weights[i.micro] / len(self.micros)"),
+    ),
+    "the loss is averaged twice": (
+        close,
+        {},
+        ("engine", "self.weights[i.micro] * y.item()", "self.weights[i.micro] * y.item() / len(self.micros)"),
+    ),
+    "the loss stays on the last rank": (
+        close,
+        {},
+        ("pipeline", "return float(np.sum(allgather(self.comm, np.array(loss))))", "return loss"),
+    ),
+    "gradients wiped between micro-batches": (close, {}, ("engine", BACK, WIPED)),
+    "a weight's instruction forgets a micro-batch": (
+        close,
+        {"schedule": "1f1b-pairs"},
+        ("engine", "for micro in i.micros]\n", "for micro in i.micros[:1]]\n"),
+    ),
+    "each rank has its part of a tied gradient": (close, {"build": tied}, ("pipeline", SUMMED, "pass")),
+    "a tied weight updated once only": (
+        close,
+        {"build": tied},
+        ("pipeline", "        if found:\n", "        if found and comm.rank == 0:\n"),
+    ),
+    "replicas not summed": (close, {"schedule": "chimera"}, ("pipeline", SUMMED, "pass")),
+    "replicas averaged": (
+        close,
+        {"schedule": "chimera"},
+        ("pipeline", "allreduce(comm, message),", "allreduce(comm, message) / comm.size,"),
+    ),
+    "a tied parameter counted twice in norms": (
+        close,
+        {"build": tied, "optimizer": "clipped"},
+        ("pipeline", "if name not in seen}", "if rank != self.rank}"),
+    ),
+    "norms of the own rank": (
+        close,
+        {"optimizer": "clipped"},
+        ("pipeline", "return np.concatenate(rows)", "return squares"),
+    ),
+    "every micro-batch announces": (
+        in_buckets,
+        {},
+        ("engine", "announce if final.get(i.chunk) == n else None", "announce"),
+    ),
+    "the first micro-batch announces": (
+        in_buckets,
+        {},
+        (
+            "engine",
+            "for n, i in enumerate(instructions) if self.weighs(i)",
+            "for n, i in reversed([*enumerate(instructions)]) if self.weighs(i)",
+        ),
+    ),
+    "a tied weight announced by its own stage": (
+        in_buckets,
+        {"build": tied},
+        ("engine", "isinstance(leaf, Parameter) and leaf not in self.engine.shared", "True"),
+    ),
+    "a shared gradient called final before it is summed": (
+        in_buckets,
+        {"schedule": "chimera"},
+        ("pipeline", "return parameter not in self.engine.shared", "return True"),
+    ),
+    "gradients sent to a frozen first stage": (
+        messages,
+        {},
+        (
+            "mail",
+            "stop.kind is Forward or stop.stage > self.first)",
+            "stop.kind is Forward or stop.stage > 0)",
+        ),
+        ("engine", "x.requires_grad = stop.stage > self.mail.first", "x.requires_grad = stop.stage > 0"),
+    ),
+    "bounds off by one": (
+        close,
+        {"bounds": (0, 4, 8)},
+        ("holders", "(pairwise(bounds))", "(pairwise([0, *(b + 1 for b in bounds[1:-1]), bounds[-1]]))"),
+    ),
+    "recomputed with other masks": (recomputed, {}, ("engine", "with replay, Tape()", "with Tape()")),
+    "recomputed, the first time as in evaluation": (
+        recomputed,
+        {},
+        ("engine", "with Unrecorded():", "if True:"),
+    ),
+    "ranks start from their own parameters": (
+        close,
+        {},
+        ("pipeline", "        broadcast_model(self.comm, model)\n", ""),
+    ),
+    "ranks draw from their own generators": (
+        close,
+        {"build": dropping, "sizes": (12, 12)},
+        ("pipeline", "if isinstance(layer, nn.Dropout):", "if False:"),
+    ),
+    "what comes back is expected to be like what came": (
+        close,
+        {"ranks": 3, "sizes": (8, 8), "bounds": (0, 2, 5, 8)},
+        ("mail", "self.shapes.get((stop.kind,", "self.shapes.get((Forward,"),
+    ),
+    "images lose their memory order": (
+        in_memory_order,
+        {},
+        ("engine", "self.mail.send(stop, y.data)", "self.mail.send(stop, y.data.copy(order='C'))"),
+    ),
+    "what was received is written": (
+        memory,
+        {},
+        (
+            "engine",
+            "self.mail.send(stop, y.data)\n",
+            "self.mail.send(stop, y.data)\n            x.data[...] *= 1.5\n",
+        ),
+    ),
+    "a send is waited for at once": (waiting_sends, {}, ("mail", SENT, AT_ONCE)),
+    "the last sends are not finished": (close, {}, ("engine", "        self.mail.finish()\n", "")),
+}
+LOUD = {
+    "every micro-batch announces": (RuntimeError, "announced twice in one step"),
+    "a tied weight announced by its own stage": (RuntimeError, "announced twice in one step"),
+    "what comes back is expected to be like what came": (ValueError, "make both sides agree"),
+    "a send is waited for at once": (Deadlock, "waits to send to rank 1"),
+    "the last sends are not finished": (RuntimeError, "never finished the send"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_catches(bug):
+    law, settings, *changes = BUGS[bug]
+    law(Pipeline, **settings)
+    error, message = LOUD.get(bug, (AssertionError, "of its largest element|received|memory order|wanted"))
+    with pytest.raises(error, match=message):
+        law(broken(*changes), **settings)
+
+
+def test_only_the_bits_tell_the_order_of_backwards_on_one_stage():
+    """Its sums are as good as any other's; to the last bit they are not serial, in either order."""
+    trains(3, backwards_reversed(1), 4)
+    trains(3, backwards_reversed(), 4, bound=0, serial=Reversed(4))
+    for serial in (Serial(4), Reversed(4)):
+        with pytest.raises(AssertionError, match="of its largest element"):
+            trains(3, backwards_reversed(1), 4, bound=0, serial=serial)

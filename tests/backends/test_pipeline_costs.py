@@ -1,0 +1,262 @@
+"""What a pipeline sends, holds and takes are the closed forms, and the plan that is simulated."""
+
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.comm import run_ranks
+from backends.comm.collectives import barrier
+from backends.comm.trace import Traced
+from backends.comm.virtual import Link, VirtualCluster
+from backends.pipeline import engine
+from backends.pipeline.pipeline import Pipeline
+from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.simulate import Costs, simulate
+from backends.pipeline.spans import instruction_of
+from minigrad import nn, ops
+from minigrad.data import Batch
+from minigrad.op import op
+from minigrad.tensor import Parameter
+from tests.backends.pipeline_laws import NUMBERS, TWO_WAY, Counting, Numbers, any_bounds, sends_what_crosses
+from tests.backends.pipeline_nets import batches_of, frozen, mlp
+
+# Messages
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(data=st.data())
+def test_activations_cross_each_boundary_once_and_gradients_come_back(schedule, data):
+    numbers = data.draw(st.sampled_from(NUMBERS[schedule]))
+    bounds = data.draw(st.sampled_from(any_bounds(8, numbers.stages(schedule))))
+    trained = data.draw(st.sampled_from([0, 2, 4, 5, 7]))  # the layers before it are frozen
+    sends_what_crosses(
+        numbers,
+        schedule,
+        samples=data.draw(st.integers(1, 11)),
+        build=frozen(trained),
+        bounds=bounds,
+        trained=trained,
+        dtype=data.draw(st.sampled_from([np.float32, np.float64])),
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "p", "m", "v", "messages"),
+    [
+        ("gpipe", 4, 6, 1, 2 * 3 * 6),
+        ("1f1b", 4, 6, 1, 2 * 3 * 6),
+        ("zb-h1", 3, 5, 1, 2 * 2 * 5),
+        ("interleaved", 2, 6, 3, 2 * 5 * 6),
+        ("interleaved", 1, 6, 3, 0),  # between chunks of one rank nothing is sent
+        ("chimera", 4, 6, 2, 2 * 3 * 6),
+        ("dualpipe", 4, 8, 2, 2 * 3 * 8),
+    ],
+)
+def test_messages_are_those_of_the_published_formula(schedule, p, m, v, messages):
+    """(p - 1) m activations and as many gradients; (p v - 1) m where p ranks have v chunks."""
+    (batch,) = batches_of([m])
+
+    def count(comm):
+        traced = Traced(comm)
+        backend = Pipeline(traced, schedule, micro_batches=m, chunks=v)
+        model = backend.place(mlp(np.random.default_rng(0)))
+        before = traced.record.ledger.sent().messages
+        backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        return traced.record.ledger.sent().messages - before
+
+    assert sum(run_ranks(p, count)) == messages
+
+
+def test_what_replicas_sum_has_the_size_of_the_parameters():
+    """Chimera's gradients travel in their own dtype, with one number more for each parameter."""
+
+    def count(comm, dtype):
+        traced = Traced(comm)
+        backend = Pipeline(traced, "chimera", micro_batches=2)
+        model = backend.place(mlp(np.random.default_rng(0)).to(dtype=dtype))
+        (batch,) = batches_of([4])
+        batch = Batch(batch.x.astype(dtype), batch.y)
+        loss = backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        before = traced.record.ledger.sent().bytes
+        backend.finish(model, loss)
+        return traced.record.ledger.sent().bytes - before
+
+    numbers = sum(p.size + 1 for p in mlp(np.random.default_rng(0)).parameters())
+    for dtype in (np.float32, np.float64):
+        # Of two ranks each sends half of the sum, twice; and its loss.
+        sent = run_ranks(2, partial(count, dtype=dtype))
+        assert sum(sent) == 2 * (numbers * np.dtype(dtype).itemsize + 8)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_tapes_held_are_the_micro_batches_in_flight(monkeypatch, schedule, recompute):
+    """With recomputation one: that of the micro-batch that goes back."""
+    for numbers in NUMBERS[schedule][:: max(1, len(NUMBERS[schedule]) // 8)]:
+        counting = Counting()
+        monkeypatch.setattr(engine, "Tape", counting.Tape)
+        (batch,) = batches_of([2 * numbers.micros])
+
+        def work(comm, numbers=numbers, batch=batch):
+            backend = Pipeline(
+                comm, schedule, micro_batches=numbers.micros, chunks=numbers.chunks, recompute=recompute
+            )
+            model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
+            for _ in range(2):
+                backend.step(model, batch, ops.cross_entropy)
+
+        run_ranks(numbers.ranks, work)
+        plan = simulate(SCHEDULES[schedule].of(*numbers))
+        wanted = [1 if recompute else plan.in_flight(rank) for rank in range(numbers.ranks)]
+        assert counting.by_rank(numbers.ranks) == wanted
+        assert set(counting.held.values()) == {0}
+        if schedule in ("gpipe", "1f1b") and not recompute:
+            p, m, _ = numbers
+            assert wanted == [m if schedule == "gpipe" else min(m, p - s) for s in range(p)]
+
+
+ROWS, WIDE = 16, 4096
+HELD = ROWS * WIDE * 8  # tanh's output, the one wide array that a tape of the wide stage keeps
+
+
+def peak(schedule: str, ranks: int, stage: int, *, micros: int = 8, recompute: bool = False) -> int:
+    """The most bytes that all ranks hold above what they start a step with, where one stage is wide."""
+
+    def build(rng):
+        widths = [WIDE if s == stage else 4 for s in range(ranks)]
+        pairs = [(nn.Linear(4, w, rng=rng), nn.Tanh(), nn.Linear(w, 4, rng=rng)) for w in widths]
+        return nn.Sequential(*(layer for three in pairs for layer in three))
+
+    (batch,) = batches_of([ROWS * micros])
+    found = []
+
+    def work(comm):
+        backend = Pipeline(
+            comm,
+            schedule,
+            micro_batches=micros,
+            bounds=range(0, 3 * ranks + 1, 3),  # pyright: ignore
+            recompute=recompute,
+        )
+        model = backend.place(build(np.random.default_rng(0)).to(dtype=np.float64))
+        backend.step(model, batch, ops.cross_entropy)  # the gradients stay, and their memory
+        barrier(comm)
+        if comm.rank == 0:
+            tracemalloc.start()
+        barrier(comm)
+        backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        barrier(comm)
+        if comm.rank == 0:
+            found.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    run_ranks(ranks, work)
+    return found[0]
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(2, 0), (2, 1), (3, 1), (4, 0), (4, 3)])
+def test_1f1b_holds_the_activations_of_p_minus_s_micro_batches(ranks, stage):
+    """GPipe those of all 8. The bytes are measured; what a backward needs besides is the same."""
+    less = peak("gpipe", ranks, stage) - peak("1f1b", ranks, stage)
+    assert less == pytest.approx((8 - (ranks - stage)) * HELD, rel=0.05)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_recomputing_holds_the_inputs_only(schedule):
+    less = peak(schedule, 2, 0) - peak(schedule, 2, 0, recompute=True)
+    assert less == pytest.approx(((8 if schedule == "gpipe" else 2) - 1) * HELD, rel=0.05)
+
+
+# Time
+
+
+@op
+def worked(x, w, *, compute, seconds):
+    """x + w, which takes so many seconds forward, for the input's gradient, and for the weight's."""
+    forward, backward, weight = seconds
+    compute(forward)
+
+    def back(g):
+        compute(backward)
+        return g
+
+    def to_weight(g):
+        compute(weight)
+        return g
+
+    return x + w, (back, to_weight)
+
+
+class Work(nn.Module):
+    def __init__(self, compute, seconds):
+        self.weight = Parameter(np.zeros(1))
+        self.compute, self.seconds = compute, seconds
+
+    def forward(self, x):
+        return worked(x, self.weight, compute=self.compute, seconds=self.seconds)
+
+
+class Wires(VirtualCluster):
+    """A cluster in which messages do not wait for one another, as in the simulation."""
+
+    def transfer(self, source, destination, nbytes, tag):
+        return self.clocks[source] + self.link.seconds(nbytes)
+
+
+NOON = 2.0**20  # when the step starts on all ranks
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(data=st.data())
+def test_a_step_takes_exactly_the_time_that_is_simulated(schedule, data):
+    """Every instruction of every rank starts and stops as planned, whatever stages and messages take."""
+    numbers = data.draw(st.sampled_from([n for n in NUMBERS[schedule] if n.ranks <= 4]))
+    stages = numbers.stages(schedule)
+    times = st.lists(st.integers(1, 9), min_size=stages, max_size=stages)
+    forward, backward, weight = (data.draw(times) for _ in range(3))
+    latency = data.draw(st.sampled_from([0, 0, 1, 5]))
+    found = on_the_clock(schedule, numbers, [*zip(forward, backward, weight, strict=True)], latency)
+    # The first stage has no input whose gradient anybody asks for.
+    costs = Costs(forward, [0, *backward[1:]], weight, message=latency)
+    plan = simulate(SCHEDULES[schedule].of(*numbers), costs)
+    for rank, spans in enumerate(found):
+        assert spans == [(e.instruction, e.start, e.stop) for e in plan.of(rank)]
+    assert max(stop for spans in found for *_, stop in spans) == plan.makespan
+
+
+def on_the_clock(schedule, numbers: Numbers, seconds, latency):
+    """By rank, what it did in a step and when, where each stage is one layer that takes so many seconds."""
+    (batch,) = batches_of([numbers.micros])
+
+    def work(comm):
+        traced = Traced(comm)
+        backend = Pipeline(traced, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
+        model = backend.place(nn.Sequential(*(Work(comm.compute, times) for times in seconds)))
+        comm.compute(NOON - comm.time())
+        backend.run(model, batch, lambda out, y: out.sum(), 1.0, None)
+        return [
+            (i, span.start - NOON, span.stop - NOON)
+            for span in traced.record.closed()
+            if (i := instruction_of(span.what)) is not None
+        ]
+
+    return Wires(numbers.ranks, Link(latency)).run(work)
+
+
+def test_schedules_go_both_ways_in_less_time():
+    """What is measured on the clock, in slots: GPipe 2 (m + p - 1), Chimera for m = p: 2 m + p - 2."""
+
+    def makespan(schedule):
+        chunks = 2 if schedule in TWO_WAY else 1
+        # The first stage's backward is its weight's gradient.
+        seconds = [(1, 0, 1), *[(1, 1, 0)] * 3]
+        return max(stop for s in on_the_clock(schedule, Numbers(4, 4, chunks), seconds, 0) for *_, stop in s)
+
+    assert (makespan("gpipe"), makespan("1f1b"), makespan("chimera")) == (14, 14, 10)

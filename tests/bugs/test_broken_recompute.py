@@ -1,0 +1,110 @@
+"""Each law of recomputation turns red on a copy with the bug it is there for."""
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from minigrad import recomputed
+from tests.bugs.mutant import mutant
+from tests.minigrad.recompute_laws import (
+    a_leaf_that_was_passed_is_entered_anew,
+    cases,
+    changes_nothing,
+    one_segment_is_held_at_a_time,
+)
+
+BUGS = {
+    "masks are drawn anew": ("            rng.bit_generator.state = then\n", "            pass\n"),
+    "the generator stays where the second run began": (
+        "            rng.bit_generator.state = state\n",
+        "            pass\n",
+    ),
+    "generators of modules inside are overlooked": ("yield from generators(child)", "yield from ()"),
+    "statistics move twice": ("setattr(owner, name, copies[id(array)])", "pass"),
+    "statistics are those behind the first run": (
+        "then.copy() for array, (_, _, then)",
+        "array.copy() for array, _",
+    ),
+    "the second run leaves its statistics": (
+        "            setattr(owner, name, array)\n",
+        "            pass\n",
+    ),
+    "a gradient counts twice": (
+        "[(index, y.shape, lambda g: g)])",
+        "[(index, y.shape, lambda g: g)] * 2)",
+    ),
+    "a leaf is announced when its segment is done": (
+        "for leaf in first.entries]",
+        "for leaf in first.entries[:0]]",
+    ),
+    "the input's memory is used again": (
+        "        y = Tensor(run(x.detach()))\n",
+        "        y = Tensor(run(x.detach()))\n    x.data.fill(0)\n",
+    ),
+    "the output is kept for the input": ("Segment(index, x.data,", "Segment(index, y.data,"),
+    "the input's gradient is lost": (
+        "if index is not None:\n            x.tape",
+        "if False:\n            x.tape",
+    ),
+    "layers run in the order they are written in": (
+        "tape, order = current_tape.get(), self.order()",
+        "tape, order = current_tape.get(), [*range(len(self))][::-1]",
+    ),
+    "what is outside the bounds does not run": (
+        "return self.through(order[self.bounds[-1] :], x)",
+        "return x",
+    ),
+    "a segment of constants is left out": (
+        "if any(i is not None for i in (index, *found))",
+        "if index is not None",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_of_bits_catches_recomputation_where(bug):
+    broken = mutant("minigrad.recompute", BUGS[bug]).recomputed
+
+    @settings(max_examples=300, phases=[Phase.generate], database=None)
+    @given(case=cases())
+    def check(case):
+        changes_nothing(broken, case)
+
+    with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError, AttributeError)):
+        check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (
+            "in pairwise(self.bounds):\n            segment",
+            "in [self.bounds[:: len(self.bounds) - 1]]:\n            segment",
+        ),
+        ("if tape is None:\n            return self.through", "if tape:\n            return self.through"),
+        ("[(index, x.shape, x)]", "[(index, x.shape, x), (index, x.shape, x.copy())]"),
+    ],
+    ids=["all layers are one segment", "everything is recorded", "a copy is kept"],
+)
+def test_the_law_of_memory_catches(change):
+    with pytest.raises(AssertionError):
+        one_segment_is_held_at_a_time(mutant("minigrad.recompute", change).recomputed, 4, 2)
+
+
+def test_the_law_of_leaves_catches_a_place_that_was_passed():
+    with pytest.raises((AssertionError, IndexError)):
+        a_leaf_that_was_passed_is_entered_anew(
+            mutant("minigrad.recompute", (" if i < len(entries)", "")).recomputed
+        )
+
+
+def test_an_unchanged_copy_keeps_the_laws():
+    copy = mutant("minigrad.recompute").recomputed
+    assert copy is not recomputed
+    one_segment_is_held_at_a_time(copy, 4, 2)
+    a_leaf_that_was_passed_is_entered_anew(copy)
+
+    @given(case=cases())
+    def check(case):
+        changes_nothing(copy, case)
+
+    check()

@@ -1,0 +1,114 @@
+"""Pipelines over real MPI: every schedule as serial training, and data by stages by neurons on 8 ranks."""
+
+import pytest
+
+COMMON = """
+import numpy as np
+from backends.comm.mpi import MPIComm
+from backends.laws import trains_like_serial
+from backends.pipeline.pipeline import Pipeline
+from backends.pipeline.schedules import SCHEDULES
+from minigrad import nn, ops, optim
+from minigrad.backend import Serial
+from minigrad.data import Batch
+
+comm = MPIComm()
+rng = np.random.default_rng(0)
+
+
+def batches_of(*sizes):
+    x = [rng.normal(size=(n, 4, 4, 2)).transpose(0, 3, 1, 2) for n in sizes]
+    return [Batch(images, rng.integers(0, 3, len(images))) for images in x]
+
+
+def build(rng, wide=7):
+    model = nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1, rng=rng), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(20, wide, rng=rng), nn.Tanh(), nn.Linear(wide, wide, rng=rng), nn.Tanh(),
+        nn.Linear(wide, wide, rng=rng), nn.Linear(wide, 3, rng=rng),
+    )
+    model[8].weight = model[6].weight  # on two ranks, with most bounds
+    return model
+
+
+def clipped(parameters):
+    return optim.SGD(parameters, 0.5, momentum=0.9).clipped(0.05)
+"""
+
+SCHEDULES = (
+    COMMON
+    + """
+done = 0
+for name, schedule in SCHEDULES.items():
+    for micros in (4, 6, 8):
+        try:
+            schedule.of(comm.size, micros)
+        except ValueError:
+            continue
+        for recompute in (False, True):
+            trains_like_serial(
+                lambda comm: Pipeline(comm, name, micro_batches=micros, recompute=recompute),
+                comm,
+                build,
+                ops.cross_entropy,
+                batches_of(13, 13, 3),
+                optimizer=clipped,
+                serial=Serial(micros),
+            )
+            done += 1
+
+# Large messages, whose memory MPI writes while the rank computes: more than goes in one piece.
+trains_like_serial(
+    lambda comm: Pipeline(comm, "1f1b", micro_batches=5),
+    comm,
+    lambda rng: build(rng, wide=500),
+    ops.cross_entropy,
+    batches_of(200, 200, 77),
+    serial=Serial(5),
+)
+comm.close()
+print("fine", done)
+"""
+)
+
+GRID = (
+    COMMON
+    + """
+from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.sharded import Sharded
+from backends.grid import Grid
+from backends.model_parallel.place import ModelParallel
+from backends.stack import Stack
+
+grid = Grid(comm, data=2, pipe=2, model=2)
+for name, plan, data in (
+    ("1f1b", {"4": "column", "9": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000)),
+    ("zb-h1", {"0": "filters", "9": "classes"}, lambda: Sharded(grid.data, stage=2)),
+    ("interleaved", {"0": "rows", "1": "rows", "2": "rows"}, lambda: Bucketed(grid.data, micro_batches=2)),
+    ("chimera", {"4": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000)),
+):
+    trains_like_serial(
+        lambda _: Stack(data(), Pipeline(grid.pipe, name, micro_batches=4), ModelParallel(grid.model, plan)),
+        comm,
+        build,
+        ops.cross_entropy,
+        batches_of(13, 1, 6),
+        optimizer=clipped,
+    )
+comm.close()
+print("fine")
+"""
+)
+
+
+@pytest.mark.parametrize(("n", "runs"), [(2, 66), (3, 50), (4, 62)])
+def test_every_schedule_trains_like_serial(processes, n, runs):
+    job = processes.ranks(n, SCHEDULES)
+    assert job.status == 0, job.err
+    assert job.out.count(f"fine {runs}") == n, job.out
+
+
+def test_data_by_stages_by_neurons(processes):
+    job = processes.ranks(8, GRID)
+    assert job.status == 0, job.err
+    assert job.out.count("fine") == 8
