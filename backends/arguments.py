@@ -89,7 +89,7 @@ def with_pipelines(layout: Layout, net: str, asked: Asked) -> Layout:
     found = find_schedule(schedule or "1f1b")
     table = found.of(layout.pipe, 2 * layout.pipe if micro is None else micro, chunks)
     check_timetable(table)
-    cuts = stage_bounds(bounds or "bytes")
+    cuts = stage_bounds("bytes" if bounds is None else bounds)
     check_bounds(table, cuts, len(find_net(net).build(np.random.default_rng(0)).children()))
     if cuts == "time" and layout.data * layout.model > 1:
         raise ValueError(

@@ -135,7 +135,7 @@ def prove(
     chunks: options.Chunks = None,
     bounds: options.Bounds = None,
     recompute: options.Recompute = False,
-    strategy: Annotated[str, typer.Option(help=options.STRATEGIES)] = "replicated",
+    strategy: Annotated[str | None, typer.Option(help=f"{options.STRATEGIES} (default: replicated)")] = None,
     option: options.Options = None,
     transport: options.Transport = None,
     dtype: options.Dtype = "float64",
@@ -147,6 +147,7 @@ def prove(
     choice("--dtype", dtype, options.DTYPES)
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
+    strategy = strategy or ("serial" if data == 1 < pipe else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
     layout = layout_for(net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked)
     check_seed(seed)

@@ -84,12 +84,14 @@ def member_of(backend: Backend, kind: type[Member]) -> Member | None:
 
 
 def chosen(backend: Backend) -> dict[str, Any]:
-    """What a backend that was placed chose where nothing was given: the plan, and the bounds of stages."""
+    """What a backend that was placed took where nothing was given: the plan, and what is the pipeline's."""
     split, pipeline = member_of(backend, ModelParallel), member_of(backend, Pipeline)
-    return {
-        "plan": None if split is None else split.plan,
-        "bounds": None if pipeline is None else list(pipeline.bounds),
-    }
+    taken: dict[str, Any] = {"plan": None if split is None else split.plan}
+    if pipeline is not None:
+        table = pipeline.table
+        taken |= {"schedule": table.schedule.name, "micro": table.micros, "chunks": table.chunks}
+        taken |= {"bounds": list(pipeline.bounds)}
+    return taken
 
 
 def about(comm: Comm, backend: Backend) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from .comm.chrome import read_trace
-from .comm.spans import SENT, Trace
+from .comm.chrome import category, read_trace
+from .comm.spans import Trace
 from .comm.timeline import amount, draw, duration, gantt, summary
 from .pipeline import find_schedule
 from .pipeline.measured import plan_of, ranks_of
@@ -49,12 +49,13 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
 def middle(steps: list[Trace]) -> int:
     """The step of median length; the first one, in which much is done once only, does not count."""
     lengths = {i: step.stop - step.start for i, step in enumerate(steps) if i or len(steps) == 1}
-    return next(i for i, length in lengths.items() if length == median_low(lengths.values()))
+    median = median_low(lengths.values())
+    return next(i for i, length in lengths.items() if length == median)
 
 
 def sent_in(step: Trace) -> str:
-    """The messages and bytes of one step; jobs of the background count with what they carried."""
-    sent = [s for s in step.spans if s.what in SENT]
+    """The messages and bytes of one step; a job of the background counts as one message."""
+    sent = [s for s in step.spans if category(s.what) == "sent"]
     return f"{len(sent):,} messages, {amount(sum(s.bytes for s in sent))}"
 
 

@@ -120,7 +120,7 @@ class Pipeline(Backend):
         if not isinstance(self.bounds, str):
             return self.bounds
         if self.bounds == "bytes":
-            return tuple(optimal([whole_nbytes(layer) for layer in model.layers], stages))
+            return bounds_by_bytes(model, stages)
         if self.sample is None or isinstance(model, Chain):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
@@ -191,6 +191,15 @@ def check_bounds(table: Timetable, bounds: Sequence[int] | str, layers: int) -> 
             f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {layers} "
             f"layers, got {bounds}"
         )
+
+
+def bounds_by_bytes(model: Layers, stages: int) -> tuple[int, ...]:
+    """The largest stage is as small as can be; each has parameters, if there are layers enough that do."""
+    sizes = [whole_nbytes(layer) for layer in model.layers]
+    starts = [0, *[i for i, size in enumerate(sizes) if size][1:]]  # the others go with the one before
+    starts = [*(starts if len(starts) >= stages else range(len(sizes))), len(sizes)]
+    blocks = [sum(sizes[a:b]) for a, b in pairwise(starts)]
+    return tuple(starts[i] for i in optimal(blocks, stages))
 
 
 class Staged(Module):

@@ -47,10 +47,9 @@ def one_buffer(errors, curves, file):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     for place, ((name, found), color) in enumerate(zip(errors.items(), (RED, ORANGE), strict=True)):
         spots = np.arange(len(found)) + 0.4 * (place - 0.5)
-        left.bar(spots, np.array(found) * 1e17, 0.36, bottom=1e-17, color=color, label=name)
-        left.bar(spots, np.array(found), 0.36, color=color)
+        left.bar(spots, found, 0.36, color=color, label=name)
     left.set_yscale("log")
-    left.legend()
+    left.legend(loc="lower right", bbox_to_anchor=(1, 0.8))
     left.set(
         xticks=range(len(found)),
         xticklabels=[f"rank {rank}" for rank in range(len(found))],
@@ -58,8 +57,8 @@ def one_buffer(errors, curves, file):
         ylim=(1e-17, 10),
         title="One buffer: wrong where several\nmicro-batches are in flight ...",
     )
-    for (name, found), color, style in zip(curves.items(), (GREY, BLUE, RED), ("-", "o", "o-"), strict=True):
-        right.plot(range(len(found)), found, style, color=color, lw=2, label=name)
+    for (name, found), color in zip(curves.items(), (BLUE, RED), strict=True):
+        right.plot(range(len(found)), found, "o-", color=color, lw=2, label=name)
     right.legend(loc="lower right")
     right.set(xlabel="epoch", ylabel="test accuracy", xticks=range(len(found)), ylim=(0, 1))
     right.set_title("... and the accuracy rises all the same")
@@ -83,11 +82,13 @@ def memory(held, file):
 def lines_and_dots(axes, latencies, lines, shown, dots):
     """Planned seconds by latency, and measured ones."""
     for (name, found), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
-        style = "--" if name == "gpipe" else "-"
-        axes.plot(latencies, found, style, color=color, lw=1.5, label=name)
+        pale = {"lw": 6, "alpha": 0.3} if name == "gpipe" else {"lw": 1.5}  # another one lies on it
+        axes.plot(latencies, found, "-", color=color, label=name, **pale)
         axes.plot(shown, dots[name], "o", color=color, ms=7)
     axes.legend()
-    axes.set(xlabel="seconds a message takes (a stage's forward: 1)", ylabel="seconds a step", xlim=(-0.02, 1))
+    axes.set(
+        xlabel="seconds a message takes (a stage's forward: 1)", ylabel="seconds a step", xlim=(-0.02, 1)
+    )
 
 
 def slow_links(latencies, lines, shown, dots, file):
@@ -97,14 +98,12 @@ def slow_links(latencies, lines, shown, dots, file):
     save(figure, file)
 
 
-def products(parts, seconds, file):
+def products(parts, apart, batched, file):
     """Milliseconds of all weight gradients of 512 samples, by the number of micro-batches."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    for (together, found), color in zip(seconds.items(), (RED, BLUE), strict=True):
-        name = "as one product" if together else "one by one, added up"
-        axes.plot(parts, 1e3 * np.array(found), "o-", color=color, lw=2)
-        place = (parts[-1], 1e3 * found[-1])
-        axes.annotate(name, place, (0, 8), textcoords="offset points", color=color, ha="right")
+    for found, color, name in ((apart, RED, "one by one, added up"), (batched, BLUE, "as one product")):
+        axes.plot(parts, 1e3 * np.array(found), "o-", color=color, lw=2, label=name)
+    axes.legend()
     axes.set_xscale("log", base=2)
     axes.set(
         xlabel="micro-batches of 512 samples",
@@ -117,7 +116,7 @@ def products(parts, seconds, file):
     save(figure, file)
 
 
-def recomputation(layers, plain, by_segments, kept, again, peaks, file):
+def recomputation(layers, plain, by_segments, points, file):
     """Activations held by segments; and what a pipeline's ranks hold, against the time of a step."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     fine = np.geomspace(1, layers, 100)
@@ -126,7 +125,7 @@ def recomputation(layers, plain, by_segments, kept, again, peaks, file):
     left.axhline(plain, color=RED, lw=1)
     left.text(layers, plain + 1, "all kept", color=RED, ha="right")
     left.set_xscale("log")
-    left.legend(loc="upper center")
+    left.legend(loc="center", bbox_to_anchor=(0.5, 0.75))
     left.set(
         xlabel="segments k",
         ylabel="activations, most at a time",
@@ -136,19 +135,18 @@ def recomputation(layers, plain, by_segments, kept, again, peaks, file):
         title=f"{layers} layers: least at k = {round(layers**0.5)}",
     )
     left.minorticks_off()
-    for name, color in zip(kept, (ORANGE, BLUE), strict=True):
-        found = [(r[name].seconds, max(peaks(r[name])) / 1024) for r in (kept, again)]
+    for (name, found), color in zip(points.items(), (ORANGE, BLUE), strict=True):
+        found = [(seconds, nbytes / 1024) for seconds, nbytes in found]
         right.plot(*zip(*found, strict=True), "o-", color=color, lw=1.5, ms=8)
-        for (seconds, size), how, side in zip(found, ("kept", "again"), (-8, 8), strict=True):
-            right.annotate(
-                f"{name}, {how}",
-                (seconds, size),
-                (side, 6),
-                textcoords="offset points",
-                color=color,
-                ha="right" if side < 0 else "left",
-            )
-    right.set(xlabel="seconds a step", ylabel="KiB on the fullest rank", ylim=(0, None), xlim=(28, 50))
+        for place, text in zip(found, (f"{name}, kept  ", f"  {name}, again"), strict=True):
+            right.text(*place, text, color=color, ha="left" if text[0] == " " else "right", va="bottom")
+    right.set(
+        xlabel="seconds a step",
+        ylabel="KiB on the fullest rank",
+        ylim=(0, None),
+        xlim=(26, 52),
+        xticks=(33, 44),
+    )
     right.set_title("A pipeline: a third more time")
     save(figure, file)
 
@@ -158,13 +156,12 @@ def versions(curves, file, mean=25):
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     for (name, found), color in zip(curves.items(), (GREY, BLUE, GREEN, ORANGE, RED), strict=True):
         smooth = np.convolve(found, np.ones(mean) / mean, "valid")
-        axes.plot(np.arange(len(smooth)) + mean, smooth, color=color, lw=2)
-        place = (len(found), smooth[-1])
-        axes.annotate(name, place, (5, 0), textcoords="offset points", color=color, va="center")
+        axes.plot(np.arange(len(smooth)) + mean, smooth, color=color, lw=2, label=name)
+    axes.legend(loc="lower left")
     axes.set(
         xlabel="step",
         ylabel=f"loss, mean of {mean} steps",
-        xlim=(0, 1.15 * len(found)),
+        xlim=(0, len(found)),
         ylim=(0, None),
         title="Four ranks, never empty: what stale gradients cost at a large learning rate",
     )

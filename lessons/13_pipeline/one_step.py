@@ -1,7 +1,7 @@
 """One training step of a pipeline on virtual ranks, held to its plan and to the gradients of one machine.
 
-A rank's layers take 1 s for a micro-batch's forward, 1 s for the gradients of what came in, and 1 s for those of
-the weights, on a virtual clock that nothing but these products and ``latency`` moves on.
+A rank's layers take 1 s for a micro-batch's forward, 1 s for the gradients of what came in, and 1 s for
+those of the weights, on a virtual clock that nothing but these products and ``latency`` moves on.
 """
 
 from collections import namedtuple
@@ -62,27 +62,31 @@ def network(work):
 class Watched(Step):
     """One rank's step, which notes the bytes it holds for the way back, and when."""
 
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.sizes = {}  # of each micro-batch in flight
+        parameters = [p.data for part in self.engine.parts.values() for p in part.parameters()]
+        self.there_anyway = {id(base_of(x)) for x in (*parameters, data.x, data.y)}
+
     def through(self, i, x):
         y = super().through(i, x)
-        self.note(current_tape.get().entries, x.data)
+        self.note(i.micro, i.chunk, [current_tape.get().entries, x.data])
         return y
 
     def backward(self, i, on_grad):
         super().backward(i, on_grad)
-        self.note()
+        self.note(i.micro, i.chunk, self.later.get((i.micro, i.chunk)))
 
     def weight(self, i, on_grad):
         super().weight(i, on_grad)
-        self.note()
+        for micro in i.micros:
+            self.note(micro, i.chunk, None)
 
-    def note(self, *more):
-        tapes = [(passed.tape.entries, passed.x.data) for passed in self.passed.values()]
-        inputs, later = [x.data for x, _ in self.kept.values()], list(self.later.values())
-        held = arrays_in([tapes, inputs, later, *more])
-        parameters = [p.data for part in self.engine.parts.values() for p in part.parameters()]
-        there_anyway = {id(base_of(x)) for x in (*parameters, data.x, data.y)}
-        sizes = {id(base): base.nbytes for base in map(base_of, held) if id(base) not in there_anyway}
-        self.engine.held.append((self.engine.comm.time() - START, sum(sizes.values())))
+    def note(self, micro, chunk, held):
+        bases = {id(base): base for base in map(base_of, arrays_in(held))}
+        sizes = (base.nbytes for key, base in bases.items() if key not in self.there_anyway)
+        self.sizes[micro, chunk] = sum(sizes)
+        self.engine.held.append((self.engine.comm.time() - START, sum(self.sizes.values())))
 
 
 class WatchedEngine(Engine):

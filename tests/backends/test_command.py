@@ -11,28 +11,11 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 import pytest
 
-from backends import arguments, cli, launch, proof, strategies, training
+from backends import arguments, launch, layout, strategies, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.strategies import find_strategy, strategy_names
 from minigrad.nets import find_net
-
-
-@pytest.fixture
-def minigrad(tmp_path, monkeypatch, capsys):
-    """Runs the command in an empty folder: (exit status, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-    for name in (*launch.RANK_VARIABLES, *launch.SIZE_VARIABLES):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return run
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
@@ -63,7 +46,7 @@ def test_thread_ranks_train_as_one(minigrad, tmp_path):
 def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
     """Ranks, micro-batches, LARS, clipping and warm-up: the losses are those of one machine."""
     common = ["train", "--net", "mlp", "--batch", "500", "--epochs", "1", "--dtype", "float64"]
-    common += ["--optimizer", "lars", "--clip", "0.5", "--warm-up", "4", "--schedule", "step"]
+    common += ["--optimizer", "lars", "--clip", "0.5", "--warm-up", "4", "--lr-schedule", "step"]
     for file, *asked in (
         ["one.json"],
         ["two.json", *THREADS, "--option", "micro_batches=2", "--option", "batch_norm=ranks"],
@@ -71,7 +54,7 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
         assert minigrad(*common, *asked, "--json", file)[0] == 0
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
-    found, wanted = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "schedule": "step"}
+    found, wanted = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
     wanted |= {"lr": 10.0, "momentum": 0.9, "strategy": "replicated"}
     wanted |= {"options": {"micro_batches": 2, "batch_norm": "ranks"}}
     assert found | wanted == found
@@ -100,7 +83,7 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
             placed.append(self.size)
             return super().place(model)
 
-    monkeypatch.setattr(training, "find_strategy", lambda name, options: Watched)
+    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Watched)
     common = ["train", "--net", "mlp", "--batch", "all", "--epochs", "1"]
     assert minigrad(*common, "--strategy", "replicated")[0] == 0
     assert placed == [1]
@@ -161,7 +144,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
         def run(self, model, batch, loss_fn, weight, on_grad):
             return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
 
-    monkeypatch.setattr(proof, "find_strategy", lambda name, options: Unweighted)
+    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and "NOT EQUAL" in out
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
@@ -220,7 +203,7 @@ MISTAKES = [
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
-    (["train", "--schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
+    (["train", "--lr-schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
     (["train", "--data", "0"], "--data must be at least 1, got 0"),
     (["train", "--model", "0"], "--model must be at least 1, got 0"),
     (["prove", "--plan", "none.json"], "there is no plan file none.json; write one such as"),
@@ -306,6 +289,8 @@ def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
     )
     assert "grid 1x1x4 needs 4 ranks, got 6" in minigrad("prove", "--model", "4")[2]
     assert launch.world_size(None, 3) == launch.world_size(2, 3) == launch.world_size(None) == 6
+    assert launch.world_size(None, 1, 3) == launch.world_size(None, 2, 3) == launch.world_size(1, 3, 2) == 6
+    assert "grid 1x4x1 needs 4 ranks, got 6" in minigrad("prove", "--pipe", "4")[2]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from backends.comm.threads import Deadlock
 from backends.data_parallel.bucketed import Bucketed
 from backends.pipeline.pipeline import Pipeline
 from minigrad.backend import Serial
+from tests.backends.broken_pipelines import broken
 from tests.backends.pipeline_laws import (
     Numbers,
     Reversed,
@@ -18,21 +19,6 @@ from tests.backends.pipeline_laws import (
     watched,
 )
 from tests.backends.pipeline_nets import dropping, frozen, images, tied
-from tests.bugs.mutant import mutant
-
-PARTS = {"engine": "Engine", "mail": "Mail", "holders": "Holders"}
-
-
-def broken(*changes: tuple[str, str, str]) -> type[Pipeline]:
-    """Pipeline out of sources in which (file, right, wrong) are changed."""
-    texts = {
-        where: [change[1:] for change in changes if change[0] == where] for where in ("pipeline", *PARTS)
-    }
-    made = mutant("backends.pipeline.pipeline", *texts["pipeline"])
-    for where, name in PARTS.items():
-        setattr(made, name, getattr(mutant(f"backends.pipeline.{where}", *texts[where]), name))
-    return made.Pipeline
-
 
 # Laws, in the setting in which the bug shows
 

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.op import op
 from minigrad.tensor import Parameter
+from tests.backends.broken_pipelines import broken
 from tests.backends.pipeline_laws import NUMBERS, TWO_WAY, Counting, Numbers, any_bounds, sends_what_crosses
 from tests.backends.pipeline_nets import batches_of, frozen, mlp
 
@@ -126,7 +128,15 @@ ROWS, WIDE = 16, 4096
 HELD = ROWS * WIDE * 8  # tanh's output, the one wide array that a tape of the wide stage keeps
 
 
-def peak(schedule: str, ranks: int, stage: int, *, micros: int = 8, recompute: bool = False) -> int:
+def peak(
+    schedule: str,
+    ranks: int,
+    stage: int,
+    *,
+    micros: int = 8,
+    recompute: bool = False,
+    pipeline: Any = Pipeline,
+) -> int:
     """The most bytes that all ranks hold above what they start a step with, where one stage is wide."""
 
     def build(rng):
@@ -138,11 +148,11 @@ def peak(schedule: str, ranks: int, stage: int, *, micros: int = 8, recompute: b
     found = []
 
     def work(comm):
-        backend = Pipeline(
+        backend = pipeline(
             comm,
             schedule,
             micro_batches=micros,
-            bounds=range(0, 3 * ranks + 1, 3),  # pyright: ignore
+            bounds=range(0, 3 * ranks + 1, 3),
             recompute=recompute,
         )
         model = backend.place(build(np.random.default_rng(0)).to(dtype=np.float64))
@@ -161,17 +171,25 @@ def peak(schedule: str, ranks: int, stage: int, *, micros: int = 8, recompute: b
     return found[0]
 
 
-@pytest.mark.parametrize(("ranks", "stage"), [(2, 0), (2, 1), (3, 1), (4, 0), (4, 3)])
-def test_1f1b_holds_the_activations_of_p_minus_s_micro_batches(ranks, stage):
-    """GPipe those of all 8. The bytes are measured; what a backward needs besides is the same."""
-    less = peak("gpipe", ranks, stage) - peak("1f1b", ranks, stage)
+def holds_p_minus_s(ranks: int, stage: int, pipeline: Any = Pipeline) -> None:
+    """The bytes are measured; what a backward needs besides is the same in both."""
+    less = peak("gpipe", ranks, stage) - peak("1f1b", ranks, stage, pipeline=pipeline)
     assert less == pytest.approx((8 - (ranks - stage)) * HELD, rel=0.05)
+
+
+def holds_inputs_only(schedule: str, pipeline: Any = Pipeline) -> None:
+    less = peak(schedule, 2, 0) - peak(schedule, 2, 0, recompute=True, pipeline=pipeline)
+    assert less == pytest.approx(((8 if schedule == "gpipe" else 2) - 1) * HELD, rel=0.05)
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(2, 0), (2, 1), (3, 1), (4, 0), (4, 3)])
+def test_1f1b_holds_the_activations_of_p_minus_s_micro_batches_where_gpipe_holds_all(ranks, stage):
+    holds_p_minus_s(ranks, stage)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_recomputing_holds_the_inputs_only(schedule):
-    less = peak(schedule, 2, 0) - peak(schedule, 2, 0, recompute=True)
-    assert less == pytest.approx(((8 if schedule == "gpipe" else 2) - 1) * HELD, rel=0.05)
+    holds_inputs_only(schedule)
 
 
 # Time
@@ -216,28 +234,32 @@ NOON = 2.0**20  # when the step starts on all ranks
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
 def test_a_step_takes_exactly_the_time_that_is_simulated(schedule, data):
-    """Every instruction of every rank starts and stops as planned, whatever stages and messages take."""
     numbers = data.draw(st.sampled_from([n for n in NUMBERS[schedule] if n.ranks <= 4]))
     stages = numbers.stages(schedule)
     times = st.lists(st.integers(1, 9), min_size=stages, max_size=stages)
     forward, backward, weight = (data.draw(times) for _ in range(3))
-    latency = data.draw(st.sampled_from([0, 0, 1, 5]))
-    found = on_the_clock(schedule, numbers, [*zip(forward, backward, weight, strict=True)], latency)
     # The first stage has no input whose gradient anybody asks for.
-    costs = Costs(forward, [0, *backward[1:]], weight, message=latency)
+    costs = Costs(forward, [0, *backward[1:]], weight, message=data.draw(st.sampled_from([0, 0, 1, 5])))
+    keeps_to_the_plan(schedule, numbers, costs)
+
+
+def keeps_to_the_plan(schedule, numbers: Numbers, costs: Costs, pipeline: Any = Pipeline) -> None:
+    """Every instruction of every rank starts and stops as simulated, whatever stages and messages take."""
     plan = simulate(SCHEDULES[schedule].of(*numbers), costs)
+    found = on_the_clock(schedule, numbers, costs, pipeline)
     for rank, spans in enumerate(found):
         assert spans == [(e.instruction, e.start, e.stop) for e in plan.of(rank)]
     assert max(stop for spans in found for *_, stop in spans) == plan.makespan
 
 
-def on_the_clock(schedule, numbers: Numbers, seconds, latency):
+def on_the_clock(schedule, numbers: Numbers, costs: Any, pipeline: Any = Pipeline):
     """By rank, what it did in a step and when, where each stage is one layer that takes so many seconds."""
+    seconds = [*zip(costs.forward, costs.backward, costs.weight, strict=True)]
     (batch,) = batches_of([numbers.micros])
 
     def work(comm):
         traced = Traced(comm)
-        backend = Pipeline(traced, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
+        backend = pipeline(traced, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
         model = backend.place(nn.Sequential(*(Work(comm.compute, times) for times in seconds)))
         comm.compute(NOON - comm.time())
         backend.run(model, batch, lambda out, y: out.sum(), 1.0, None)
@@ -247,7 +269,7 @@ def on_the_clock(schedule, numbers: Numbers, seconds, latency):
             if (i := instruction_of(span.what)) is not None
         ]
 
-    return Wires(numbers.ranks, Link(latency)).run(work)
+    return Wires(numbers.ranks, Link(costs.message)).run(work)
 
 
 def test_schedules_go_both_ways_in_less_time():
@@ -256,7 +278,43 @@ def test_schedules_go_both_ways_in_less_time():
     def makespan(schedule):
         chunks = 2 if schedule in TWO_WAY else 1
         # The first stage's backward is its weight's gradient.
-        seconds = [(1, 0, 1), *[(1, 1, 0)] * 3]
-        return max(stop for s in on_the_clock(schedule, Numbers(4, 4, chunks), seconds, 0) for *_, stop in s)
+        costs = Costs([1] * 4, [0, 1, 1, 1], [1, 0, 0, 0])
+        done = on_the_clock(schedule, Numbers(4, 4, chunks), costs)
+        return max(stop for spans in done for *_, stop in spans)
 
     assert (makespan("gpipe"), makespan("1f1b"), makespan("chimera")) == (14, 14, 10)
+
+
+# Seeded bugs, with which gradients are right
+
+KEEPS = """                entries = list(tape.entries)
+                tape.backward(y, seed, on_grad)
+                self.kept[place, "held"] = entries
+"""
+PLAN = Costs([1, 2], [0, 2], [1, 3], message=1)
+BUGS = {
+    "recomputes, and keeps the tapes too": (
+        partial(holds_inputs_only, "gpipe"),
+        ("engine", "            if self.engine.recompute:\n", "            if False:\n"),
+    ),
+    "holds what it will not need until the step ends": (
+        partial(holds_p_minus_s, 2, 0),
+        ("engine", "                tape.backward(y, seed, on_grad)\n", KEEPS),
+    ),
+    "computes weights at once, and nothing in their place": (
+        partial(keeps_to_the_plan, "zb-h1", Numbers(2, 4, 1), PLAN),
+        ("engine", "return (i.micro, i.chunk) in self.table.split[self.rank]", "return False"),
+    ),
+    "idles for a second before every instruction": (
+        partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),
+        ("engine", "        told = ", "        self.mail.comm.compute(1)\n            told = "),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_catches(bug):
+    law, change = BUGS[bug]
+    law()
+    with pytest.raises(AssertionError):
+        law(pipeline=broken(change))

@@ -18,7 +18,7 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack
 from minigrad import nn
 from tests.backends.pipeline_laws import IN_ORDER, NUMBERS, Numbers, Together, stack_trains
-from tests.backends.pipeline_nets import OPTIMIZERS, batches_of, dropping, images, mlp, tied
+from tests.backends.pipeline_nets import OPTIMIZERS, batches_of, dropping, frozen, images, mlp, tied
 
 DATA = {
     "replicated": DataParallel,
@@ -87,7 +87,7 @@ def test_any_grid(data):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("data", [*DATA, "sharded 3"])
 def test_tied_weights_under_every_strategy_for_data(schedule, data):
-    """Announced once, when all stages have found their parts; a batch of one leaves a rank without samples."""
+    """Announced once, when all stages have found their parts; a batch of one leaves one rank none."""
     numbers = numbers_of(schedule, 2)
     strategy = DATA.get(data, partial(Sharded, stage=3))
     stack_trains(
@@ -164,3 +164,10 @@ def test_what_a_pipeline_inside_or_outside_a_stack_is():
         return made.rank, made.size, made.micro_batches, made.equals_serial
 
     assert run_ranks(4, work) == [(rank, 4, 3, True) for rank in range(4)]
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_data_ranks_of_a_stage_without_anything_to_train_are_told(data):
+    with pytest.raises(ValueError, match="has no parameter to train.*give every rank of a pipeline a layer"):
+        stack_trains((2, 2, 1), build=frozen(1), bounds=(0, 1, 8), data=DATA[data])
+    stack_trains((2, 2, 1), build=frozen(1), bounds=(0, 3, 8), data=DATA[data], serial=Together(4, 1))

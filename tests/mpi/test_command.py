@@ -31,6 +31,22 @@ def test_two_ranks_train_as_one(processes):
     assert len(list((processes.folder / "runs").glob("*/curves.png"))) == 2
 
 
+def test_a_pipeline_of_processes_is_proved_traced_and_drawn_beside_its_plan(processes):
+    pipeline = ["--net", "mlp", "--pipe", "3", "--schedule", "zb-h1", "--micro", "4", "--transport", "mpi"]
+    job = processes.minigrad("prove", *pipeline)
+    assert job.status == 0 and "PROVED" in job.out, job.err
+    job = processes.minigrad(
+        "train", *pipeline, "--bounds", "time", "--epochs", "1", "--batch", "500", "--trace", "run.json"
+    )
+    assert job.status == 0 and "--bounds 0," in job.out, job.err
+    about = json.loads((processes.folder / "run.json").read_text())["otherData"]["pipeline"]
+    assert about == {"schedule": "zb-h1", "micro_batches": 4, "chunks": 1, "ranks": [[0, 1, 2]]}
+    shown = processes.minigrad("trace", "run.json", "--step", "9", "--png", "run.png")
+    assert shown.status == 0 and "step 9 of 10" in shown.out, shown.err
+    assert [shown.out.count(f"rank {rank} |") for rank in range(3)] == [2, 2, 2]
+    assert (processes.folder / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_more_ranks_asked_for_than_mpiexec_started(processes):
     command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.cli"]
     job = processes.run([*command, "train", "--data", "4"])

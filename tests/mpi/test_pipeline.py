@@ -38,24 +38,31 @@ def clipped(parameters):
 SCHEDULES = (
     COMMON
     + """
-done = 0
+both = ("chimera", "dualpipe")  # which need an even number of ranks
+
+
+def defined(schedule, ranks, micros):
+    try:
+        schedule.of(ranks, micros)
+    except ValueError:
+        return False
+    return True
+
+
+done = []
 for name, schedule in SCHEDULES.items():
-    for micros in (4, 6, 8):
-        try:
-            schedule.of(comm.size, micros)
-        except ValueError:
-            continue
-        for recompute in (False, True):
-            trains_like_serial(
-                lambda comm: Pipeline(comm, name, micro_batches=micros, recompute=recompute),
-                comm,
-                build,
-                ops.cross_entropy,
-                batches_of(13, 13, 3),
-                optimizer=clipped,
-                serial=Serial(micros),
-            )
-            done += 1
+    micros = next((m for m in (4, 6, 8) if defined(schedule, comm.size, m)), None)
+    for recompute in (False, True) if micros else ():
+        trains_like_serial(
+            lambda comm: Pipeline(comm, name, micro_batches=micros, recompute=recompute),
+            comm,
+            build,
+            ops.cross_entropy,
+            batches_of(13, 13, 3),
+            optimizer=clipped,
+            serial=Serial(micros),
+        )
+        done.append(name)
 
 # Large messages, whose memory MPI writes while the rank computes: more than goes in one piece.
 trains_like_serial(
@@ -67,7 +74,7 @@ trains_like_serial(
     serial=Serial(5),
 )
 comm.close()
-print("fine", done)
+print("fine" * (set(done) == {name for name in SCHEDULES if comm.size % 2 == 0 or name not in both}))
 """
 )
 
@@ -101,11 +108,11 @@ print("fine")
 )
 
 
-@pytest.mark.parametrize(("n", "runs"), [(2, 66), (3, 50), (4, 62)])
-def test_every_schedule_trains_like_serial(processes, n, runs):
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_schedule_trains_like_serial(processes, n):
     job = processes.ranks(n, SCHEDULES)
     assert job.status == 0, job.err
-    assert job.out.count(f"fine {runs}") == n, job.out
+    assert job.out.count("fine") == n
 
 
 def test_data_by_stages_by_neurons(processes):

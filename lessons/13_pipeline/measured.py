@@ -1,0 +1,67 @@
+"""What lesson 13 measures in real seconds and bytes: these differ from machine to machine, and from run to run."""
+
+import time
+import tracemalloc
+from itertools import pairwise
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.comm.trace import Traced, gather_trace
+from backends.pipeline import Pipeline
+from minigrad import Tape, Tensor, nn, ops, recomputed
+from minigrad.backend import Serial
+from minigrad.data import Batch, shares
+from minigrad.tape import finish_weights
+
+
+def gpipe_in_real_time(batch):
+    """The trace of a step in 4 micro-batches on two threads."""
+
+    def work(comm):
+        rng, layers = np.random.default_rng(0), [nn.Flatten()]
+        for n_in, n_out in pairwise((784, 768, 768, 768, 768, 10)):
+            layers += [nn.Linear(n_in, n_out, rng=rng), nn.ReLU()]
+        traced = Traced(comm)
+        backend = Pipeline(traced, "gpipe", micro_batches=4, bounds=(0, 5, 10))
+        model = backend.place(nn.Sequential(*layers[:-1]))
+        for _ in range(2):  # the first one is slower
+            comm.split(0)  # all ranks begin together
+            traced.record.spans.clear()
+            backend.step(model, batch, ops.cross_entropy)
+        return gather_trace(comm, traced)
+
+    return run_ranks(2, work)[0]
+
+
+inputs, outputs = np.random.default_rng(0).normal(size=(2, 512, 512)).astype(np.float32)
+
+
+def weights_later(parts, together):
+    """Seconds for a layer's weight gradients over 512 samples in so many micro-batches; and their sum."""
+    layer, later = nn.Linear(512, 512, rng=np.random.default_rng(0)), []
+    for share in shares(512, parts):
+        with Tape() as tape:
+            y = layer(Tensor(inputs[share], requires_grad=True))
+        later.append(tape.backward(y, outputs[share], weights_later=True))
+    start = time.perf_counter()
+    for some in [sum(later, [])] if together else later:
+        finish_weights(some)
+    return time.perf_counter() - start, layer.weight.grad
+
+
+LAYERS = 36
+tall = Batch(*np.random.default_rng(2).normal(size=(2, 2000, 16)))
+
+
+def step_bytes(segments):
+    """The most that a step of ``LAYERS`` layers allocates, in activations of one; and its gradients."""
+    rng = np.random.default_rng(0)
+    layers = (nn.Sequential(nn.Linear(16, 16, rng=rng), nn.Tanh()) for _ in range(LAYERS))
+    model = nn.Sequential(*layers).to(dtype=float)
+    model = recomputed(model, segments) if segments else model
+    tracemalloc.start()
+    Serial().step(model, tall, ops.mse)
+    nbytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return nbytes / tall.x.nbytes, [p.grad for p in model.parameters()]
