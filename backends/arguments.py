@@ -18,7 +18,7 @@ from .layout import Layout
 from .model_parallel.place import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan
 from .pipeline import SCHEDULES, check_timetable, find_schedule
-from .pipeline.pipeline import check_bounds
+from .pipeline.bounds import check_bounds
 from .strategies import find_strategy, read_options
 
 

@@ -74,8 +74,13 @@ def read_options(given: Iterable[str]) -> dict[str, Any]:
 def settings_of(strategy: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """What options can set of a strategy: its keywords, without the communicator and without functions."""
     _, *parameters = inspect.signature(strategy, eval_str=True).parameters.values()
-    functions = [p for p in parameters if Callable in kinds_of(p.annotation) or inspect.isroutine(p.default)]
-    return {p.name: p for p in parameters if p not in functions}
+    return {p.name: p for p in parameters if not is_function(p)}
+
+
+def is_function(p: inspect.Parameter) -> bool:
+    """Whether a setting takes functions only."""
+    kinds = kinds_of(p.annotation)
+    return (Callable in kinds and str not in kinds) or inspect.isroutine(p.default)
 
 
 def kinds_of(annotation: Any) -> list[type]:

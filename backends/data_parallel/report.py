@@ -33,8 +33,8 @@ class Report:
         self.parameters = trained(model)
         if not self.parameters:
             raise ValueError(
-                "the model, or this rank's layers of it, has no parameter to train; set requires_grad of some "
-                "to True, or give every rank of a pipeline a layer that is trained"
+                "the model, or this rank's layers of it, has no parameter to train; set requires_grad of "
+                "some to True, or give every rank of a pipeline a layer that is trained"
             )
         found = ((owner, attribute) for _, owner, attribute in model.named_arrays() if statistics)
         self.places = [(o, a) for o, a in found if is_statistic(getattr(o, a))]

@@ -24,7 +24,7 @@ from ..comm import adjoint
 from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
-from ..pipeline.partition import optimal
+from ..pipeline.partition import optimal_before
 from .chain import Chain, Elsewhere, joined_over
 from .dropout import share_state
 from .layer import whole_nbytes
@@ -122,9 +122,8 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
             f"(layers {', '.join(map(str, trained))}); take at most {len(trained)} ranks"
         )
     if bounds is None:
-        starts = [0, *trained[1:], n]  # layers without parameters go with the one before them
-        sizes = [sum(map(whole_nbytes, model.layers[a:b])) for a, b in pairwise(starts)]
-        return tuple(starts[i] for i in optimal(sizes, ranks))
+        # Layers without parameters go with the one before them.
+        return tuple(optimal_before([whole_nbytes(layer) for layer in model.layers], trained[1:], ranks))
     if len(bounds) != ranks + 1 or bounds[0] != 0 or bounds[-1] != n or list(bounds) != sorted(bounds):
         raise ValueError(
             f"bounds of {ranks} ranks are {ranks + 1} numbers that rise from 0 to the {n} layers, "

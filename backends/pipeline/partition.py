@@ -48,6 +48,13 @@ def optimal(costs: Numbers, parts: int) -> list[int]:
     return [*bounds, n]
 
 
+def optimal_before(costs: Sequence[float], places: Sequence[int], parts: int) -> list[int]:
+    """The bounds of ``optimal`` where parts may only begin at layer 0 and at these, which rise."""
+    starts = [0, *(place for place in places if place), len(costs)]
+    blocks = [sum(costs[a:b]) for a, b in pairwise(starts)]
+    return [starts[i] for i in optimal(blocks, parts)]
+
+
 def block_partition(costs: Numbers, parts: int) -> list[int]:
     """The bounds of ``parts`` parts of which the largest and the smallest differ by one layer's cost at most.
 

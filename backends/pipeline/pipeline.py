@@ -6,7 +6,6 @@ Lecture section: pipelining. Lesson: 13_pipeline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
-from minigrad.tape import OnGrad
+from minigrad.tape import OnGrad, current_tape
 from minigrad.tensor import Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
@@ -24,13 +23,12 @@ from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree, broadcast_model
 from ..model_parallel.chain import Chain, joined_over
 from ..model_parallel.dropout import share_state
-from ..model_parallel.layer import whole_nbytes
 from ..model_parallel.plan import modules
+from .bounds import bounds_by_bytes, bounds_by_time, check_bounds
 from .engine import Engine
 from .holders import Holders, Layers, only
 from .mail import Mail
-from .partition import costs_by_time, optimal
-from .schedule import Schedule, Timetable
+from .schedule import Order, Schedule, Timetable
 from .schedules import find_schedule
 from .validator import check_timetable
 
@@ -38,18 +36,19 @@ from .validator import check_timetable
 class Pipeline(Backend):
     """Consecutive layers on consecutive ranks, which take the batch in ``micro_batches`` parts.
 
-    ``schedule`` is one of ours by name, or your own. A rank holds ``chunks`` stages of the model (by default
-    as many as the schedule has); stage s is the layers from ``bounds[s]`` to ``bounds[s + 1]``, or such that
-    the largest has as few bytes of parameters as can be ("bytes"), or takes as little time ("time",
-    measured on rank 0 with samples of shape ``sample``, ``batch_size`` of them in a step). Trains like
-    ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` holds
-    only what comes into each stage, and computes the rest again on the way back.
+    ``schedule`` is one of ours by name, or your own (an order alone will do). A rank holds ``chunks`` stages
+    of the model (by default as many as the schedule has); stage s is the layers from ``bounds[s]`` to
+    ``bounds[s + 1]``, or such that the largest has as few bytes of parameters as can be ("bytes"), or takes
+    as little time ("time", measured on rank 0 with samples of shape ``sample``, ``batch_size`` of them in a
+    step). Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` holds
+    only what comes into each stage, and computes the rest again on the way back. Dropouts that share one
+    generator of random numbers draw other masks than serially.
     """
 
     def __init__(
         self,
         comm: Comm,
-        schedule: Schedule | str = "1f1b",
+        schedule: Schedule | Order | str = "1f1b",
         *,
         micro_batches: int = 4,
         chunks: int | None = None,
@@ -59,11 +58,14 @@ class Pipeline(Backend):
         recompute: bool = False,
     ):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
+        if not isinstance(schedule, Schedule):
+            schedule = find_schedule(schedule) if isinstance(schedule, str) else Schedule(schedule)
+        self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.table: Timetable = self.schedule.of(self.size, self.micro_batches, chunks)
         check_timetable(self.table)
-        self.bounds = bounds if isinstance(bounds, str) else tuple(bounds)
+        self.asked = bounds if isinstance(bounds, str) else tuple(bounds)
+        self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.recompute = recompute
@@ -80,11 +82,11 @@ class Pipeline(Backend):
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
                 "pass by one another; make it a Sequential, with what belongs together as one of its layers"
             )
-        settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.bounds}
+        settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.asked}
         agree(
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
-        self.bounds = self.checked_bounds(model)
+        self.bounds = self.cut(model)
         self.holders = Holders(model, self.table, self.bounds)
         self.holders.refuse_copies(model, self.schedule.name)
         broadcast_model(self.comm, model)
@@ -113,31 +115,20 @@ class Pipeline(Backend):
         model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
-    def checked_bounds(self, model: Layers) -> tuple[int, ...]:
+    def cut(self, model: Layers) -> tuple[int, ...]:
         """The bounds asked for; ValueError unless they give every stage a layer."""
-        stages = self.table.stages
-        check_bounds(self.table, self.bounds, len(model.layers))
-        if not isinstance(self.bounds, str):
-            return self.bounds
-        if self.bounds == "bytes":
-            return bounds_by_bytes(model, stages)
+        check_bounds(self.table, self.asked, len(model.layers))
+        if not isinstance(self.asked, str):
+            return self.asked
+        if self.asked == "bytes":
+            return bounds_by_bytes(model, self.table.stages)
         if self.sample is None or isinstance(model, Chain):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
                 'pass sample=, or take bounds by "bytes"'
             )
-        return self.bounds_by_time(model, self.sample, stages)
-
-    def bounds_by_time(self, model: Sequential, sample: tuple[int, ...], stages: int) -> tuple[int, ...]:
-        """Those of rank 0, which measures the layers with a micro-batch."""
-        costs = np.zeros(len(model.layers))
-        if self.rank == 0:
-            rows = -(-self.batch_size // self.micro_batches)
-            parameter = next(iter(model.parameters()))
-            xp = array_module(parameter.data)
-            x = xp.asarray(np.random.default_rng(0).random((rows, *sample)), dtype=parameter.dtype)
-            costs[:] = costs_by_time(model, Batch(x, xp.zeros(rows, dtype=int)))
-        return tuple(optimal([float(cost) for cost in broadcast(self.comm, costs)], stages))
+        rows = -(-self.batch_size // self.micro_batches)
+        return bounds_by_time(self.comm, model, self.table.stages, (rows, *self.sample))
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         """All micro-batches forward and back, as the schedule says; the weighted loss where it was found."""
@@ -173,39 +164,10 @@ class Pipeline(Backend):
         return {name: by_name[name] for name in self.holders.used_in if name in by_name}
 
 
-def check_bounds(table: Timetable, bounds: Sequence[int] | str, layers: int) -> None:
-    """Raise ValueError unless every stage can have one of so many layers, and the bounds give it one."""
-    stages = table.stages
-    if stages > layers:
-        raise ValueError(
-            f"{stages} stages ({table.ranks} ranks, chunks on each: {table.chunks}) cannot each have "
-            f"one of the model's {layers} layers; take at most {layers} stages"
-        )
-    if isinstance(bounds, str):
-        if bounds not in ("bytes", "time"):
-            raise ValueError(f'bounds are "bytes", "time" or numbers, got {bounds!r}')
-    elif [*bounds[:1], *bounds[-1:], len(bounds)] != [0, layers, stages + 1] or any(
-        a >= b for a, b in pairwise(bounds)
-    ):
-        raise ValueError(
-            f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {layers} "
-            f"layers, got {bounds}"
-        )
-
-
-def bounds_by_bytes(model: Layers, stages: int) -> tuple[int, ...]:
-    """The largest stage is as small as can be; each has parameters, if there are layers enough that do."""
-    sizes = [whole_nbytes(layer) for layer in model.layers]
-    starts = [0, *[i for i, size in enumerate(sizes) if size][1:]]  # the others go with the one before
-    starts = [*(starts if len(starts) >= stages else range(len(sizes))), len(sizes)]
-    blocks = [sum(sizes[a:b]) for a, b in pairwise(starts)]
-    return tuple(starts[i] for i in optimal(blocks, stages))
-
-
 class Staged(Module):
     """One rank's layers, which evaluates with those of the others: every rank gives the last stage's output.
 
-    All ranks call it, with no tape open.
+    All ranks call it. Raises RuntimeError where a tape is open, which could not follow it to other ranks.
     """
 
     def __init__(self, model: Layers, engine: Engine):
@@ -215,6 +177,11 @@ class Staged(Module):
         return self.model.named_arrays(prefix)  # the serial names
 
     def forward(self, x: Any) -> Tensor:
+        if current_tape.get() is not None:
+            raise RuntimeError(
+                "a tape of this rank cannot record what other ranks compute; train with backend.step, and "
+                "call the model outside of any Tape"
+            )
         comm, route = self.engine.comm, self.engine.table.routes[0]
         y = x if isinstance(x, Tensor) else Tensor(x)
         for stage, (rank, chunk) in enumerate(route):

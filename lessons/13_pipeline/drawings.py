@@ -17,6 +17,8 @@ def on_one_clock(traces, title, file):
     last = max(axes.get_xlim()[1] for axes in figure.axes)
     for axes in figure.axes:
         axes.set_xlim(0, last)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(max(width, 10), height)  # room for the legend
     save(figure, file)
 
 
@@ -49,7 +51,7 @@ def one_buffer(errors, curves, file):
         spots = np.arange(len(found)) + 0.4 * (place - 0.5)
         left.bar(spots, found, 0.36, color=color, label=name)
     left.set_yscale("log")
-    left.legend(loc="lower right", bbox_to_anchor=(1, 0.8))
+    left.legend(loc="upper left")
     left.set(
         xticks=range(len(found)),
         xticklabels=[f"rank {rank}" for rank in range(len(found))],
@@ -151,18 +153,18 @@ def recomputation(layers, plain, by_segments, points, file):
     save(figure, file)
 
 
-def versions(curves, file, mean=25):
-    """Training losses, as running means over so many steps."""
+def versions(curves, file, steps=25):
+    """Training losses, as running medians over so many steps."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     for (name, found), color in zip(curves.items(), (GREY, BLUE, GREEN, ORANGE, RED), strict=True):
-        smooth = np.convolve(found, np.ones(mean) / mean, "valid")
-        axes.plot(np.arange(len(smooth)) + mean, smooth, color=color, lw=2, label=name)
+        smooth = [np.median(found[max(i - steps, 0) : i + 1]) for i in range(len(found))]
+        axes.plot(smooth, color=color, lw=2, label=name)
     axes.legend(loc="lower left")
     axes.set(
         xlabel="step",
-        ylabel=f"loss, mean of {mean} steps",
-        xlim=(0, len(found)),
-        ylim=(0, None),
+        ylabel=f"loss, median of {steps} steps",
+        xlim=(0, None),
+        ylim=(0, 3),
         title="Four ranks, never empty: what stale gradients cost at a large learning rate",
     )
     save(figure, file)

@@ -255,7 +255,7 @@ drawings.memory({name: runs[name].held for name in ("gpipe", "1f1b")}, FIGURES /
 # %%
 print("\n5. Chunks")
 KINDS = {"1f1b": ("1f1b", 1), "2 chunks": ("interleaved", 2), "4 chunks": ("interleaved", 4)}
-LATENCIES, SHOWN = np.arange(33) / 32, (0.0, 0.125, 0.25, 0.5)
+LATENCIES, SHOWN = np.arange(33) / 32, (0.0, 0.25, 0.5)
 
 
 def by_latency(kinds):
@@ -308,7 +308,7 @@ drawings.on_one_clock(traces, "The weights' gradients fill the bubble", FIGURES 
 
 # %%
 PARTS = (1, 2, 4, 8, 16, 32)
-rounds = [[[weights_later(n, together) for n in PARTS] for together in (False, True)] for _ in range(7)]
+rounds = [[[weights_later(n, together) for n in PARTS] for together in (False, True)] for _ in range(5)]
 apart, batched = ([min(r[way][i][0] for r in rounds) for i in range(len(PARTS))] for way in (0, 1))
 for n, a, b in zip(PARTS, apart, batched, strict=True):
     print(f"   512 samples as {n:2} x {512 // n:3}: {1e3 * a:5.2f} ms, as one product {1e3 * b:5.2f} ms")
@@ -373,8 +373,12 @@ def losses(backend):
         layers += [nn.Linear(n_in, n_out, rng=rng, bias=False), nn.ReLU()]
         layers[-2].weight.data[...] = rng.normal(0, (2 / n_in) ** 0.5, (n_out, n_in))
     model = backend.place(nn.Sequential(*layers[:-1]).to(dtype=float))
-    sgd = optim.SGD(model.parameters(), 0.35)
-    return fit(model, sgd, ops.cross_entropy, some, backend=backend, epochs=3, batch_size=64).losses, backend
+    found, settings = [], {"epochs": 3, "batch_size": 64, "on_step": lambda step, loss: found.append(loss)}
+    try:
+        fit(model, optim.SGD(model.parameters(), 0.35), ops.cross_entropy, some, backend=backend, **settings)
+    except FloatingPointError:  # on all ranks in the same step
+        found += [np.inf] * 50
+    return found, backend
 
 
 curves = {"serial": losses(Serial())[0]}
@@ -388,7 +392,7 @@ for versions, staleness in RULES.items():
         held
         == {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "live": [1] * 4}[versions]
     )
-last = {name: np.mean(curve[-50:]) for name, curve in curves.items()}
+last = {name: np.median(curve[-50:]) for name, curve in curves.items()}
 print("   loss at the end: " + ", ".join(f"{name} {loss:.2f}" for name, loss in last.items()))
 assert last["serial"] < min(last["2bw"], last["stashing"])
 assert max(last["2bw"], last["stashing"]) < min(last["vertical"], last["live"])

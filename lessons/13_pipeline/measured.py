@@ -1,4 +1,4 @@
-"""What lesson 13 measures in real seconds and bytes: these differ from machine to machine, and from run to run."""
+"""What lesson 13 measures in real seconds and bytes, which differ from machine to machine."""
 
 import time
 import tracemalloc

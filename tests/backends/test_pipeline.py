@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.laws import bound_for
+from backends.pipeline.one_way import one_f_one_b
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from minigrad import nn, ops
@@ -215,3 +216,17 @@ def test_a_rank_keeps_its_own_parameters_only(schedule):
         assert all("0.weight" not in names for names in held[1:])
     else:
         assert held == held[::-1]
+
+
+def test_an_order_alone_is_a_schedule_and_one_backend_cuts_one_model_after_another():
+    def work(comm):
+        backend = Pipeline(comm, one_f_one_b, micro_batches=3)
+        found = []
+        for build in (tied, mlp):
+            backend.place(build(np.random.default_rng(0)))
+            found.append(backend.bounds)
+        return found
+
+    for bounds in run_ranks(2, work):
+        ends = [bound[-1] for bound in bounds]
+        assert ends == [len(build(np.random.default_rng(0)).layers) for build in (tied, mlp)]

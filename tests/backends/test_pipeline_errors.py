@@ -12,6 +12,7 @@ from backends.pipeline.schedule import Backward, Forward, Schedule
 from backends.pipeline.schedules import SCHEDULES
 from minigrad import nn, ops
 from minigrad.op import op
+from minigrad.tape import Tape
 from tests.backends.pipeline_laws import trains
 from tests.backends.pipeline_nets import batches_of, dropping, mlp
 
@@ -178,3 +179,14 @@ def trains_alone(ranks, schedule, build, bounds):
         backend.step(model, batch, ops.cross_entropy)
 
     run_ranks(ranks, work, rendezvous=True)
+
+
+def test_a_placed_model_refuses_an_open_tape():
+    """Which would end at this rank's last layer, and give no gradients to the others."""
+
+    def work(comm):
+        model = Pipeline(comm, "1f1b").place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
+        with Tape(), pytest.raises(RuntimeError, match="train with backend.step"):
+            model(batches_of((3,), (4,))[0].x)
+
+    run_ranks(2, work)
