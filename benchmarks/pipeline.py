@@ -23,13 +23,12 @@ from pipeline_peers import BATCHED, NETWORKS, PLAIN, SCHEDULES, network, peers, 
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from backends.comm.trace import Trace, Traced, gather_trace
+from backends.comm.trace import Traced, gather_trace
 from backends.launch import load_mpi, under_mpiexec
+from backends.pipeline.measured import plan_of
 from backends.pipeline.picture import draw_pair
-from backends.pipeline.schedule import Backward, Forward, Weight
 from backends.pipeline.schedules import find_schedule
-from backends.pipeline.simulate import Costs, simulate
-from backends.pipeline.spans import as_trace, bubble_of, instructions_of
+from backends.pipeline.spans import as_trace, bubble_of
 
 CASES = ((512, 4), (1024, 8))  # samples, micro-batches
 TARGETS = {4: {"plain": 1.3, "batched": 1.45}, 8: {"plain": 1.45, "batched": 1.6}}  # speedups
@@ -96,25 +95,13 @@ def bubbles_of_a_step(
         steps.append(gather_trace(comm, traced))
     if comm.rank != 0:
         return 0.0, 0.0
-    pairs = [(planned(schedule, trace, micro_batches), trace) for trace in steps]
+    timetable = find_schedule(schedule).of(RANKS, micro_batches)
+    pairs = [(as_trace(plan_of(timetable, trace)), trace) for trace in steps]
     pairs.sort(key=lambda pair: bubble_of(pair[1]))
     plan, run = pairs[len(pairs) // 2]
     if picture is not None:
         draw_pair(plan, run, picture)
     return bubble_of(plan), bubble_of(run)
-
-
-def planned(schedule: str, trace: Trace, micro_batches: int) -> Trace:
-    """The schedule simulated with the mean seconds that this trace's instructions took on each rank."""
-    done = instructions_of(trace)
-    plan = find_schedule(schedule).of(RANKS, micro_batches)
-
-    def mean(kind: type, rank: int) -> float:
-        times = [s.stop - s.start for s, i in done if s.rank == rank and isinstance(i, kind)]
-        return sum(times) / micro_batches
-
-    costs = Costs(*([mean(kind, rank) for rank in range(RANKS)] for kind in (Forward, Backward, Weight)))
-    return as_trace(simulate(plan, costs))
 
 
 def peaks_of_a_step(comm: Any, schedule: str, work: Any, micro_batches: int) -> list[int]:
@@ -130,7 +117,12 @@ def peaks_of_a_step(comm: Any, schedule: str, work: Any, micro_batches: int) -> 
 
 
 def table(
-    name: str, batch: int, micro_batches: int, times: Any, bubbles: dict[str, Any], peaks: dict[str, list[int]]
+    name: str,
+    batch: int,
+    micro_batches: int,
+    times: Any,
+    bubbles: dict[str, Any],
+    peaks: dict[str, list[int]],
 ) -> Table:
     """Milliseconds, speedups, bubbles and peaks."""
     found = Table(

@@ -40,9 +40,9 @@ class Pipeline(Backend):
     of the model (by default as many as the schedule has); stage s is the layers from ``bounds[s]`` to
     ``bounds[s + 1]``, or such that the largest has as few bytes of parameters as can be ("bytes"), or takes
     as little time ("time", measured on rank 0 with samples of shape ``sample``, ``batch_size`` of them in a
-    step). Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` holds
-    only what comes into each stage, and computes the rest again on the way back. Dropouts that share one
-    generator of random numbers draw other masks than serially.
+    step). Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches.
+    ``recompute`` holds only what comes into each stage, and computes the rest again on the way back. Dropouts
+    that share one generator of random numbers draw other masks than serially.
     """
 
     def __init__(
