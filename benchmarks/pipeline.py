@@ -83,7 +83,7 @@ def measure(
 def bubbles_of_a_step(
     comm: Any, schedule: str, work: Any, micro_batches: int, picture: Path | None
 ) -> tuple[float, float]:
-    """The bubble as planned with the measured times of the instructions, and as measured; medians of steps."""
+    """The bubble as planned from the measured times of instructions, and as measured; of a median step."""
     traced = Traced(comm)
     step, _ = stepper(work, pipeline(traced, schedule, work, micro_batches))
     step()
@@ -128,8 +128,8 @@ def table(
     found = Table(
         title=f"{name}: {NETWORKS[name].title}, batch {batch}, {micro_batches} micro-batches; {RANKS} MPI "
         "processes, one BLAS thread each",
-        caption=f"speedup: over serial, of torch's pipelines over torch; ideal for equal stages "
-        f"{micro_batches * RANKS / (micro_batches + RANKS - 1):.2f}. Bubble: idle share of the ranks' time, "
+        caption=f"speedup: over serial, of torch's pipelines over torch; ideal for equal stages and products as "
+        f"fast at few rows as at many {micro_batches * RANKS / (micro_batches + RANKS - 1):.2f}. Bubble: idle share of the ranks' time, "
         "planned with the measured times of the instructions and measured. Peak: of the bytes that a step "
         "allocates, on each rank",
         caption_justify="left",

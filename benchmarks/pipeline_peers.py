@@ -41,7 +41,10 @@ def pipeline(comm: Any, schedule: str, work: Network, micro_batches: int) -> Pip
 
 def peers(comm: Any, work: Network, micro_batches: int) -> dict[str, Peer]:
     """All that take turns in one run: serial on rank 0, every schedule, PyTorch serially and pipelined."""
-    found = {"serial": Peer(stepper(work, Serial())[0], alone=True)}
+    found = {
+        "serial": Peer(stepper(work, Serial())[0], alone=True),
+        "serial, micro-batches": Peer(stepper(work, Serial(micro_batches))[0], alone=True),
+    }
     for schedule in SCHEDULES:
         step, backend = stepper(work, pipeline(comm, schedule, work, micro_batches))
         found[schedule] = Peer(step)
