@@ -125,13 +125,14 @@ def table(
     peaks: dict[str, list[int]],
 ) -> Table:
     """Milliseconds, speedups, bubbles and peaks."""
+    ideal = micro_batches * RANKS / (micro_batches + RANKS - 1)
     found = Table(
         title=f"{name}: {NETWORKS[name].title}, batch {batch}, {micro_batches} micro-batches; {RANKS} MPI "
         "processes, one BLAS thread each",
-        caption=f"speedup: over serial, of torch's pipelines over torch; ideal for equal stages and products as "
-        f"fast at few rows as at many {micro_batches * RANKS / (micro_batches + RANKS - 1):.2f}. Bubble: idle share of the ranks' time, "
-        "planned with the measured times of the instructions and measured. Peak: of the bytes that a step "
-        "allocates, on each rank",
+        caption=f"speedup: over serial, of torch's pipelines over torch; {ideal:.2f} for equal stages, if "
+        "few rows are multiplied as fast as many. Bubble: idle share of the ranks' time, planned from the "
+        "measured times of the instructions, and measured. Peak: of the bytes that a step allocates, on each "
+        "rank",
         caption_justify="left",
     )
     for column in ("", "ms", "speedup", "target", "met", "bubble: plan", "run", "peak MB"):

@@ -116,6 +116,8 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
     """``bounds``, or the default ones; ValueError unless they give every rank a layer that is trained."""
     n = len(model.layers)
     trained = [i for i, layer in enumerate(model.layers) if any(p.requires_grad for p in layer.parameters())]
+    if not trained:
+        raise ValueError("the model has no layer to train; set requires_grad of some parameters to True")
     if ranks > len(trained):
         raise ValueError(
             f"{ranks} ranks cannot each have a trained layer of a model that has {len(trained)} "

@@ -133,7 +133,9 @@ def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle."""
     every = [instructions_of(trace) for trace in traces.values()]
     chunks = 1 + max(i.chunk for done in every for _, i in done)
-    width = min(max(2 + 0.28 * max(map(typical_boxes, every)), 7), 17)
+    found = {(type(i), i.chunk) for done in every for _, i in done}
+    entries = 1.7 * (1 + len(found)) if chunks > 1 else 0.0  # inches of the legend
+    width = min(max(2 + 0.28 * max(map(typical_boxes, every)), 7, entries), 17)
     height = 0.6 + sum(0.8 + 0.34 * trace.size for trace in traces.values())
     figure = Figure(figsize=(width, height), layout="constrained")
     if title:
@@ -144,7 +146,6 @@ def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
         boxes(axes, done, bubbles_of(trace), chunks)
         idle = f"{bubble_of(trace):.0%} of the time idle"
         axes.set_title(f"{name}: {idle}" if name else idle, loc="left", fontsize=10)
-    found = {(type(i), i.chunk) for done in every for _, i in done}
     handles = [
         Patch(
             color=shade(kind, chunk, chunks),
