@@ -3,7 +3,7 @@
 from .pipeline import Pipeline
 from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
 from .schedules import SCHEDULES, find_schedule
-from .simulate import Costs, Simulation, simulate
+from .simulation import Costs, Simulation, simulate
 from .validator import check_schedule, check_timetable
 
 __all__ = [

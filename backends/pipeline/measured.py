@@ -13,7 +13,7 @@ from statistics import fmean
 
 from ..comm.spans import Span, Trace
 from .schedule import Backward, Forward, Instruction, Timetable, Weight
-from .simulate import Costs, Simulation, micros_of, simulate
+from .simulation import Costs, Simulation, micros_of, simulate
 from .spans import instruction_of
 
 Done = list[tuple[Span, Instruction]]

@@ -1,7 +1,7 @@
 """A schedule is a list of instructions for each rank: which micro-batch it takes forward or backward, when.
 
 Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models. The same
-instructions are checked (``validator``), simulated (``simulate``), drawn (``picture``) and run (``engine``).
+instructions are checked (``validator``), simulated (``simulation``), drawn (``picture``), run (``engine``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import re
 
 from ..comm.spans import Ledger, Span, Trace, covered
 from .schedule import Backward, Forward, Instruction, Weight
-from .simulate import Simulation
+from .simulation import Simulation
 
 NAME = re.compile(r"(forward|backward|weight) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?:/(\d+))?")
 

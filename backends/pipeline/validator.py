@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
-from .simulate import Stuck, micros_of, simulate
+from .simulation import Stuck, micros_of, simulate
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from backends.pipeline.schedule import Backward, Forward, Schedule, Timetable, Weight
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Costs, Simulation, simulate
+from backends.pipeline.simulation import Costs, Simulation, simulate
 
 
 def defined(schedule: Schedule, ranks: int, micros: int, chunks: int | None = None) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from backends.pipeline.schedule import Backward, Forward, Weight
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Costs, simulate
+from backends.pipeline.simulation import Costs, simulate
 from tests.backends.test_pipeline_picture import bubbles_are_the_plans, every_slot_is_drawn, pictures_agree
 from tests.bugs.mutant import mutant
 

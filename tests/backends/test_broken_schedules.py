@@ -3,7 +3,7 @@
 import pytest
 
 from backends.pipeline.schedule import Schedule
-from backends.pipeline.simulate import Stuck
+from backends.pipeline.simulation import Stuck
 from tests.backends import schedule_laws as laws
 from tests.bugs.mutant import mutant
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.pipeline.partition import block_partition, costs_by_time, lower_bound, optimal
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Costs, simulate
+from backends.pipeline.simulation import Costs, simulate
 from minigrad import Parameter, nn, op, ops, testing
 from minigrad.data import Batch
 from minigrad.tape import current_tape

@@ -16,7 +16,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import engine
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Costs, simulate
+from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.spans import instruction_of
 from minigrad import nn, ops
 from minigrad.data import Batch

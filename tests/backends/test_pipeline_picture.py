@@ -31,7 +31,7 @@ from backends.pipeline.picture import (
 )
 from backends.pipeline.schedule import Backward, Forward, Weight
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Costs, micros_of, simulate
+from backends.pipeline.simulation import Costs, micros_of, simulate
 from tests.backends.test_chrome import keeps_the_rules
 from tests.backends.test_validator import tables
 

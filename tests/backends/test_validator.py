@@ -17,7 +17,7 @@ from backends.comm.world import Deadlock
 from backends.pipeline import validator
 from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Stuck, simulate
+from backends.pipeline.simulation import Stuck, simulate
 from backends.pipeline.validator import check_schedule, check_timetable
 from tests.backends.test_broken_timetables import BROKEN, names_what_is_wrong
 from tests.bugs.mutant import mutant

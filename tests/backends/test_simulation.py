@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.pipeline import simulate as simulation
+from backends.pipeline import simulation
 from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulate import Stuck, simulate
+from backends.pipeline.simulation import Stuck, simulate
 from tests.backends.schedule_laws import NUMBERS, ran, stops
 from tests.bugs.mutant import mutant
 
