@@ -18,6 +18,7 @@ from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from .comm.collectives import allgather
+from .data_parallel.compression import Compressed
 from .model_parallel.place import ModelParallel
 from .pipeline.pipeline import Pipeline
 
@@ -142,6 +143,12 @@ def check_members(members: tuple[Backend, ...]) -> None:
             raise ValueError(
                 f"{type(members[0]).__name__} lends whole weights to modules, and split layers compute "
                 "without asking for them; let every rank keep its weights (of the sharded stages, 1 or 2)"
+            )
+        lossy = isinstance(members[0], Compressed) and not members[0].equals_serial
+        if lossy and isinstance(member, ModelParallel) and member.size > 1:
+            raise ValueError(
+                "Compressed leaves out something else on each of the ranks that share layers, so what all of "
+                "these hold would not stay the same; choose another strategy for the data axis, or a pipeline"
             )
     for outer, member in pairwise(members):
         if isinstance(outer, ModelParallel):

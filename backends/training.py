@@ -27,7 +27,8 @@ from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
-from .layout import Layout, chosen
+from .data_parallel.compression import Compressed
+from .layout import Layout, chosen, member_of
 from .tracing import computing, trace_step
 
 
@@ -63,6 +64,9 @@ class Training(Layout):
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)
         lr, settings = self.optimizer_settings(net)
+        compressed = member_of(backend, Compressed)
+        if compressed is not None and compressed.compressor.momentum and "momentum" in settings:
+            settings["momentum"] = 0.0  # it is in what is exchanged
         lr_schedule = self.lr_schedule or net.schedule
         steps = self.steps(train)
         if self.warm_up >= steps:

@@ -2,7 +2,9 @@
 
 from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from .bucketed import Bucketed
+from .compression import Compressed
 from .one_node import OneNode
+from .parameter_server import ParameterServer
 from .replicated import DataParallel
 from .sharded import Sharded
 from .stragglers import BackupWorkers, Proportional
@@ -10,11 +12,13 @@ from .stragglers import BackupWorkers, Proportional
 __all__ = [
     "BackupWorkers",
     "Bucketed",
+    "Compressed",
     "DataParallel",
     "ElasticAveraging",
     "LocalSGD",
     "OneNode",
     "ParallelSGD",
+    "ParameterServer",
     "Proportional",
     "Sharded",
 ]

@@ -1,0 +1,131 @@
+"""An entry that waits before it is sent must not lose the momentum it would have had meanwhile.
+
+Lecture section: gradient compression; handling momentum. Lesson: 10_gradient_compression. Source: deep
+gradient compression (DGC), Lin, Han, Mao, Wang and Dally 2018, arXiv 1712.01887.
+
+Say an entry's gradients are g_1, ..., g_T and it is sent, for the first time, in iteration T. With momentum
+m, dense SGD has then moved it by lr sum_t g_t (1 - m^(T-t+1)) / (1 - m): each gradient went on acting. The
+basic sparse update has moved it by lr sum_t g_t, as if all had come just now: a gradient that waited j
+iterations counts (1 - m) / (1 - m^(j+1)) of what it should. The corrected update lets the velocity act
+before selection, and moves it by what dense SGD does.
+"""
+
+from __future__ import annotations
+
+from minigrad.device import Array, array_module
+from minigrad.schedules import Schedule
+
+from ..flat import Flat
+from .selecting import Selecting, check_density, count_of, largest_by_sample
+
+
+def basic(
+    velocity: Array, error: Array, g: Array, sent: Array, momentum: float
+) -> tuple[Array, Array, Array]:
+    """Wrong: momentum after selection. (step, velocity, error) of one worker; ``sent`` is a mask.
+
+    v = e + g; velocity = momentum velocity + the entries of v that are sent; e = the others. This is what
+    a selecting compressor does with an optimizer that has momentum.
+    """
+    v = error + g
+    velocity = momentum * velocity + v * sent
+    return velocity, velocity, v * ~sent
+
+
+def corrected(
+    velocity: Array, error: Array, g: Array, sent: Array, momentum: float, masking: bool = True
+) -> tuple[Array, Array, Array]:
+    """Right: momentum before selection. (step, velocity, error) of one worker; ``sent`` is a mask.
+
+    velocity = momentum velocity + g; v = e + velocity; the step is the entries of v that are sent, e the
+    others. ``masking`` stops the velocity of what was sent, which otherwise goes on in an old direction.
+    """
+    velocity = momentum * velocity + g
+    v = error + velocity
+    return v * sent, velocity * ~sent if masking else velocity, v * ~sent
+
+
+def discount(momentum: float, waited: int) -> float:
+    """What a gradient that waited counts in the basic update, as a share of what it does in dense SGD."""
+    return (1 - momentum) / (1 - momentum ** (waited + 1))
+
+
+class DeepGradientCompression(Selecting):
+    """Top-k with ``corrected`` momentum; the optimizer must be plain SGD.
+
+    k = max(1, round(density n)) of all n entries, found through a ``sample``. With ``apart`` each parameter
+    sends that share of its own, as in the paper, whose tensors are large; then the last layers of a small
+    net, whose gradients are large, send too little. ``nesterov`` has u = momentum (u + g) and
+    v = e + u + g. ``clip`` limits the norm of a rank's own gradient to clip p^-1/2, so that the sum of p
+    independent ones is about ``clip``. During the first ``warm_up`` steps the density is
+    1/4, 1/16, 1/64, 1/256 for a quarter of them each (sparsity 75 % to 99.6 %), never below ``density``.
+
+    Density 1 is plain SGD without momentum where ``masking`` is on, as everything sent stops its velocity,
+    and momentum SGD where it is off.
+    """
+
+    def __init__(
+        self,
+        *,
+        density: float = 0.001,
+        momentum: float = 0.9,
+        nesterov: bool = False,
+        masking: bool = True,
+        apart: bool = False,
+        clip: float | None = None,
+        warm_up: int = 0,
+        sample: float = 0.01,
+    ):
+        if not 0 < momentum < 1:
+            raise ValueError(f"momentum must lie between 0 and 1, got {momentum}; without it use top-k")
+        if clip is not None and not clip > 0:
+            raise ValueError(f"gradients can be clipped to a norm above 0, got {clip}")
+        if warm_up < 0:
+            raise ValueError(f"warm_up is a number of steps, at least 0, got {warm_up}")
+        if not 0 < sample <= 1:
+            raise ValueError(f"sample is a share of the entries, above 0 and at most 1, got {sample}")
+        self.density, self.momentum, self.nesterov = check_density(density), momentum, nesterov
+        self.masking, self.apart = masking, apart
+        self.clip, self.warm_up, self.sample = clip, warm_up, sample
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.steps, self.velocity = 0, layout.zeros()
+        self.density_at = warm_up(self.density, self.warm_up)
+
+    def accumulated(self, error: Array | None, g: Array) -> Array:
+        g = self.clipped(g)
+        if self.nesterov:
+            self.next_velocity = self.momentum * (self.velocity + g)
+            v = self.next_velocity + g
+        else:
+            self.next_velocity = self.momentum * self.velocity + g
+            v = self.next_velocity
+        return v if error is None else error + v
+
+    def clipped(self, g: Array) -> Array:
+        """``g``, or a copy that is scaled down to a norm of clip p^-1/2."""
+        if self.clip is None:
+            return g
+        limit, norm = self.clip * self.size**-0.5, float(array_module(g).linalg.norm(g))
+        return g * (limit / norm) if norm > limit else g
+
+    def choose(self, v: Array) -> Array:
+        density, sizes = self.density_at(self.steps), abs(v)
+        if not self.apart:
+            return largest_by_sample(sizes, count_of(density, v.size), self.sample)
+        parts = [x.reshape(-1) for x in self.layout.views(sizes)]
+        found = [largest_by_sample(x, count_of(density, x.size), self.sample) for x in parts]
+        starts = zip(self.layout.starts, found, strict=False)
+        return array_module(v).concatenate([start + indices for start, indices in starts])
+
+    def accepted(self) -> None:
+        self.velocity = self.next_velocity
+        if self.masking:
+            self.velocity[self.chosen] = 0
+        self.steps += 1
+
+
+def warm_up(density: float, steps: int) -> Schedule:
+    """The density of each step: 1/4 to 1/256 for a quarter of the first ``steps`` each, then ``density``."""
+    return lambda step: max(density, 0.25 ** (1 + 4 * step // steps)) if step < steps else density

@@ -1,0 +1,148 @@
+"""Every entry of the gradient is sent, in very few bits.
+
+Lecture section: gradient compression. Lesson: 10_gradient_compression. Sources: Seide, Fu, Droppo, Li and Yu
+2014 (1-bit SGD); Karimireddy, Rebjock, Stich and Jaggi 2019 (scaled sign); Alistarh, Grubic, Li, Tomioka and
+Vojnovic 2017 (QSGD); Wen et al. 2017 (TernGrad).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad.backend import at_least_one
+from minigrad.device import Array, array_module
+
+from ..flat import Flat
+from .compressor import Gathered
+from .wire import code_bytes, packed, packed_codes, unpacked, unpacked_codes
+
+
+class OneBit(Gathered):
+    """The sign of each entry (v >= 0), and for each column the mean of the entries of either sign.
+
+    A column is what leads to one output: the weights of a neuron, a filter of a convolution, all of a vector.
+    The residuals of a column and sign add up to 0. ceil(n / 8) bytes, and two numbers for each column.
+    """
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.scales = 2 * sum(columns(p.data).shape[1] for p in layout.parameters)
+
+    def levels(self, x: Array, above: Array) -> tuple[Array, Array]:
+        """What entries of columns (n, m) are taken for, where ``above`` is true and elsewhere: (m,) each."""
+        xp = array_module(x)
+        count = above.sum(axis=0)
+        high = xp.where(above, x, 0).sum(axis=0) / xp.maximum(count, 1)
+        low = xp.where(above, 0, x).sum(axis=0) / xp.maximum(len(x) - count, 1)
+        return high.astype(x.dtype), low.astype(x.dtype)
+
+    def compress(self, v: Array) -> Array:
+        parts = [columns(x) for x in self.layout.views(v)]
+        found = [scale for x in parts for scale in self.levels(x, x >= 0)]
+        return packed(array_module(v).concatenate(found), packed_codes(v >= 0, 1))
+
+    def add(self, payload: Array, total: Array) -> None:
+        (scales,) = unpacked(payload, (total.dtype, self.scales))
+        above = unpacked_codes(payload[scales.nbytes :], 1, total.size).astype(bool)
+        start, views = 0, self.layout.views
+        for x, mask in zip(map(columns, views(total)), map(columns, views(above)), strict=True):
+            high, low = scales[start : start + 2 * x.shape[1]].reshape(2, -1)
+            x += array_module(x).where(mask, high, low)
+            start += 2 * x.shape[1]
+
+
+class ScaledSign(OneBit):
+    """The sign of each entry times the mean |v| of its parameter (EF-signSGD); without feedback it may fail.
+
+    ||C(v) - v||^2 = (1 - ||v||_1^2 / (n ||v||_2^2)) ||v||_2^2. ceil(n / 8) bytes, and one number for each
+    parameter. 0 counts as positive.
+    """
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.scales = len(layout.parameters)
+
+    def compress(self, v: Array) -> Array:
+        means = array_module(v).stack([abs(x).sum() / max(x.size, 1) for x in self.layout.views(v)])
+        return packed(means.astype(v.dtype), packed_codes(v >= 0, 1))
+
+    def add(self, payload: Array, total: Array) -> None:
+        (means,) = unpacked(payload, (total.dtype, self.scales))
+        above = unpacked_codes(payload[means.nbytes :], 1, total.size).astype(bool)
+        views = self.layout.views
+        for x, mask, mean in zip(views(total), views(above), means, strict=True):
+            x += array_module(x).where(mask, mean, -mean)
+
+
+class QSGD(Gathered):
+    """|v| / ||v|| of each parameter, rounded at random to one of ``levels`` such that the mean is right.
+
+    E C(v) = v, and E ||C(v) - v||^2 <= min(n / s^2, sqrt(n) / s) ||v||^2 for s levels and n entries; that is
+    no contraction for few levels, so there is no error feedback. ceil(log2(2 s + 1)) bits for each entry (the
+    paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank draws
+    from a generator of its own, of ``seed`` and its number.
+    """
+
+    feedback = False
+
+    def __init__(self, *, levels: int = 7, seed: int = 0):
+        self.levels, self.seed = at_least_one("levels", levels), seed
+        if levels >= 1 << 15:
+            raise ValueError(
+                f"levels must be below 2^15, got {levels}; more bits than that are no compression"
+            )
+
+    @property
+    def bits(self) -> int:
+        """Of each entry."""
+        return (2 * self.levels).bit_length()
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        xp = array_module(layout.parameters[0].data)
+        self.generator = xp.random.default_rng([self.seed, rank] if xp is np else self.seed * size + rank)
+
+    def scale(self, x: Array) -> Array:
+        """The size of an entry at the highest level: the 2-norm."""
+        return array_module(x).linalg.norm(x.reshape(-1))
+
+    def compress(self, v: Array) -> Array:
+        xp = array_module(v)
+        scales = xp.stack([self.scale(x) for x in self.layout.views(v)]).astype(v.dtype)
+        steps = abs(v)  # in steps of the grid, from here on
+        for x, scale in zip(self.layout.views(steps), scales, strict=True):
+            x *= self.levels / xp.where(scale > 0, scale, 1)
+        # Rounding must not lead above the highest level: |v| may be one bit larger than the norm of it alone.
+        codes = xp.minimum(xp.floor(steps + self.generator.random(v.size, dtype=v.dtype)), self.levels)
+        codes = (xp.copysign(codes, v) + self.levels).astype(np.int32)
+        return packed(scales, packed_codes(codes, self.bits))
+
+    def add(self, payload: Array, total: Array) -> None:
+        (scales,) = unpacked(payload, (total.dtype, len(self.layout.parameters)))
+        codes = unpacked_codes(payload[scales.nbytes :], self.bits, total.size)
+        steps = (codes - self.levels).astype(total.dtype)
+        for x, n, scale in zip(self.layout.views(total), self.layout.views(steps), scales, strict=True):
+            x += n * (scale / self.levels)
+
+
+class TernGrad(QSGD):
+    """-1, 0 or 1 times the largest |v| of the parameter, such that the mean is right: QSGD of one level.
+
+    The scale is the largest entry instead of the norm, so far more entries are sent. 2 bits for each.
+    """
+
+    def __init__(self, *, seed: int = 0):
+        super().__init__(levels=1, seed=seed)
+
+    def scale(self, x: Array) -> Array:
+        return abs(x).max() if x.size else x.sum()
+
+
+def columns(x: Array) -> Array:
+    """``x`` as a matrix with one column for each output, a view: layers and filters are (outputs, ...)."""
+    return x.reshape(-1, 1) if x.ndim < 2 else x.reshape(len(x), -1).T
+
+
+def quantised_bytes(layout: Flat, bits: int) -> int:
+    """What a rank sends with one scale for each parameter."""
+    return len(layout.parameters) * layout.parameters[0].dtype.itemsize + code_bytes(layout.size, bits)

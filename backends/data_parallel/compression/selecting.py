@@ -1,0 +1,133 @@
+"""Only some entries of the gradient are sent, as they are; the rest is kept until it has grown.
+
+Lecture section: gradient compression. Lesson: 10_gradient_compression. Sources: Strom 2015 (threshold), Aji
+and Heafield 2017 (top-k), Stich, Cordonnier and Jaggi 2018 (both k's, with memory).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad.device import Array, array_module
+
+from ..flat import Flat
+from .compressor import Gathered
+from .wire import packed, unpacked
+
+
+class Selecting(Gathered):
+    """Sends values with their indices (int32) in the flat vector: 8 bytes for each entry in float32.
+
+    Entries are moved, not rounded: what is sent and what is kept add up to the last bit. A ring all-gather
+    sends (p - 1) 8 k bytes from each rank, a dense ring all-reduce 2 n (p - 1) / p 4: selecting pays below
+    a density k / n of 1 / p.
+    """
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        if layout.size > np.iinfo(np.int32).max:
+            raise ValueError(f"indices of 32 bits reach 2^31 - 1 parameters, the model has {layout.size}")
+        self.chosen: Array = None  # the indices sent last
+
+    def choose(self, v: Array) -> Array:
+        """The indices of the entries to send, each once."""
+        raise NotImplementedError(f"{type(self).__name__} needs a choose method")
+
+    def compress(self, v: Array) -> Array:
+        self.chosen = self.choose(v).astype(np.int32)
+        return packed(v[self.chosen], self.chosen)
+
+    def add(self, payload: Array, total: Array) -> None:
+        k = payload.nbytes // (total.dtype.itemsize + 4)
+        values, indices = unpacked(payload, (total.dtype, k), (np.int32, k))
+        total[indices] += values
+
+
+class Threshold(Selecting):
+    """Entries with |v| > ``threshold``; the others accumulate until they exceed it. 0 sends all but zeros."""
+
+    def __init__(self, *, threshold: float = 1e-3):
+        if not 0 <= threshold < np.inf:
+            raise ValueError(f"threshold is a finite size of a gradient, at least 0, got {threshold}")
+        self.threshold = threshold
+
+    def choose(self, v: Array) -> Array:
+        return array_module(v).flatnonzero(abs(v) > self.threshold)
+
+
+class TopK(Selecting):
+    """The k = max(1, round(density n)) entries of largest |v| among all n of the model; ties as they fall.
+
+    ||C(v) - v||^2 <= (1 - k/n) ||v||^2.
+    """
+
+    def __init__(self, *, density: float = 0.01):
+        self.density = check_density(density)
+
+    def choose(self, v: Array) -> Array:
+        return largest(abs(v), count_of(self.density, v.size))
+
+
+class RandomK(Selecting):
+    """k = max(1, round(density n)) entries at random, the same on all ranks: no indices are sent, 4 k bytes.
+
+    ||C(v) - v||^2 is (1 - k/n) ||v||^2 in expectation. All ranks draw from generators of one ``seed``.
+    """
+
+    def __init__(self, *, density: float = 0.01, seed: int = 0):
+        self.density, self.seed = check_density(density), seed
+
+    def start(self, layout: Flat, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.generator = np.random.default_rng(self.seed)
+
+    def choose(self, v: Array) -> Array:
+        k = count_of(self.density, v.size)
+        return array_module(v).asarray(self.generator.choice(v.size, k, replace=False, shuffle=False))
+
+    def compress(self, v: Array) -> Array:
+        self.chosen = self.choose(v)
+        return packed(v[self.chosen])
+
+    def add(self, payload: Array, total: Array) -> None:
+        total[self.chosen] += payload.view(total.dtype)
+
+
+def check_density(density: float) -> float:
+    """``density``; raises ValueError unless it is a share above 0, 1 at most."""
+    if not 0 < density <= 1:
+        raise ValueError(
+            f"density is the share of entries that are sent, above 0 and at most 1, got {density}"
+        )
+    return density
+
+
+def count_of(density: float, n: int) -> int:
+    """How many of ``n`` entries are sent: at least one."""
+    return max(1, round(density * n))
+
+
+def largest(sizes: Array, k: int) -> Array:
+    """The indices of the ``k`` largest of ``sizes``, in no order."""
+    xp = array_module(sizes)
+    if k >= sizes.size:
+        return xp.arange(sizes.size)
+    return xp.argpartition(sizes, sizes.size - k)[sizes.size - k :]
+
+
+def largest_by_sample(sizes: Array, k: int, sample: float) -> Array:
+    """The same entries as ``largest``, mostly sooner: a threshold from a sample, top-k among what exceeds it.
+
+    ``sample`` is the share of entries, evenly spaced, that the threshold is taken from, half as many again
+    as needed above it. Where too few exceed it after all, all entries are looked at.
+    """
+    step = int(1 / sample)
+    seen = sizes[::step]
+    above = -(-3 * k // (2 * step)) + 1
+    if seen.size > 2 * above:
+        xp = array_module(sizes)
+        threshold = xp.partition(seen, seen.size - above)[seen.size - above]
+        found = xp.flatnonzero(sizes >= threshold)
+        if found.size >= k:
+            return found[largest(sizes[found], k)]
+    return largest(sizes, k)

@@ -1,0 +1,240 @@
+"""Workers send gradients to servers, which hold the parameters: who is slow makes nobody wait.
+
+Lecture section: asynchronous parameter server; sharded server. Lesson: 08_parameter_server. The price is
+staleness: a gradient is applied to parameters that others have changed since it was computed. All passes
+in plain messages: with one-sided ones (MPI's windows) a worker may wait as well, as over a network MPI
+libraries move such accesses on only while the target is inside MPI.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad.backend import Backend, Loss, at_least_one
+from minigrad.data import Batch, shares
+from minigrad.device import Array, array_module, to_host
+from minigrad.module import Module
+from minigrad.optimizer import Optimizer
+from minigrad.tape import OnGrad
+
+from ..comm.collectives import allgather, allreduce
+from ..comm.protocol import Comm
+from .agreement import agree, broadcast_model
+from .independent import statistics, weighted_mean
+from .report import trained
+from .server import ANSWER, PUSH, Lost, Push, Server
+from .server_rules import rule_for
+from .shards import Shards
+
+
+class ParameterServer(Backend):
+    """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
+
+    In a step a worker computes the gradient of the mean loss over its share, sends each server its part of
+    it, and is answered with the parameters for its next step: per worker, server and step one message each
+    way, of 1/servers of the parameters and a few figures. A worker with an empty share sends figures only.
+    The updates are the optimizer's, on the server alone, at the learning rate of the slowest worker's step.
+
+    - By default each gradient is applied as it comes, and its worker goes on at once.
+    - ``softsync`` n: an update is the mean of floor(workers / n) gradients; 1 to workers.
+    - ``staleness`` s: an update is the mean of all workers' gradients of a step, and nobody is more than s
+      steps ahead of the slowest. 0 is synchronous training, the serial run's parameters.
+
+    ``stale_rate`` divides the rate of a gradient by its staleness, where that is above 0. The staleness of a
+    gradient is the number of updates between the version it was computed with and its own. A server's part
+    is always of one version; parts of different servers may be of different ones.
+
+    With ``survive`` a worker whose step raises tells the servers and takes no more part; the others go on.
+    A rank that ends otherwise ends all. After ``conclude`` all ranks have the servers' parameters, the
+    workers' mean running statistics, ``staleness_counts`` (of the first server) and ``lost``.
+    A step's loss, and its gradients, are those of the worker's own share; 0 on servers.
+    """
+
+    equals_serial = False
+    timed = True
+
+    def __init__(
+        self,
+        comm: Comm,
+        *,
+        servers: int = 1,
+        staleness: int | None = None,
+        softsync: int | None = None,
+        stale_rate: bool = False,
+        survive: bool = False,
+        micro_batches: int = 1,
+    ):
+        if not 1 <= servers < max(comm.size, 2):
+            raise ValueError(
+                f"of {comm.size} ranks 1 to {max(comm.size - 1, 1)} can be servers, got {servers}; "
+                "take fewer servers or start more ranks"
+            )
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.servers, self.workers = servers, comm.size - servers
+        self.staleness, self.softsync = staleness, softsync
+        self.stale_rate, self.survive = stale_rate, survive
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.rule = rule_for(self.workers, staleness, softsync)
+        self.steps = self.seen = 0
+        self.server: Server | None = None
+        self.optimizer: Optimizer | None = None
+        self.reason = ""  # why this worker has left
+        self.coming: list[Callable[[], Array]] = []  # the servers' answers
+        self.leaving: list[Callable[[], None]] = []  # the pushes that they answer
+        self.versions = [0] * servers  # of the parameters here
+        self.staleness_counts: Counter[int] = Counter()
+        self.lost: dict[int, Lost] = {}
+
+    def settings(self) -> dict[str, Any]:
+        """What must be the same on all ranks."""
+        names = ("servers", "staleness", "softsync", "stale_rate", "survive", "micro_batches")
+        return {name: getattr(self, name) for name in names}
+
+    def place(self, model: Module) -> Module:
+        """The whole model, with rank 0's parameters; a server takes its part of them.
+
+        Raises ValueError where ranks differ in model or settings, where there is no rank for a worker, and
+        for more servers than parameters.
+        """
+        if self.workers < 1:
+            raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
+        agree(self.comm, model, self.settings())
+        broadcast_model(self.comm, model)
+        self.layout = Shards(trained(model), self.servers)
+        if (number := self.rank - self.workers) >= 0:
+            weights = self.layout.packed([p.data for p in self.layout.parameters])
+            order = {id(p): n for n, p in enumerate(model.parameters())}
+            numbers = [order[id(p)] for p in self.layout.parameters]  # as the optimizer counts
+            pieces = [piece._replace(n=numbers[piece.n]) for piece in self.layout.pieces(number)]
+            # Its first element is the version, which the server sets.
+            answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
+            clocks = dict.fromkeys(range(self.workers), 0)
+            self.server = Server(answer, pieces, clocks, self.rule, self.stale_rate)
+        return model
+
+    def shard(self, batch: Batch) -> Batch:
+        """This worker's share, of sizes that differ by at most one."""
+        return batch[shares(len(batch), self.workers)[self.rank]]
+
+    def weight(self, mine: Batch, batch: Batch) -> float:
+        """1: the loss is the mean over this worker's share."""
+        return 1.0
+
+    def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
+        """On a worker take the servers' answers and compute; its own share's loss, 0 where it has none."""
+        if self.server is not None or self.reason:
+            return 0.0
+        self.pull()
+        try:
+            return super().step(model, batch, loss_fn)
+        except Exception as error:
+            if not self.survive:
+                raise
+            self.leave(error)
+            return 0.0
+
+    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        self.samples = len(batch)
+        return super().run(model, batch, loss_fn, weight, on_grad)
+
+    def finish(self, model: Module, loss: float) -> float:
+        """Refuse, before it is sent, a gradient that is not finite; FloatingPointError names it."""
+        for name, parameter in model.named_parameters().items():
+            g = parameter.grad
+            if g is not None and not array_module(g).isfinite(g).all():
+                raise FloatingPointError(
+                    f"rank {self.rank}'s gradient of {name} at step {self.steps} is not finite; "
+                    "nothing was sent, try a smaller --lr"
+                )
+        return loss
+
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Push the gradient to the servers; on a server serve until every worker has made this step.
+
+        Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
+        """
+        if self.servers > 1 and (optimizer.needs_norms or optimizer.limit is not None):
+            raise ValueError(
+                f"each of {self.servers} servers knows the norm of its own part only; train without clipping "
+                "and LARS, or with servers=1"
+            )
+        self.optimizer = optimizer
+        if self.server is not None:
+            self.steps += 1
+            self.server.serve(self.comm, self.steps, optimizer)
+        elif not self.reason:
+            self.push()
+            self.steps += 1
+
+    def push(self) -> None:
+        """Send every server its part of the gradient, and expect its answer."""
+        for number, version in enumerate(self.versions):
+            server = self.workers + number
+            self.coming.append(self.comm.start_recv(server, ANSWER))
+            reached, gradient = self.layout.gradient(number)
+            if not self.samples:
+                gradient = [piece[:0] for piece in gradient]
+            message = Push.packed((self.steps, version, self.samples), reached, gradient)
+            self.leaving.append(self.comm.start_send(message, server, PUSH))
+        self.seen += self.samples
+
+    def pull(self) -> None:
+        """Take the servers' answers, where any are on their way."""
+        if not self.coming:
+            return
+        answers = [finish() for finish in self.coming]
+        for finish in self.leaving:
+            finish()
+        self.coming, self.leaving = [], []
+        self.versions = [int(answer[0]) for answer in answers]
+        self.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
+
+    def load(self, values: Array) -> None:
+        for parameter, view in zip(self.layout.parameters, self.layout.views(values), strict=True):
+            parameter.data[...] = view
+
+    def leave(self, error: Exception) -> None:
+        """Tell the servers that this worker takes no more part, and why."""
+        self.reason = f"{type(error).__name__}: {error}"
+        for number in range(self.servers):
+            self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), self.workers + number, PUSH)
+
+    def conclude(self, model: Module) -> None:
+        """Apply what is left; then all ranks take the servers' parameters, and learn what was counted."""
+        self.pull()
+        if self.server is not None and self.server.pushes and self.optimizer is not None:
+            self.server.apply(self.server.pushes, self.optimizer)
+        self.load(self.gathered())
+        if found := statistics(model):
+            for s in found if self.reason else []:
+                s[...] = 0  # of a worker that failed; its weight is 0, they may be anything
+            weighted_mean(self.comm, allreduce, found, 0.0 if self.reason else float(self.seen))
+        counted = {} if self.server is None else self.server.report()
+        texts = allgather(self.comm, np.frombuffer(json.dumps(counted).encode(), np.uint8))
+        first = json.loads(bytes(texts[self.workers]))
+        self.staleness_counts = Counter(dict(first["staleness"]))
+        self.lost = {rank: Lost(*what) for rank, what in first["lost"]}
+        for rank, lost in self.lost.items() if self.rank == self.workers else ():
+            applied = f"{lost.applied} of its gradients were applied"
+            warnings.warn(
+                f"worker {rank} left after {lost.steps} steps ({lost.reason}); {applied}", stacklevel=2
+            )
+
+    def gathered(self) -> Array:
+        """The servers' parameters, end to end; all ranks call."""
+        xp = array_module(self.layout.parameters[0].data)
+        none = xp.empty(0, self.layout.parameters[0].dtype)
+        found = allgather(self.comm, none if self.server is None else self.server.weights)
+        return xp.concatenate(found[self.workers :])
+
+    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
+        """What the servers hold, by name; all ranks call."""
+        views = self.layout.views(self.gathered())
+        served = {id(p): view for p, view in zip(self.layout.parameters, views, strict=True)}
+        return {name: to_host(served.get(id(p), p.data)) for name, p in model.named_parameters().items()}

@@ -1,0 +1,141 @@
+"""Training by parameter servers as a list of events on one machine, and the law that the ranks equal it."""
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backends.comm.virtual import Link, VirtualCluster
+from backends.data_parallel import parameter_server
+from minigrad import ops
+from minigrad.backend import Serial
+from minigrad.data import shares
+from tests.backends.trained_apart import Plain, batches_of, built, close
+
+
+@dataclass
+class Run:
+    """What one rank ended with."""
+
+    state: dict
+    staleness: Counter
+    lost: dict
+    applied: Counter | None
+    backend: parameter_server.ParameterServer
+
+
+def training(sizes, make, module: Any = parameter_server, build: Any = Plain, seconds=1.0, **settings):
+    """The program of each rank."""
+
+    def work(comm):
+        backend = module.ParameterServer(comm, **settings)
+        model = backend.place(built(build, comm.rank))
+        optimizer = make(model.parameters())
+
+        def loss(out, y):
+            if hasattr(comm, "compute"):
+                comm.compute(seconds)
+            return ops.cross_entropy(out, y)
+
+        for batch in batches_of(sizes):
+            optimizer.zero_grad()
+            backend.step(model, batch, loss)
+            backend.update(model, optimizer)
+        backend.conclude(model)
+        applied = None if backend.server is None else backend.server.applied
+        return Run(model.state_dict(), backend.staleness_counts, backend.lost, applied, backend)
+
+    return work
+
+
+def gradients_at(values, batch):
+    """The gradients of the mean loss over ``batch`` with the parameters ``values``, by number."""
+    model = built(Plain)
+    model.load_state_dict(values)
+    Serial().step(model, batch, ops.cross_entropy)
+    return [None if p.grad is None else p.grad.copy() for p in model.parameters()]
+
+
+def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate=False):
+    """The final parameters and the staleness counts, by a list of events; messages take no time.
+
+    Worker w takes ``slowness[w]`` seconds for a step.
+    """
+    workers, batches = len(slowness), batches_of(sizes)
+    count = workers // (softsync or workers)
+    model = built(Plain)
+    optimizer = make(model.parameters())
+    rate, version, counts = optimizer.lr, 0, Counter()
+    held = {w: (model.state_dict(), 0) for w in range(workers)}
+    clocks, waiting, pending = [0] * workers, [], []
+    events = [(slowness[w], w) for w in range(workers)]
+    heapq.heapify(events)
+
+    def apply(pushes):
+        nonlocal version
+        ages = [version - used for _, _, used, _, _ in pushes]
+        scales = [1 / max(age, 1) if stale_rate else 1.0 for age in ages]
+        weights = [n * scale for (_, _, _, n, _), scale in zip(pushes, scales, strict=True)]
+        for i, p in enumerate(model.parameters()):
+            found = [g[i] for *_, g in pushes]
+            p.grad = None
+            if any(g is not None for g in found):
+                p.grad = sum(
+                    w / sum(weights) * (0.0 * p.data if g is None else g)
+                    for w, g in zip(weights, found, strict=True)
+                )
+        optimizer.lr = rate * sum(weights) / sum(n for *_, n, _ in pushes)
+        optimizer.step()
+        counts.update(ages)
+        version += 1
+
+    while events:
+        now, w = heapq.heappop(events)
+        values, used = held[w]
+        batch = batches[clocks[w]]
+        mine = batch[shares(len(batch), workers)[w]]
+        pending.append((w, clocks[w], used, len(mine), gradients_at(values, mine)))
+        clocks[w] += 1
+        waiting.append(w)
+        if staleness is None:
+            if len(pending) == count:
+                apply(pending)
+                pending = []
+        elif min(clocks) > version:
+            apply(sorted((p for p in pending if p[1] == version), key=lambda p: p[0]))
+            pending = [p for p in pending if p[1] != version - 1]
+        for free in list(waiting):
+            if staleness is None or clocks[free] - min(clocks) <= staleness:
+                waiting.remove(free)
+                held[free] = model.state_dict(), version
+                if clocks[free] < len(batches):
+                    heapq.heappush(events, (now + slowness[free], free))
+    if pending:
+        apply(pending)
+    return model.state_dict(), counts
+
+
+def cluster(slowness, servers=1, link=None, **settings):
+    """Workers of these speeds and servers on a virtual clock."""
+    workers = len(slowness)
+    return VirtualCluster(
+        workers + servers, link or Link(0.0), slowness=dict(enumerate(slowness)), **settings
+    )
+
+
+def speeds(workers, seed):
+    """Seconds of a step for each worker, of which no two sums are equal."""
+    return [float(s) for s in np.random.default_rng([seed, 7]).uniform(0.5, 4.0, workers)]
+
+
+def is_the_simulated_training(slowness, sizes, make, module=parameter_server, servers=1, **settings):
+    """Assert that all ranks end with the parameters and counts of the event simulation."""
+    wanted, counts = simulated(slowness, sizes, make, **settings)
+    work = training(sizes, make, module, servers=servers, **settings)
+    for run in cluster(slowness, servers).run(work):
+        close(run.state, wanted)
+        assert run.staleness == counts, (run.staleness, counts)
+        if run.applied is not None:
+            assert sum(run.applied.values()) == len(slowness) * len(sizes)

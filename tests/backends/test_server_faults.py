@@ -1,0 +1,163 @@
+"""Workers and servers that fail: who leaves is told of and the others go on, or all end with one error."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from backends.comm import run_ranks
+from backends.data_parallel.parameter_server import ParameterServer
+from minigrad import ops, optim
+from minigrad.backend import Serial
+from minigrad.data import Batch, shares
+from tests.backends.served_training import cluster, speeds
+from tests.backends.trained_apart import Net, Plain, batches_of, built, close, step
+
+pytestmark = pytest.mark.filterwarnings("ignore:worker .* left")
+
+
+def momentum(parameters):
+    return optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def with_failures(sizes, fails, build: type = Plain, error=ZeroDivisionError, **settings):
+    """The program of each rank: ``fails`` says in which step (from 0) a worker's loss raises."""
+
+    def work(comm):
+        backend = ParameterServer(comm, **settings)
+        model = backend.place(built(build, comm.rank))
+        optimizer, t = momentum(model.parameters()), 0
+
+        def loss(out, y):
+            if t == fails.get(comm.rank):
+                raise error(f"of rank {comm.rank}")
+            if hasattr(comm, "compute"):
+                comm.compute(1.0)
+            return ops.cross_entropy(out, y)
+
+        for t, batch in enumerate(batches_of(sizes)):  # noqa: B007
+            optimizer.zero_grad()
+            backend.step(model, batch, loss)
+            backend.update(model, optimizer)
+        backend.conclude(model)
+        return model.state_dict(), backend.lost, backend.staleness_counts
+
+    return work
+
+
+def trained_without(workers, sizes, fails):
+    """Synchronous training on one machine, in which a worker's samples are missing from its failure on."""
+    model = built(Plain)
+    optimizer = momentum(model.parameters())
+    for t, batch in enumerate(batches_of(sizes)):
+        parts = shares(len(batch), workers)
+        there = [batch[parts[w]] for w in range(workers) if t < fails.get(w, len(sizes))]
+        step(
+            Serial(), model, optimizer,
+            Batch(np.concatenate([b.x for b in there]), np.concatenate([b.y for b in there])),
+        )  # fmt: skip
+    return model.state_dict()
+
+
+@given(
+    workers=st.integers(2, 4), servers=st.integers(1, 3), at=st.integers(0, 4), who=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_the_others_go_on_as_one_machine_without_its_samples(workers, servers, at, who, seed):
+    sizes, fails = [9, 8, 10, 9, 11], {who % workers: at}
+    work = with_failures(sizes, fails, servers=servers, staleness=0, survive=True)
+    for run in (
+        lambda w: run_ranks(workers + servers, w, seed=seed),
+        cluster(speeds(workers, seed), servers).run,
+    ):
+        for state, lost, counts in run(work):
+            close(state, trained_without(workers, sizes, fails))
+            assert lost == {who % workers: (at, f"ZeroDivisionError: of rank {who % workers}", at)}
+            assert counts == {0: workers * at + (workers - 1) * (5 - at)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"softsync": 1}, {"softsync": 2}, {"staleness": 2}])
+@given(servers=st.integers(1, 2), seed=st.integers(0, 99), at=st.integers(0, 4), other=st.integers(0, 4))
+def test_every_rule_goes_on_and_applies_all_that_was_pushed(settings, servers, seed, at, other):
+    fails = {0: at, 2: other}
+    work = with_failures([9] * 5, fails, servers=servers, survive=True, **settings)
+    runs = run_ranks(3 + servers, work, seed=seed)
+    for state, lost, counts in runs:
+        close(state, runs[0][0], bound=0)
+        assert {rank: (one.steps, one.applied) for rank, one in lost.items()} == {
+            0: (at, at),
+            2: (other, other),
+        }
+        assert counts.total() == 5 + at + other
+
+
+def test_real_threads_and_running_statistics_of_a_worker_that_has_none():
+    work = with_failures([9] * 4, {1: 0}, Net, servers=2, survive=True)
+    runs = run_ranks(5, work, rendezvous=True)
+    for state, lost, _ in runs:
+        close(state, runs[0][0], bound=0)
+        assert list(lost) == [1] and all(np.isfinite(x).all() for x in state.values())
+
+
+@pytest.mark.filterwarnings("default:worker .* left")
+def test_a_worker_that_left_is_told_of():
+    told = r"worker 0 left after 2 steps \(ZeroDivisionError: of rank 0\); 2 of its gradients were applied"
+    with pytest.warns(UserWarning, match=told):
+        run_ranks(3, with_failures([9] * 4, {0: 2}, survive=True))
+
+
+def test_nobody_is_left():
+    work = with_failures([9] * 4, {0: 1, 1: 2}, survive=True)
+    with pytest.raises(
+        RuntimeError, match="all workers have left, nobody is there to train.*of rank 0.*of rank 1"
+    ):
+        run_ranks(3, work)
+
+
+def test_without_survive_the_error_of_a_worker_ends_all():
+    with pytest.raises(ZeroDivisionError, match="of rank 1"):
+        run_ranks(4, with_failures([9] * 4, {1: 2}, servers=2))
+
+
+@pytest.mark.parametrize("survive", [False, True])
+def test_the_error_of_a_server_ends_all(survive):
+    class Failing(optim.SGD):
+        def update(self, w, g, state, rate):
+            raise ZeroDivisionError("of a server")
+
+    def work(comm):
+        backend = ParameterServer(comm, servers=2, survive=survive)
+        model = backend.place(built(Plain))
+        optimizer = Failing(model.parameters(), 0.1)
+        for batch in batches_of([9] * 3):
+            step(backend, model, optimizer, batch)
+        backend.conclude(model)
+
+    with pytest.raises(ZeroDivisionError, match="of a server"):
+        run_ranks(4, work)
+
+
+@pytest.mark.parametrize("survive", [False, True])
+def test_a_gradient_that_is_not_finite_is_named_and_never_sent(survive):
+    """The second worker's sample is NaN in the second step."""
+
+    def work(comm):
+        backend = ParameterServer(comm, staleness=0, survive=survive)
+        model = backend.place(built(Plain))
+        optimizer = momentum(model.parameters())
+        for t, batch in enumerate(batches_of([6] * 3)):
+            x = batch.x.copy()
+            x[4] = np.nan if t == 1 else x[4]
+            with np.errstate(all="ignore"):
+                step(backend, model, optimizer, Batch(x, batch.y))
+        backend.conclude(model)
+        return model.state_dict(), backend.lost
+
+    message = "rank 1's gradient of .* at step 1 is not finite; nothing was sent"
+    if survive:
+        for state, lost in run_ranks(3, work):
+            assert all(np.isfinite(x).all() for x in state.values())
+            assert "rank 1's gradient of first.bias at step 1" in lost[1].reason and lost[1].applied == 1
+    else:
+        with pytest.raises(FloatingPointError, match=message):
+            run_ranks(3, work)
