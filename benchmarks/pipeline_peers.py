@@ -19,7 +19,7 @@ MLP = Network(
 )
 NETWORKS: dict[str, Any] = {"MLP": MLP, "W4": WORKLOADS["W4"]}
 PLAIN = ("naive", "gpipe", "1f1b")
-BATCHED = ("gpipe-batched", "1f1b-pairs", "1f1b-batched")
+BATCHED = ("gpipe-batched", "1f1b-pairs", "1f1b-batched", "zb-batched")
 ZERO_BUBBLE = ("zb-h1",)
 SCHEDULES = (*PLAIN, *BATCHED, *ZERO_BUBBLE)
 

@@ -34,6 +34,22 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
     return with_weights(instructions, behind=2 * rank)
 
 
+def zb_batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """1F1B with two products for the weight gradients: a small one in the drain, a large one at the end.
+
+    The small one is of twice as many micro-batches as there are ranks behind, where so many have come back.
+    For F <= B and m > 3 (p - 1) micro-batches in p stages it takes m (F + B + W) + (p - 1) (B + max(0,
+    F - 2 W)).
+    """
+    behind = ranks - rank - 1
+    early = tuple(range(max(0, min(2 * behind, micros - behind - 1))))
+    for instruction in one_f_one_b(rank, ranks, micros, chunks):
+        yield instruction
+        if early and instruction == Forward(micros - 1):
+            yield Weight(early)
+    yield Weight(tuple(range(len(early), micros)))
+
+
 def with_weights_batched(order: Order, every: int | None = None) -> Order:
     """An order of full backwards with the weight gradients of ``every`` micro-batches as one product.
 
@@ -85,4 +101,5 @@ ZERO_BUBBLE = (
         "1f1b-batched",
         most_in_flight=lambda rank, ranks, micros, chunks: micros,
     ),
+    Schedule(zb_batched, most_in_flight=lambda rank, ranks, micros, chunks: micros),
 )

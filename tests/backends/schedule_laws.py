@@ -91,6 +91,7 @@ TABLE = {
     "gpipe-batched": Row(weights_later, lambda s, p, m, v: m, lambda s, p, m, v: m),
     "1f1b-pairs": Row(weights_later, in_turn, lambda s, p, m, v: min(m, p - s + 1)),
     "1f1b-batched": Row(weights_later, in_turn, lambda s, p, m, v: m),
+    "zb-batched": Row(None, in_turn, lambda s, p, m, v: m),
     # For m >= p and W <= F, B the published m (F + B + W) + (p - 1) (F + B - W).
     "zb-h1": Row(
         lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B) - (min(m, p) - 1) * min(F, B, W),

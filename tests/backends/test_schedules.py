@@ -52,6 +52,17 @@ def test_weights_take_no_part_in_the_bubble_however_many_are_batched(p, m, every
         assert done.in_flight(s, until_weight=True) == min(m, p - s + every - 1)
 
 
+@given(p=st.integers(1, 6), more=st.integers(1, 8), F=COST, B=COST, W=COST)
+def test_two_products_of_weights_leave_of_the_bubble_one_input_gradient_for_each_rank_behind(
+    p, more, F, B, W
+):
+    """Where a forward takes no longer than an input gradient; W fills the drain of 1F1B, here by two."""
+    F, B, m = min(F, B), max(F, B), 3 * (p - 1) + more
+    done = ran("zb-batched", p, m, forward=F, backward=B, weight=W)
+    assert done.makespan == m * (F + B + W) + (p - 1) * (B + max(0, F - 2 * W))
+    assert done.makespan <= ran("1f1b-batched", p, m, forward=F, backward=B, weight=W).makespan
+
+
 # What the table says of single rows.
 
 
