@@ -30,9 +30,9 @@ from backends.pipeline.picture import draw_pair
 from backends.pipeline.schedules import find_schedule
 from backends.pipeline.spans import as_trace, bubble_of
 
-CASES = ((512, 4), (1024, 8))  # samples, micro-batches
+CASES = {"MLP": ((512, 4), (1024, 8)), "W4": ((256, 4), (256, 8))}  # samples, micro-batches
 TARGETS = {4: {"plain": 1.3, "batched": 1.45}, 8: {"plain": 1.45, "batched": 1.6}}  # speedups
-TRACED_STEPS = 7
+TRACED_STEPS = 5
 
 
 def main(
@@ -50,7 +50,7 @@ def main(
     if under_mpiexec():
         comm = load_mpi()()
         start_torch(comm)
-        cases = ((name, *case) for name in names for case in CASES)
+        cases = ((name, *case) for name in names for case in CASES[name])
         leave({" ".join(map(str, case)): measure(comm, *case, rounds, gantt) for case in cases})
         stop_torch()
         comm.close()
