@@ -1,4 +1,4 @@
-"""Hypothesis profiles: dev (20 examples) by default, ci (200) where CI is set; HYPOTHESIS_PROFILE chooses."""
+"""Hypothesis profiles: dev (20 examples) by default, ci (60) where CI is set; HYPOTHESIS_PROFILE chooses."""
 
 import os
 
@@ -6,5 +6,5 @@ from hypothesis import HealthCheck, settings
 
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", COMMON, max_examples=20)
-settings.register_profile("ci", COMMON, max_examples=200)
+settings.register_profile("ci", COMMON, max_examples=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
