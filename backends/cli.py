@@ -21,8 +21,7 @@ from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
 from .layout import about
-from .traced import show
-from .tracing import show_trace
+from .trace_view import show, show_trace
 
 app = typer.Typer(
     add_completion=False,

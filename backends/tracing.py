@@ -1,12 +1,9 @@
-"""A training run's trace: which spans are recorded, and what is shown of them at the end."""
+"""What is recorded of a training run: the spans of a step, and the steps found again in a trace."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from pathlib import Path
-
-from rich.console import Console
 
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
@@ -16,7 +13,7 @@ from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from .comm import Comm
-from .comm.timeline import draw, gantt, kind, summary
+from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
 from .layout import member_of
 from .pipeline import Pipeline
@@ -79,13 +76,3 @@ def steps_of(trace: Trace) -> list[Trace]:
             if step in begun:
                 steps.setdefault(step, []).append(span)
     return [Trace(tuple(steps[step]), trace.ledgers, trace.clock_error) for step in sorted(steps)]
-
-
-def show_trace(trace: Trace, picture: Path, console: Console) -> None:
-    """Draw the last steps as a PNG, and print the very last and the totals."""
-    steps = steps_of(trace)
-    start, last, stop = steps[-3:][0].start, steps[-1].start, steps[-1].stop
-    draw(trace, picture, title=f"the last steps (whole run: {summary(trace)})", start=start, stop=stop)
-    drawing = gantt(trace, max(console.width - 14, 20), last, stop)
-    console.print(f"the last step:\n{drawing}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"whole run: {summary(trace)}", highlight=False)

@@ -30,7 +30,7 @@ from backends.pipeline.picture import draw_pair
 from backends.pipeline.schedules import find_schedule
 from backends.pipeline.spans import as_trace, bubble_of
 
-CASES = {"MLP": ((512, 4), (1024, 8)), "W4": ((256, 4), (256, 8))}  # samples, micro-batches
+CASES = {"MLP": ((512, 4), (1024, 8)), "W4": ((512, 4), (1024, 8))}  # samples, micro-batches
 TARGETS = {4: {"plain": 1.3, "batched": 1.45}, 8: {"plain": 1.45, "batched": 1.6}}  # speedups
 TRACED_STEPS = 5
 

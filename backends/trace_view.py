@@ -121,3 +121,13 @@ def drawn(trace: Trace, width: int) -> str:
         for rank, (row, share) in enumerate(zip(rows, bubbles_of(trace), strict=True))
     ]
     return "\n".join([*lines, legend([i for _, i in done])])
+
+
+def show_trace(trace: Trace, picture: Path, console: Console) -> None:
+    """Draw the last steps as a PNG, and print the very last and the totals."""
+    steps = steps_of(trace)
+    start, last, stop = steps[-3:][0].start, steps[-1].start, steps[-1].stop
+    draw(trace, picture, title=f"the last steps (whole run: {summary(trace)})", start=start, stop=stop)
+    drawing = gantt(trace, max(console.width - 14, 20), last, stop)
+    console.print(f"the last step:\n{drawing}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"whole run: {summary(trace)}", highlight=False)
