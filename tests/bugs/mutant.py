@@ -5,19 +5,17 @@ import inspect
 import types
 
 from minigrad import tape
+from tests.bugs.world import changed
 
 
 def mutant(name: str, *changes: tuple[str, str]) -> types.ModuleType:
     """A copy of the module with each (right, wrong) piece of its text replaced.
 
-    Raises LookupError where a piece is not there exactly once: the source has moved on.
+    Raises LookupError where a piece is not there exactly once: the source has moved on. Other modules go on
+    with the real one; where they are to meet the bug too, take ``bug.Bug``.
     """
     real = importlib.import_module(name)
-    text = inspect.getsource(real)
-    for right, wrong in changes:
-        if text.count(right) != 1:
-            raise LookupError(f"{name} holds {text.count(right)} times {right!r}: move the bug along")
-        text = text.replace(right, wrong)
+    text = changed(inspect.getsource(real), name, changes)
     module = types.ModuleType(name)
     module.__dict__.update(__package__=real.__package__, __file__=real.__file__)
     exec(compile(text, f"{name} (mutant)", "exec"), module.__dict__)

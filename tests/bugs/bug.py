@@ -1,0 +1,87 @@
+"""A seeded bug: one piece of the source, what stands there instead, and the law that must catch it."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter
+from typing import NamedTuple
+
+from tests.bugs.world import Changes, World
+
+Law = Callable[[], None]
+"""Returns where all is right, and raises where it is not; at the top of one of this folder's modules."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """In module ``where`` the text ``right`` became ``wrong``; ``law`` fails, and ``says`` matches how."""
+
+    name: str
+    where: str
+    right: str
+    wrong: str
+    law: Law
+    says: str
+
+    @property
+    def patch(self) -> Mapping[str, Changes]:
+        return {self.where: [(self.right, self.wrong)]}
+
+
+class Caught(NamedTuple):
+    """What a law said of a bug, in one line, and the seconds that it took."""
+
+    words: str
+    seconds: float
+
+
+class Escaped(AssertionError):
+    """A law that must catch a bug did not, or said something else; or it was red without the bug."""
+
+
+def hunt(bug: Bug) -> Caught:
+    """Run the bug's law in a world without it, where it must be green, and in one with it, where it is red.
+
+    Raises Escaped, with the bug's name, where this is not so; LookupError where the source has moved on.
+    """
+    green(bug.law)
+    world, start = World(bug.patch), perf_counter()
+    try:
+        world.again(bug.law)()
+    except LookupError as error:
+        if str(error).startswith(f"{bug.where} holds "):
+            raise LookupError(f"{bug.name!r}: {error}") from None
+        words = words_of(error)
+    except Exception as error:
+        words = words_of(error)
+    else:
+        met = "although it met it" if bug.where in world.modules else f"as it does not use {bug.where}"
+        raise Escaped(f"{bug.law.__name__} is green with the bug {bug.name!r}, {met}")
+    seconds = perf_counter() - start
+    if not re.search(bug.says, words):
+        raise Escaped(f"{bug.law.__name__} says of the bug {bug.name!r}: {words}; wanted was {bug.says!r}")
+    return Caught(words, seconds)
+
+
+@cache
+def green(law: Law) -> float:
+    """Run a law in a world without bugs, once; the seconds that it took. Raises Escaped where it is red."""
+    start = perf_counter()
+    try:
+        World().again(law)()
+    except Exception as error:
+        raise Escaped(f"{law.__name__} is red without any bug: {words_of(error)}") from error
+    return perf_counter() - start
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, in one line; where that is next to nothing, with the line that raised it."""
+    said = " ".join(str(error).split())
+    if len(said) < 20:
+        line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+        said = f"{said}: {line}" if said else line
+    return f"{type(error).__name__}: {said}"

@@ -1,0 +1,200 @@
+"""Bugs of data parallelism: with nearly all of them the loss falls, and the gradients are wrong."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.comm.virtual import Link, VirtualCluster
+from backends.data_parallel import DataParallel, backup_workers
+from backends.data_parallel.averaging import ElasticAveraging, LocalSGD
+from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.sharded import Sharded
+from backends.laws import trains_like_serial
+from minigrad import nn, ops
+from minigrad.backend import Serial
+from minigrad.data import Batch
+from tests.backends import test_backup_workers, test_elastic_averaging
+from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
+from tests.backends.test_averaging import equals_the_textbook
+from tests.backends.test_bucketed import Branching
+from tests.backends.trained_apart import OPTIMIZERS as APART
+from tests.bugs.bug import Bug
+
+# Laws
+
+
+def trains(
+    strategy: Any, ranks: int = 3, sizes=(7, 5), build: Any = Odd, optimizer="momentum", **how
+) -> None:
+    """Uneven shards of uneven batches; samples are far from 0."""
+    rng = np.random.default_rng(0)
+    batches = [Batch(rng.normal(0.5, 2, (n, 1, 2, 3)), rng.integers(0, 3, n)) for n in sizes]
+
+    def work(comm):
+        trains_like_serial(
+            strategy, comm, build, ops.cross_entropy, batches, optimizer=OPTIMIZERS[optimizer], **how
+        )
+
+    run_ranks(ranks, work)
+
+
+def replicated_trains_like_serial() -> None:
+    trains(DataParallel)
+    trains(partial(DataParallel, micro_batches=2), sizes=(8, 5), build=convolutional)
+
+
+def bucketed_trains_like_serial() -> None:
+    for nbytes in (40, 200, 1 << 20):
+        how = {"bucket_bytes": nbytes, "first_bucket_bytes": nbytes, "progress": "blocking"}
+        trains(partial(Bucketed, **how))
+
+
+def ranks_may_take_their_own_way_back() -> None:
+    """Which layers run, and in which order, depends on a rank's samples."""
+    trains(DataParallel, sizes=(5, 4, 6, 3), build=Branching)
+    for nbytes in (1, 100):
+        how = {"bucket_bytes": nbytes, "first_bucket_bytes": nbytes, "progress": "blocking"}
+        trains(partial(Bucketed, **how), sizes=(5, 4, 6, 3), build=Branching)
+
+
+def sharded_trains_like_serial() -> None:
+    for stage in (1, 2, 3):
+        trains(partial(Sharded, stage=stage, bucket_bytes=300))
+
+
+def sharded_clips_like_serial() -> None:
+    trains(partial(Sharded, stage=2), optimizer="clipped")
+
+
+def normalised(rng: np.random.Generator) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1, bias=False, rng=rng),
+        nn.BatchNorm(3),
+        nn.Flatten(),
+        nn.Linear(18, 3, rng=rng),
+    )
+
+
+def grouped(groups: int, rng: np.random.Generator) -> nn.Module:
+    model: Any = normalised(rng)
+    model.layers[1] = nn.GhostBatchNorm(3, groups=groups)
+    return model
+
+
+def synchronised_batch_norm_is_the_whole_batchs() -> None:
+    trains(partial(DataParallel, batch_norm="synchronised"), sizes=(7, 8), build=normalised)
+
+
+def batch_norm_of_ranks_is_that_of_groups() -> None:
+    trains(DataParallel, sizes=(10, 11), build=normalised, oracle=partial(grouped, 3), bound=1e-11)
+
+
+def local_sgd_is_the_textbooks() -> None:
+    def work(comm):
+        equals_the_textbook(lambda c: LocalSGD(c, period=2), comm, [7, 2, 5], APART["momentum"], 2)
+
+    run_ranks(3, work)
+
+
+def the_spring_conserves_the_sum() -> None:
+    strategy = lambda c: ElasticAveraging(c, alpha=0.5, period=2)  # noqa: E731
+    run_ranks(3, lambda comm: test_elastic_averaging.conserves(strategy, comm))
+
+
+def an_update_is_serial_on_its_contributors() -> None:
+    sizes, make = [9, 10, 11, 1, 8, 7], test_backup_workers.clipped
+    world = VirtualCluster(5, Link(0.01, 1e5), slowness={3: 1.5, 4: 3.2})
+    runs = world.run(test_backup_workers.training(sizes, make, backup_workers, 2))
+    test_backup_workers.is_serial_on_its_contributors(runs, sizes, make, 2)
+
+
+def micro_batches_are_the_whole_batch() -> None:
+    trains(lambda comm: Serial(3), ranks=1, sizes=(7, 2))
+
+
+# Bugs
+
+SERIAL = "of its largest element on rank"
+BACKEND = "minigrad.backend"
+(REPLICATED, BUCKETED, SHARDED, UNIT, REPORT, BACKUP, AVERAGING, INDEPENDENT) = (
+    f"backends.data_parallel.{module}"
+    for module in (
+        *("replicated", "bucketed", "sharded", "unit"),
+        *("report", "backup_workers", "averaging", "independent"),
+    )
+)
+
+BUGS = [
+    Bug("a mean of means for uneven shards", BACKEND, "return len(mine) / len(batch)",
+        "return bool(len(mine)) / getattr(self, 'size', 1)", replicated_trains_like_serial, SERIAL),
+    Bug("the sum of means, as the weight is missing", BACKEND, "return len(mine) / len(batch)", "return 1.0",
+        replicated_trains_like_serial, SERIAL),
+    Bug("micro-batches of unlike sizes count the same", BACKEND,
+        "share = weight * (len(part) / len(batch)) if len(part) else 0.0", "share = weight / len(parts)",
+        micro_batches_are_the_whole_batch, SERIAL),
+    Bug("ranks start from their own parameters", REPLICATED,
+        "        broadcast_model(self.comm, model)\n", "", replicated_trains_like_serial, SERIAL),
+    Bug("the gradient stays this rank's", REPLICATED,
+        "*sums, report = self.cut(self.allreduce(self.comm, self.message))",
+        "*sums, report = [*places, self.allreduce(self.comm, self.message)[-len(report):]]",
+        replicated_trains_like_serial, SERIAL),
+    Bug("what this loss did not reach keeps the last gradient", REPLICATED,
+        "                place[...] = 0\n", "                pass\n",
+        ranks_may_take_their_own_way_back, SERIAL),
+    Bug("what some rank did not reach is no gradient", REPORT,
+        "reached = [bool(x) for x in total[start : start + len(self.parameters)]]",
+        "reached = [x == self.size for x in total[start : start + len(self.parameters)]]",
+        ranks_may_take_their_own_way_back, SERIAL),
+    Bug("a parameter never announced is summed as it was", BUCKETED,
+        "                bucket.fill(parameter)\n        self.buckets[-1]",
+        "                pass\n        self.buckets[-1]",
+        ranks_may_take_their_own_way_back, SERIAL),
+    Bug("a bucket leaves before its last gradient", BUCKETED,
+        "len(self.waiting) > 1 and not self.waiting[0].missing",
+        "len(self.waiting) > 1 and len(self.waiting[0].missing) < 2", bucketed_trains_like_serial, SERIAL),
+    Bug("buckets leave in the order in which a rank fills them", BUCKETED,
+        "        while len(self.waiting) > 1 and not self.waiting[0].missing:\n"
+        "            self.send(self.waiting.popleft())\n",
+        "        if not bucket.missing and bucket is not self.buckets[-1]:\n"
+        "            self.waiting.remove(bucket)\n            self.send(bucket)\n",
+        ranks_may_take_their_own_way_back, f"{SERIAL}|make both sides agree"),
+    Bug("a bucket is refilled while it is complete", BUCKETED, "        self.missing = set(self.places)\n",
+        "        self.missing = set()\n", bucketed_trains_like_serial, "announced twice in one step"),
+    Bug("each rank clips by the norm of its part", SHARDED, "return self.sum(squares)", "return squares",
+        sharded_clips_like_serial, SERIAL),
+    Bug("weights are fetched before the update", SHARDED, "        optimizer.step(\n",
+        "        for unit in self.units:\n            unit.fetch()\n        optimizer.step(\n",
+        sharded_trains_like_serial, SERIAL),
+    Bug("a unit is reduced at its first gradient", SHARDED, "complete = [] if unit.missing else [unit]",
+        "complete = [unit] if unit in self.waiting else []", sharded_trains_like_serial, SERIAL),
+    Bug("every rank takes the first part", UNIT, "self.pieces = self.flat.pieces(comm.rank)",
+        "self.pieces = self.flat.pieces(0)", sharded_trains_like_serial, SERIAL),
+    Bug("batch-norm by this rank's variance", "minigrad.ops.norm",
+        "(squares + counts * (means - mean) ** 2).sum(axis=0)", "squares.sum(axis=0)",
+        synchronised_batch_norm_is_the_whole_batchs, SERIAL),
+    Bug("batch-norm's gradient by this rank's sums", "minigrad.ops.norm",
+        "sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)",
+        "sums(g) if gather is None else (gather(xp.stack(sums(g))), sums(g))[1]",
+        synchronised_batch_norm_is_the_whole_batchs, SERIAL),
+    Bug("running statistics are a mean of means", REPORT,
+        "*(share * s.reshape(-1) for s in self.statistics())])",
+        "*(s.reshape(-1) / self.size for s in self.statistics())])",
+        batch_norm_of_ranks_is_that_of_groups, SERIAL),
+    Bug("models count alike, whatever they saw", INDEPENDENT, "float(self.seen))", "1.0)",
+        local_sgd_is_the_textbooks, "Not equal to tolerance"),
+    Bug("models that meet keep their momentum", AVERAGING, "if self.average_momentum and self.optimizer",
+        "if False and self.optimizer", local_sgd_is_the_textbooks, "Not equal to tolerance"),
+    Bug("the centre is pulled by one rank only", AVERAGING,
+        "self.centre += self.allreduce(self.comm, pull)",
+        "self.centre += self.allreduce(self.comm, pull) / self.size",
+        the_spring_conserves_the_sum, "Arrays are not equal"),
+    Bug("a late gradient is taken for a fresh one", BACKUP, "if push[VERSION] != self.version:", "if False:",
+        an_update_is_serial_on_its_contributors, "Not equal to tolerance"),
+    Bug("the mean is over all workers, not over the first", BACKUP,
+        "        mean /= float(mean[SHARE])\n", "", an_update_is_serial_on_its_contributors,
+        "Not equal to tolerance"),
+]  # fmt: skip

@@ -1,0 +1,200 @@
+"""Bugs of ops, tape, recomputation, optimizers; their oracles: differences, dual numbers, recurrences."""
+
+import numpy as np
+
+from minigrad import Tape, nn, ops, optim, recomputed, testing
+from minigrad.schedules import warm_up
+from tests.bugs.bug import Bug
+from tests.minigrad import recompute_laws, tape_laws
+from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
+from tests.minigrad.test_schedules import warms_up_gradually
+
+# Laws
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).uniform(0.5, 2, shape)
+
+
+def a_gradient_is_the_difference() -> None:
+    x = drawn(4, 3)
+    for f in (ops.tanh, ops.softmax, lambda x: ops.divide(2.0, x)):
+        testing.gradient_matches_difference(f, x)
+    testing.gradient_matches_difference(lambda x: ops.getitem(x, index=np.array([0, 0, 1])), x)
+    testing.gradient_matches_difference(ops.cross_entropy, x, np.array([0, 1, 2, 0]))
+    testing.gradient_matches_difference(ops.batch_norm, x, drawn(3), drawn(3))
+
+
+def gradients_of_windows_are_the_differences() -> None:
+    image, kernel = drawn(2, 2, 5, 4), drawn(3, 2, 3, 3)
+    for algorithm in ("direct", "im2col"):
+        testing.gradient_matches_difference(
+            lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
+        )
+    testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
+
+
+def pullbacks_keep_their_contract() -> None:
+    testing.pullbacks_keep_the_contract(ops.batch_norm, drawn(4, 3), drawn(3), drawn(3))
+
+
+def programs() -> list[tape_laws.Program]:
+    """Values and leaves used several times, views of one array, repeated shapes, a sum of two leaves."""
+    a, b, c = np.array([1.0, 2.0, 3.0]), np.array([[2.0], [1.0]]), np.array(2.0)
+    return [
+        tape_laws.Program([a, b, c], [(2, 0, 1), (0, 3, 3), (2, 4, 2), (0, 5, 3), (1, 6, 0)]),
+        tape_laws.Program([a, a], [(0, 0, 1), (0, 2, 0), (3, 3, 2), (3, 4, 1), (2, 5, 4)]),
+        tape_laws.Program([a, a + 1, c], [(0, 0, 1), (2, 3, 2)]),
+    ]
+
+
+def gradients_are_those_of_dual_numbers() -> None:
+    for program in programs():
+        tape_laws.backward_agrees_with_forward(Tape, program)
+
+
+def a_leaf_is_announced_once_when_final() -> None:
+    for program in programs():
+        tape_laws.leaves_are_announced_when_final(Tape, program)
+
+
+def gradients_belong_to_one_leaf() -> None:
+    for program in programs():
+        tape_laws.gradients_are_private(Tape, program)
+
+
+def backward_releases_what_was_held() -> None:
+    tape_laws.arrays_are_released_as_the_walk_passes(Tape)
+
+
+def gradients_of_two_backwards_add_up() -> None:
+    layer, x = nn.Linear(3, 2, rng=np.random.default_rng(0), dtype=np.float64), drawn(4, 3)
+
+    def gradient(*parts: np.ndarray) -> np.ndarray:
+        layer.weight.grad = None
+        for part in parts:
+            with Tape() as tape:
+                loss = layer(part).sum()
+            tape.backward(loss)
+        assert layer.weight.grad is not None
+        return layer.weight.grad
+
+    np.testing.assert_allclose(gradient(x[:2], x[2:]), gradient(x), rtol=1e-12)
+
+
+def recomputation_changes_nothing() -> None:
+    kinds = ["linear", "dropout", "tanh", "norm", "tied", "squared", "nested", "tied"]
+    case = {"kinds": kinds, "segments": 3, "seed": 0, "micros": 2, "weights_later": False, "lent": False}
+    for order in ("each in turn", "last in, first out"):
+        recompute_laws.changes_nothing(recomputed, case | {"order": order, "leaf": True})
+
+
+def one_segment_is_held_at_a_time() -> None:
+    recompute_laws.one_segment_is_held_at_a_time(recomputed, 4, 2)
+
+
+def adam_follows_its_recurrence() -> None:
+    settings = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.2}
+    rng = np.random.default_rng(0)
+    for make, recurrence in ((optim.Adam, adam), (optim.AdamW, adamw)):
+        testing.follows_recurrence(
+            lambda parameters, make=make: make(parameters, **settings),
+            lambda w, gs, recurrence=recurrence: recurrence(w, gs, **settings),
+            rng.normal(size=3),
+            list(rng.normal(size=(4, 3))),
+        )
+
+
+def momentum_survives_another_rate() -> None:
+    is_sgd_at_any_rates(optim.HeavyBall, rates=[1.0, 0.5, 0.1, 0.2], momentum=0.9)
+
+
+def lars_is_the_papers() -> None:
+    lars_follows_the_paper(optim.LARS)
+
+
+def clipping_scales_to_the_joint_norm() -> None:
+    parameters = [nn.Linear(3, 2, rng=np.random.default_rng(i), dtype=np.float64).weight for i in range(2)]
+    gradients = [np.ones((2, 3)) for _ in parameters]
+    for parameter, g in zip(parameters, gradients, strict=True):
+        parameter.grad = g
+    optim.SGD(parameters, 0.1).clipped(0.5).step()
+    np.testing.assert_allclose(gradients, 0.5 / 12**0.5, rtol=1e-12)
+
+
+def a_warm_up_rises_evenly_to_its_schedule() -> None:
+    warms_up_gradually(warm_up)
+
+
+# Bugs
+
+DIFFERENCE = "the central difference"
+ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
+RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
+
+BUGS = [
+    Bug("the square in tanh's slope is forgotten", ELEMENTWISE, "g * (1 - y * y)", "g * (1 - y)",
+        a_gradient_is_the_difference, DIFFERENCE),
+    Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * x / (y * y)",
+        "lambda g: g * x / (y * y)", a_gradient_is_the_difference, DIFFERENCE),
+    Bug("softmax without what the others take away", "minigrad.ops.reduce",
+        "y * (g - (g * y).sum(axis=axis, keepdims=True))", "y * g",
+        a_gradient_is_the_difference, DIFFERENCE),
+    Bug("a row taken twice gets one gradient", "minigrad.ops.shape", "xp.add.at(dx, index, g)",
+        "dx[index] = g", a_gradient_is_the_difference, DIFFERENCE),
+    Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",
+        "d[rows, labels] -= g", a_gradient_is_the_difference, DIFFERENCE),
+    Bug("batch-norm's mean is taken for a constant", "minigrad.ops.norm",
+        "g - per_channel(total / max(n, 1)) -", "g -", a_gradient_is_the_difference, DIFFERENCE),
+    Bug("overlapping windows overwrite one another", "minigrad.ops.conv",
+        "d[(*place, a)] += g[..., b]", "d[(*place, a)] = g[..., b]",
+        gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("an average's gradient is not divided", "minigrad.ops.pool", "nhwc(g) / len(places)", "nhwc(g)",
+        gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("shared work is kept for another gradient", TAPE, "if not last or last[0] is not g:", "if not last:",
+        pullbacks_keep_their_contract, "depends on the calls before it"),
+    Bug("a pullback gives away what it holds", "minigrad.ops.norm", "sums(g)[1].copy()", "sums(g)[1]",
+        pullbacks_keep_their_contract, "gives away what it holds"),
+    Bug("a value's second use replaces the first", TAPE, "grads[index] = before + d", "grads[index] = d",
+        gradients_are_those_of_dual_numbers, "dual numbers give"),
+    Bug("a sum is written into what others hold", TAPE, "elif index in borrowed:", "elif False:",
+        gradients_are_those_of_dual_numbers, "dual numbers give|read-only"),
+    Bug("each use of a leaf is a leaf", TAPE, "index = self.leaves.get(id(x))", "index = None",
+        a_leaf_is_announced_once_when_final, "announced"),
+    Bug("a leaf is announced before its gradient is there", TAPE,
+        "                if on_grad is not None:\n                    on_grad(entry)\n"
+        "                continue\n",
+        "                continue\n            if on_grad and isinstance(entries[entry[0][0]], Tensor):\n"
+        "                on_grad(entries[entry[0][0]])\n",
+        a_leaf_is_announced_once_when_final, "announced"),
+    Bug("two leaves get one array", TAPE, "entry.receive(g, private=len(entries) not in borrowed)",
+        "entry.receive(g)", gradients_belong_to_one_leaf, "shares its gradient with another"),
+    Bug("a spent tape keeps its entries", TAPE,
+        "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
+        "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),
+    Bug("the second backward replaces the first", "minigrad.tensor", "self.grad += g", "self.grad = g",
+        gradients_of_two_backwards_add_up, "Mismatched elements"),
+    Bug("Adam's mean is not corrected", OPTIM, "rate / (1 - b1**t)", "rate",
+        adam_follows_its_recurrence, "by the book"),
+    Bug("AdamW's decay goes through the moments", OPTIM, "decoupled = True", "decoupled = False",
+        adam_follows_its_recurrence, "by the book"),
+    Bug("a new rate does not reach the velocity", OPTIM, 'self.lr / state["lr"]', "1.0",
+        momentum_survives_another_rate, "Mismatched elements"),
+    Bug("LARS takes the gradient's norm for the weight's", OPTIM, "w, g = np.sqrt", "g, w = np.sqrt",
+        lars_is_the_papers, "Mismatched elements"),
+    Bug("each parameter is clipped by itself", "minigrad.optimizer",
+        "norm = float(np.sqrt(squares[:, 1].sum()))", "norm = float(np.sqrt(squares[:, 1].max()))",
+        clipping_scales_to_the_joint_norm, "Mismatched elements"),
+    Bug("a second run draws other masks", RECOMPUTE, "            rng.bit_generator.state = then\n",
+        "            pass\n", recomputation_changes_nothing, "AssertionError: (x|state) "),
+    Bug("running statistics move twice", RECOMPUTE, "            setattr(owner, name, array)\n",
+        "            pass\n", recomputation_changes_nothing, "AssertionError: (x|state) "),
+    Bug("a recomputed gradient counts twice", RECOMPUTE, "[(index, y.shape, lambda g: g)])",
+        "[(index, y.shape, lambda g: g)] * 2)", recomputation_changes_nothing, "AssertionError: (x|state) "),
+    Bug("all layers are one segment", RECOMPUTE, "in pairwise(self.bounds):\n            segment",
+        "in [self.bounds[:: len(self.bounds) - 1]]:\n            segment", one_segment_is_held_at_a_time,
+        "held after forward"),
+    Bug("a warm-up begins one step late", "minigrad.schedules", "start + rise * t / steps if t < steps",
+        "start + rise * (t - 1) / steps if t < steps", a_warm_up_rises_evenly_to_its_schedule,
+        r"assert schedule\(t\)"),
+]  # fmt: skip

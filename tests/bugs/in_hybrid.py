@@ -1,0 +1,81 @@
+"""Bugs of layers on ranks, the grid, and strategies stacked on its axes."""
+
+from functools import partial
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.data_parallel.bucketed import Bucketed
+from backends.grid import Grid
+from backends.laws import trains_like_serial
+from backends.model_parallel.layers import LayerWise
+from minigrad import ops
+from tests.backends import pipeline_laws, test_layers, test_stack
+from tests.backends.pipeline_nets import tied
+from tests.bugs.bug import Bug
+
+# Laws
+
+
+def layers_train_like_serial() -> None:
+    batches = test_layers.batches_of(4, sizes=(9, 8))
+    strategy = partial(LayerWise, bounds=(0, 2, 5, 8))
+
+    def work(comm, optimizer):
+        how = {"optimizer": test_layers.OPTIMIZERS[optimizer], "bound": 1e-11}
+        trains_like_serial(strategy, comm, test_layers.build, ops.cross_entropy, batches, **how)
+
+    for optimizer in ("momentum", "clipped"):
+        run_ranks(3, partial(work, optimizer=optimizer))
+
+
+def groups_are_the_lines_of_the_grid() -> None:
+    """Ranks are numbered along the model axis first, then along the pipe, then along the data axis."""
+    wanted = list(np.ndindex(2, 3, 2))
+
+    def work(comm):
+        grid = Grid(comm, data=2, pipe=3, model=2)
+        found = [(group.size, group.rank) for group in (grid.data, grid.pipe, grid.model)]
+        place = wanted[comm.rank]
+        assert found == list(zip((2, 3, 2), place, strict=True)), (
+            f"rank {comm.rank} is {found}, not at {place}"
+        )
+
+    run_ranks(12, work)
+
+
+def data_by_layers_by_neurons_train_like_serial() -> None:
+    for optimizer in ("momentum", "clipped"):
+        test_stack.law((2, 2, 2), {"1": "column", "3": "row"}, optimizer=optimizer)
+
+
+def what_the_inner_must_finish_waits_for_it() -> None:
+    bucketed = partial(Bucketed, bucket_bytes=100, first_bucket_bytes=50)
+    pipeline_laws.stack_trains((2, 2, 1), "1f1b", 4, data=bucketed, build=tied)
+
+
+# Bugs
+
+SERIAL = "of its largest element on rank"
+LAYERS, GRID, STACK = "backends.model_parallel.layers", "backends.grid", "backends.stack"
+
+BUGS = [
+    Bug("ranks drop what their own generators say", LAYERS, "if isinstance(layer, nn.Dropout):", "if False:",
+        layers_train_like_serial, SERIAL),
+    Bug("only the last rank knows the loss", LAYERS,
+        "return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])", "return loss",
+        layers_train_like_serial, rf"loss \(\) differs .* {SERIAL}"),
+    Bug("each rank clips by the norm of its layers", LAYERS,
+        "found = allgather(self.comm, squares)",
+        "found = []", layers_train_like_serial, SERIAL),
+    Bug("the pipe coordinate counts the model's ranks", GRID, "rank // model % pipe", "rank % pipe",
+        groups_are_the_lines_of_the_grid, "not at"),
+    Bug("lines that cross the same plane are one group", GRID, "others[0] * sizes[1] + others[1]",
+        "others[0] + others[1]", groups_are_the_lines_of_the_grid, "not at"),
+    Bug("only the innermost share is the weight", STACK, "weight *= member.weight",
+        "weight = member.weight", data_by_layers_by_neurons_train_like_serial, SERIAL),
+    Bug("norms are those of one rank of the stack", STACK, "            squares = total(model, squares)\n",
+        "            pass\n", data_by_layers_by_neurons_train_like_serial, SERIAL),
+    Bug("a gradient is passed on before it is whole", STACK, "if not self.members[i].is_final(parameter):",
+        "if i == 0:", what_the_inner_must_finish_waits_for_it, SERIAL),
+]  # fmt: skip

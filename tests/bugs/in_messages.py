@@ -1,0 +1,162 @@
+"""Bugs of messages, collectives, communication ops; their oracles: sums of integers, adjoints, formulas."""
+
+import numpy as np
+
+from backends import laws
+from backends.comm import adjoint, collectives, conformance, run_ranks
+from backends.comm.virtual import Link, VirtualCluster
+from tests.bugs.bug import Bug
+
+# Laws
+
+
+def all_reduces_sum_exactly() -> None:
+    """For ranks that are and are not powers of two, and fewer elements than ranks."""
+    for ranks in (1, 3, 4, 6):
+        for name in ("ring", "doubling", "rabenseifner", "reduce_broadcast"):
+            allreduce = getattr(collectives, f"{name}_allreduce")
+            for n in (2, 7):
+                run_ranks(ranks, lambda comm, f=allreduce, n=n: laws.allreduce_sums(f, comm, n))
+
+
+def operands_stand_in_the_order_of_the_ranks() -> None:
+    """Products of matrices, which do not commute."""
+    factors = [laws.integers((2, 2), rank) for rank in range(5)]
+    for ranks in (4, 5):
+        product = np.linalg.multi_dot(factors[:ranks])
+        for f in (collectives.doubling_allreduce, collectives.reduce_broadcast_allreduce):
+            for found in run_ranks(ranks, lambda comm, f=f: f(comm, factors[comm.rank], np.matmul)):
+                assert np.array_equal(found, product), f"the product is {product}, got {found}"
+
+
+def rings_do_not_wait_for_themselves() -> None:
+    run_ranks(3, lambda comm: collectives.ring_allreduce(comm, np.ones(5)), rendezvous=True)
+
+
+def rings_cost_what_their_formula_says() -> None:
+    """2 (p - 1) messages of a p-th; powers of two, so that times are exact."""
+    p, alpha, bandwidth, gamma = 4, 2.0**-10, 2.0**20, 2.0**-22
+    cluster = VirtualCluster(p, Link(alpha, bandwidth), reduction=gamma)
+    x = np.zeros(64 * p)
+    wanted = 2 * (p - 1) * (alpha + 512 / bandwidth) + (p - 1) * 512 * gamma
+    for _ in range(2):
+        cluster.run(lambda comm: collectives.ring_allreduce(comm, x))
+        assert cluster.seconds == wanted, f"a ring took {cluster.seconds} s, by the formula {wanted} s"
+    send = 2 * (p - 1), 2 * (p - 1) * 512
+    run_ranks(p, lambda comm: laws.messages_are(lambda c: collectives.ring_allreduce(c, x), comm, *send))
+
+
+def one_server_hears_one_after_the_other() -> None:
+    def work(comm):
+        if comm.rank:
+            comm.send(np.zeros(64), 0)
+        else:
+            for source in range(1, comm.size):
+                comm.recv(source)
+
+    cluster = VirtualCluster(5, Link(0.25, 512.0))
+    cluster.run(work)
+    assert cluster.seconds == 4 * 1.25, f"four messages of 1.25 seconds took {cluster.seconds} seconds"
+
+
+def gathered_parts_stand_in_the_order_of_the_ranks() -> None:
+    for ranks in (3, 4):
+        for found in run_ranks(ranks, lambda comm: collectives.allgather(comm, np.full(2, comm.rank))):
+            assert [int(x[0]) for x in found] == list(range(ranks)), f"gathered {found}"
+
+
+def a_transport_keeps_its_promises() -> None:
+    for promise in conformance.PROMISES[:10]:
+        run_ranks(3, promise)
+
+
+def half_of_the_ranks_are_a_group() -> None:
+    run_ranks(5, conformance.groups_do_not_hear_each_other)
+
+
+def a_pullback_is_the_adjoint() -> None:
+    def work(comm):
+        same, own = laws.integers((6, 2), 0), laws.integers((6, 2), 10 + comm.rank)
+        sizes = [3, 1, 2]
+        for op, x, how in (
+            (adjoint.fan_out, same, {"replicated_in": True}),
+            (adjoint.fan_in, own, {"replicated_out": True}),
+            (lambda t, comm: adjoint.share_out(t, comm=comm, sizes=sizes), same, {"replicated_in": True}),
+            (adjoint.join_in, own, {"replicated_out": True}),
+            (adjoint.all_gather, own, {}),
+            (adjoint.broadcast, own, {}),
+            (lambda t, comm: adjoint.all_to_all(t, comm=comm, sizes=sizes), own, {}),
+        ):
+            laws.is_adjoint(lambda t, op=op: op(t, comm=comm), comm, x, **how)
+
+    run_ranks(3, work)
+
+
+# Bugs
+
+RING, TREE, DOUBLING, THREADS, ADJOINT = (
+    *(f"backends.comm.collectives.{module}" for module in ("ring", "tree", "doubling")),
+    "backends.comm.threads",
+    "backends.comm.adjoint",
+)
+SUM = "the sum is|make both sides agree"
+
+BUGS = [
+    Bug("a ring adds the piece after the one that came", RING, "mine = pieces[(own - 2 - t) % p]",
+        "mine = pieces[(own - 1 - t) % p]", all_reduces_sum_exactly, SUM),
+    Bug("a ring ends one step early", RING, "    for t in range(p - 1):\n        mine",
+        "    for t in range(p - 2):\n        mine", all_reduces_sum_exactly, SUM),
+    Bug("a ring's pieces are gathered from one too far", RING, "sent = found[(own - t) % p]",
+        "sent = found[(own - t - 1) % p]", gathered_parts_stand_in_the_order_of_the_ranks, "gathered"),
+    Bug("the sum of one rank is its own array", "backends.comm.collectives.exchange",
+        "return array_module(x).array(x)", "return x", all_reduces_sum_exactly, "is the input's memory"),
+    Bug("a sum is written into the input", "backends.comm.collectives.exchange",
+        "return array_module(first).asarray(operator(first, second))",
+        "second[...] = operator(first, second)\n    return second",
+        all_reduces_sum_exactly, "the input was changed|the sum is"),
+    Bug("the leaves of a tree are not asked", TREE, "        while span:\n", "        while span > 1:\n",
+        all_reduces_sum_exactly, "the sum is|Deadlock|never received"),
+    Bug("each side puts its own operand first", DOUBLING,
+        "(received, total) if peer < fold.number else (total, received)", "(total, received)",
+        operands_stand_in_the_order_of_the_ranks, "the product is"),
+    Bug("a rank spoken for is not added", DOUBLING,
+        "total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)",
+        "comm.recv(comm.rank - 1, Tag.FOLD, like=x)", all_reduces_sum_exactly, "the sum is"),
+    Bug("everybody sends before anybody receives", "backends.comm.collectives.exchange",
+        "    finish = comm.start_send(x, to, tag)\n",
+        "    finish = comm.start_send(x, to, tag)\n    finish()\n    finish = lambda: None\n",
+        rings_do_not_wait_for_themselves, "Deadlock.*circle"),
+    Bug("what is sent is not copied", THREADS, "copy = array_module(x).array(x)", "copy = x",
+        a_transport_keeps_its_promises, "Arrays are not equal"),
+    Bug("the last message of a source comes first", "backends.comm.world",
+        "next((m for m in waiting if m.source == source), None)",
+        "next((m for m in reversed(waiting) if m.source == source), None)",
+        a_transport_keeps_its_promises, "Arrays are not equal"),
+    Bug("the declared shape is not looked at", "backends.comm.protocol",
+        "(x.shape, x.dtype) != (like.shape, like.dtype)", "x.size != like.size",
+        a_transport_keeps_its_promises, "went unseen"),
+    Bug("groups share their letter boxes", THREADS, "[self.members[r] for r in ranks], (*place, color))",
+        "[self.members[r] for r in ranks], ())", half_of_the_ranks_are_a_group,
+        "AssertionError|Deadlock|never received"),
+    Bug("gradients of a fan-out are not summed", ADJOINT,
+        "return x, (lambda g: collectives.allreduce(comm, g),)", "return x, (lambda g: g,)",
+        a_pullback_is_the_adjoint, "should be the same on all ranks|<x, F\\* y>"),
+    Bug("gradients of a fan-in are summed", ADJOINT,
+        "return collectives.allreduce(comm, x), (lambda g: g,)",
+        "return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)",
+        a_pullback_is_the_adjoint, "<x, F\\* y>"),
+    Bug("gathered parts get their own gradient only", ADJOINT,
+        "(lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)",
+        "(lambda g: cut(g, axis, sizes)[comm.rank].copy(),)", a_pullback_is_the_adjoint, "<x, F\\* y>"),
+    Bug("a port carries two messages at a time", "backends.comm.virtual",
+        "start = max(start, self._out[source], self._in[destination])", "pass",
+        one_server_hears_one_after_the_other, "seconds"),
+    Bug("who waits keeps its clock", "backends.comm.virtual",
+        "clocks[self.me] = max(clocks[self.me], at)", "pass", rings_cost_what_their_formula_says,
+        "by the formula"),
+    Bug("the work of a sum is not charged", "backends.comm.collectives.exchange",
+        "    charge(comm, second.nbytes)\n", "", rings_cost_what_their_formula_says, "by the formula"),
+    Bug("started sends are not counted", "backends.comm.trace",
+        "        self.record.message(i, x.nbytes)\n        return finish\n", "        return finish\n",
+        rings_cost_what_their_formula_says, r"sent \(messages, bytes\)"),
+]  # fmt: skip

@@ -1,0 +1,159 @@
+"""Bugs of split models: neurons, channels, images in space, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.laws import trains_like_serial
+from backends.model_parallel.geometry import Window
+from backends.model_parallel.place import ModelParallel
+from minigrad import nn, ops
+from minigrad.data import Batch
+from tests.backends import spatial_laws
+from tests.backends.test_classes import agrees
+from tests.bugs.bug import Bug
+
+# Laws
+
+
+def trains(build: Callable[..., nn.Module], image: tuple[int, ...], plan: dict[str, str], ranks=3) -> None:
+    """Numbers of neurons and channels that the ranks do not divide."""
+    rng = np.random.default_rng(0)
+    batches = [Batch(rng.normal(size=(n, *image)), rng.integers(0, 3, n)) for n in (5, 4)]
+
+    def work(comm):
+        strategy = lambda c: ModelParallel(c, plan)  # noqa: E731
+        trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, bound=1e-11)
+
+    run_ranks(ranks, work)
+
+
+def linear(_: Any = None) -> nn.Module:
+    rng = np.random.default_rng(0)
+    layers: list[nn.Module] = [nn.Linear(5, 7, rng=rng), nn.Dropout(0.3, rng=np.random.default_rng(1))]
+    return nn.Sequential(*layers, nn.Linear(7, 6, rng=rng), nn.Tanh(), nn.Linear(6, 3, rng=rng))
+
+
+def columns_and_rows_train_like_serial() -> None:
+    trains(linear, (5,), {"0": "column", "2": "row", "4": "column"})
+    trains(linear, (5,), {"2": "gathered"})
+
+
+def convolutional(_: Any = None) -> nn.Module:
+    rng = np.random.default_rng(0)
+    layers: list[nn.Module] = [nn.Conv2d(2, 4, 3, padding=1, rng=rng), nn.Tanh()]
+    layers += [nn.Conv2d(4, 5, 3, padding=1, rng=rng, bias=False), nn.BatchNorm(5), nn.ReLU()]
+    layers += [nn.Conv2d(5, 2, 3, rng=rng), nn.Flatten(), nn.Linear(16, 3, rng=rng)]
+    return nn.Sequential(*layers)
+
+
+def filters_and_channels_train_like_serial() -> None:
+    plan = {"0": "gathered-filters", "2": "filters", "5": "channels", "7": "row"}
+    trains(convolutional, (2, 6, 4), plan)
+    trains(convolutional, (2, 6, 4), {"2": "filters"})
+
+
+def windowed() -> nn.Sequential:
+    """Windows of all kinds, padded, of stride 1 and 2, in groups."""
+    rng = np.random.default_rng(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 2, 3, padding=1, rng=rng),
+        nn.Conv2d(2, 2, 5, padding=1, groups=2, rng=rng),
+        nn.AvgPool2d(3, stride=1, padding=1),
+        nn.Conv2d(2, 3, 3, stride=2, padding=1, rng=rng),
+        nn.MaxPool2d(3, stride=1, padding=1),
+    )
+    net.to(dtype=np.float64)
+    return net
+
+
+def tiles_pass_like_the_image() -> None:
+    net = windowed()
+    for kind, ranks in (("rows", 3), ("tiles 2x2", 4)):
+        spatial_laws.passes((net, (2, 12, 11)), spatial_laws.all_by(kind, net), ranks)
+
+
+def tiles_train_like_serial() -> None:
+    for kind, ranks in (("rows", 3), ("tiles 2x2", 4)):
+        spatial_laws.trains(spatial_laws.lenet(), (kind, ranks), [3])
+
+
+def tiles_send_halos_and_nothing_else() -> None:
+    spatial_laws.sends_halos_and_weights(Window(3, 1, 1), (2, 2), 1)
+
+
+def a_loss_over_classes_is_the_dense_one() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = 3 * rng.normal(size=(7, 8)), rng.integers(0, 8, 7)
+    for bounds in ((0, 3, 4, 8), (0, 0, 8), (0, 5, 8)):
+        agrees(logits, labels, bounds)
+
+
+# Bugs
+
+SERIAL, PASSES = "of its largest element on rank", "differs from serial"
+(NEURONS, CHANNELS, DROPOUT, GEOMETRY, HALO, WINDOWS, SPATIAL, CLASSES) = (
+    f"backends.model_parallel.{module}"
+    for module in (
+        *("neurons", "channels", "dropout", "geometry"),
+        *("halo", "windows", "spatial", "classes"),
+    )
+)
+
+BUGS = [
+    Bug("a bias is added on every rank of a row split", NEURONS,
+        "total = adjoint.fan_in(y, comm=comm)\n    return total if bias is None else total + bias",
+        "return adjoint.fan_in(y if bias is None else y + bias, comm=comm)",
+        columns_and_rows_train_like_serial, SERIAL),
+    Bug("partial results are not added up", NEURONS, "total = adjoint.fan_in(y, comm=comm)", "total = y",
+        columns_and_rows_train_like_serial, SERIAL),
+    Bug("partial results get their gradients summed", NEURONS, "total = adjoint.fan_in(y, comm=comm)",
+        "total = adjoint.all_reduce(y, comm=comm)", columns_and_rows_train_like_serial, SERIAL),
+    Bug("what columns send back is not added up", NEURONS,
+        "x = adjoint.fan_out(a.gathered().x, comm=self.cut.comm)", "x = a.gathered().x",
+        columns_and_rows_train_like_serial, SERIAL),
+    Bug("each rank drops the first neurons' mask", DROPOUT, "drawn = cut.part_of(drawn)",
+        "drawn = drawn[:, : cut.sizes[cut.comm.rank]]", columns_and_rows_train_like_serial, SERIAL),
+    Bug("what filters send back is not added up", CHANNELS,
+        "x = as_it_lies(adjoint.fan_out, a.gathered().x, comm=self.cut.comm)", "x = a.gathered().x",
+        filters_and_channels_train_like_serial, SERIAL),
+    Bug("channels get a bias from every rank", CHANNELS,
+        "y = ops.conv2d(a.cut_as(self.cut).x, self.weight, **self.settings)\n"
+        "        return Activation(as_it_lies(summed, y, comm=self.cut.comm, bias=self.bias))",
+        "y = ops.conv2d(a.cut_as(self.cut).x, *self.held, **self.settings)\n"
+        "        return Activation(as_it_lies(summed, y, comm=self.cut.comm, bias=None))",
+        filters_and_channels_train_like_serial, SERIAL),
+    Bug("the halo is off by one", GEOMETRY, "low = min(max(start, 0), n)",
+        "start, stop = start + (first > 0), stop + (first > 0)\n        low = min(max(start, 0), n)",
+        tiles_pass_like_the_image, PASSES),
+    Bug("the halo's gradient is not sent home", HALO, "d[along(axis, route.gives[source])] += rows", "pass",
+        tiles_pass_like_the_image, PASSES),
+    Bug("the halo's gradient replaces the owner's", HALO, "d[along(axis, route.gives[source])] += rows",
+        "d[along(axis, route.gives[source])] = rows", tiles_pass_like_the_image, PASSES),
+    Bug("a kernel is not turned round on the way back", WINDOWS, "[..., ::-1, ::-1]", "",
+        tiles_pass_like_the_image, PASSES),
+    Bug("zeros stand around the image for a maximum", SPATIAL, "border = -math.inf", "border = 0.0",
+        tiles_pass_like_the_image, PASSES),
+    Bug("the border is put on twice", SPATIAL, "(0, 0) if cuts else geometry.padding", "geometry.padding",
+        tiles_pass_like_the_image, f"{PASSES}|cannot reshape"),
+    Bug("the image gets its gradient twice", SPATIAL, "Activation(a.x.detach(), a.cuts)", "a",
+        tiles_pass_like_the_image, PASSES),
+    Bug("weights' gradients are those of one tile", SPATIAL, "self.partial[name] = tiling.comm", "pass",
+        tiles_train_like_serial, SERIAL),
+    Bug("batch-norm by each tile's mean and variance", SPATIAL, "partial(allgather, tiling.comm)", "None",
+        tiles_train_like_serial, SERIAL),
+    Bug("a border travels with the columns", WINDOWS, "if not last:",
+        "if width.update({cut.axis: (0, 0)}):", tiles_send_halos_and_nothing_else, "messages, 8"),
+    Bug("each rank has a largest logit of its own", CLASSES,
+        "    largest = allreduce(comm, largest, xp.maximum)\n", "", a_loss_over_classes_is_the_dense_one,
+        "assert found == "),
+    Bug("labels are counted from the first class", CLASSES,
+        "place = (mine, labels[mine] - cut.mine.start)", "place = (mine, labels[mine] % shape[1])",
+        a_loss_over_classes_is_the_dense_one, "rank [0-2]"),
+    Bug("the sum of exponentials is this rank's", CLASSES, "total = allreduce(comm, p.sum(axis=1))",
+        "total = p.sum(axis=1)", a_loss_over_classes_is_the_dense_one, "AssertionError"),
+]  # fmt: skip

@@ -1,0 +1,105 @@
+"""The project's modules once more, with a bug in one of them, as a world of their own.
+
+Whoever uses what is wrong must meet it, and nobody else in the process may. So a law that is to meet a bug is
+loaded anew, and with it all modules of the project that it imports, and those that they import: each once in
+this world, from the text that is shipped, but for the one piece that the bug replaces.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import resolve_name
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+PROJECT = ("minigrad", "backends", "tests")
+
+Changes = Sequence[tuple[str, str]]
+"""Pieces of a text, each there exactly once, and what stands in their places."""
+
+
+class World:
+    """Private copies of the project's modules; those named in ``patches`` with these changes.
+
+    Raises LookupError, when the module is loaded, for a piece of text that is not there exactly once.
+    """
+
+    def __init__(self, patches: Mapping[str, Changes] | None = None):
+        self.patches = patches or {}
+        self.modules: dict[str, ModuleType] = {}
+        self.builtins = {**vars(builtins), "__import__": self.find}
+
+    def again(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """This world's copy of a function at the top of one of the project's modules."""
+        return getattr(self.load(function.__module__), function.__name__)
+
+    def load(self, name: str) -> ModuleType:
+        """The module of that name, which runs at its first use, as in any import."""
+        if name in self.modules:
+            return self.modules[name]
+        parent, _, last = name.rpartition(".")
+        package = self.load(parent) if parent else None
+        if name in self.modules:  # the package has imported it
+            return self.modules[name]
+        file, places = found(name)
+        module = self.modules[name] = ModuleType(name)
+        module.__dict__.update(__file__=file, __builtins__=self.builtins)
+        module.__package__ = name if places else parent
+        if places:
+            module.__path__ = places
+        if package is not None:
+            setattr(package, last, module)
+        if file is not None:
+            changes = self.patches.get(name, ())
+            exec(compiled(name, file, changes) if changes else code(name, file), module.__dict__)
+        return module
+
+    def find(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
+    ) -> ModuleType:
+        """What an import statement of one of these modules does."""
+        absolute = resolve_name("." * level + name, globals["__package__"]) if level else name
+        top = absolute.partition(".")[0]
+        if top not in PROJECT:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        module = self.load(absolute)
+        for item in fromlist or ():
+            if not hasattr(module, item) and hasattr(module, "__path__"):
+                self.load(f"{absolute}.{item}")
+        return module if fromlist else self.modules[top]
+
+
+@cache
+def found(name: str) -> tuple[str | None, list[str]]:
+    """A module's file, and where the modules of a package are; no file for a folder that is a package.
+
+    The module itself is imported too: dataclasses look for the module that they are in.
+    """
+    real = import_module(name)
+    return getattr(real, "__file__", None), list(getattr(real, "__path__", ()))
+
+
+@cache
+def code(name: str, file: str) -> CodeType:
+    """A module as it is shipped, compiled once for all worlds."""
+    return compiled(name, file, ())
+
+
+def compiled(name: str, file: str, changes: Changes) -> CodeType:
+    return compile(changed(Path(file).read_text(encoding="utf-8"), name, changes), file, "exec")
+
+
+def changed(text: str, name: str, changes: Changes) -> str:
+    """The text of module ``name`` with each (right, wrong) piece of it replaced.
+
+    Raises LookupError where a piece is not there exactly once: the source has moved on.
+    """
+    for right, wrong in changes:
+        if text.count(right) != 1:
+            raise LookupError(f"{name} holds {text.count(right)} times {right!r}: move the bug along")
+        text = text.replace(right, wrong)
+    return text
