@@ -1,0 +1,129 @@
+"""What an op of assignment a1 is held to: its value by a definition, its pullbacks by slopes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backends.grading import Wrong
+from backends.laws import integers
+from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
+
+ORDERS = {
+    "C order": c_order,
+    "Fortran order": fortran_order,
+    "with gaps": with_gaps,
+    "reversed": reversed_order,
+}
+Oracle = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Inputs of an op by name, its settings, and how arrays lie in memory."""
+
+    shapes: dict[str, tuple[int, ...]]
+    settings: dict[str, int]
+    order: str
+    dtype: str
+    seed: int
+    ranks: int = 1
+
+    def __str__(self) -> str:
+        words = [f"{name} {value}" for name, value in {**self.shapes, **self.settings}.items()]
+        return f"{', '.join(words)}, {self.dtype}, {self.order}"
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Whole numbers from -5 to 4: sums of their products are exact, also in float32."""
+        drawn = {name: integers(self.shapes[name], self.seed + i) // 10 for i, name in enumerate(self.shapes)}
+        return {name: ORDERS[self.order](x.astype(self.dtype)) for name, x in drawn.items()}
+
+
+def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer, step: float = 1.0) -> None:
+    """The value of ``op(*inputs)`` is the oracle's, and its pullbacks give the oracle's slopes.
+
+    A slope is a difference quotient of ``step``, exact where the oracle is linear in each input. Each
+    pullback is called with two gradients, and in both orders: what it gives depends on nothing but g.
+    """
+    names, arrays = list(inputs), list(inputs.values())
+    before, exact = [x.copy() for x in arrays], [x.astype(np.float64) for x in arrays]
+    slack = 1e-4 if case.dtype == "float32" else 1e-12 if step == 1 else 1e-6
+    found, wanted = op(*arrays), oracle(*exact)
+    unchanged(inputs, before)
+    pullbacks = found[1] if isinstance(found, tuple) and len(found) == 2 else ()
+    listed = isinstance(pullbacks, tuple | list) and all(map(callable, pullbacks))
+    if not listed or len(pullbacks) != len(names):
+        raise Wrong(f"it should return a value and a tuple of pullbacks, one for each of {', '.join(names)}")
+    value = np.asarray(found[0], case.dtype) if isinstance(found[0], float | np.floating) else found[0]
+    alike("the value", value, np.shape(wanted), case.dtype)
+    equal("the value", value, np.asarray(wanted), slack)
+    private("the value", value, inputs)
+    rng = np.random.default_rng(case.seed)
+    for order in (range(len(names)), reversed(range(len(names)))):
+        g = ORDERS[case.order](signs(rng, np.shape(wanted)).astype(case.dtype))
+        kept = g.astype(np.float64)
+        for k in order:
+            d, what, v = pullbacks[k](g), f"the gradient of {names[k]}", signs(rng, arrays[k].shape)
+            alike(what, d, v.shape, case.dtype)
+            along = (d * v).astype(np.float64)
+            apart = abs(along.sum() - slope(oracle, exact, kept, k, v, step))
+            if not apart <= slack * (1 + abs(along).sum()):  # so also where it is not a number
+                units = np.eye(v.size).reshape(v.size, *v.shape)
+                slopes = [slope(oracle, exact, kept, k, unit, step) for unit in units]
+                equal(what, d, np.reshape(slopes, v.shape), 0)
+            private(what, d, {**inputs, "the value": value})
+            if not np.array_equal(g, kept):
+                raise Wrong(f"the pullback to {names[k]} changed g, which others still need")
+    unchanged(inputs, before)
+
+
+def slope(
+    f: Oracle, inputs: Sequence[np.ndarray], g: np.ndarray, k: int, v: np.ndarray, step: float
+) -> float:
+    """How fast sum(g * f) changes when input k moves along v, by a central difference."""
+    ends = [f(*inputs[:k], inputs[k] + s * v, *inputs[k + 1 :]) for s in (step, -step)]
+    return float(((ends[0] - ends[1]) * g).sum() / (2 * step))
+
+
+def signs(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Whole numbers that are not zero, so that nothing hides behind one."""
+    return np.asarray(rng.choice([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], shape))
+
+
+def alike(what: str, found: Any, shape: tuple[int, ...], dtype: str) -> None:
+    if type(found) is not np.ndarray:  # a subclass may compare as it likes
+        raise Wrong(f"{what} is {'None' if found is None else 'a ' + type(found).__name__}, not an array")
+    if found.shape != shape:
+        raise Wrong(f"{what} has shape {found.shape}, it should be {shape}")
+    if found.dtype != dtype:
+        raise Wrong(f"{what} is {found.dtype}, it should be {dtype}")
+
+
+def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float) -> None:
+    """Raise Wrong, and say how, where they differ by more than ``slack`` of the largest element (or of 1)."""
+    apart, scale = abs(found - wanted), 1 + abs(wanted).max(initial=0)
+    if (apart <= slack * scale).all():
+        return
+    at = np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), found.shape)
+    if wanted.any() and not found.any():
+        raise Wrong(f"{what} is 0 everywhere, it should not be")
+    factor = found[at] / wanted[at] if wanted[at] else np.nan
+    if found.size > 1 and factor != 1 and np.allclose(found, factor * wanted, rtol=1e-4, atol=1e-4):
+        raise Wrong(f"{what} is {factor:.4g} times what it should be")
+    place = f" at {', '.join(map(str, at))}" if at else ""
+    raise Wrong(f"{what} is {found[at]:.6g}{place}, it should be {wanted[at]:.6g}")
+
+
+def unchanged(inputs: dict[str, np.ndarray], before: Sequence[np.ndarray]) -> None:
+    for (name, x), old in zip(inputs.items(), before, strict=True):
+        if not np.array_equal(x, old):
+            raise Wrong(f"{name} was changed: work on a copy")
+
+
+def private(what: str, found: np.ndarray, others: dict[str, np.ndarray]) -> None:
+    for name, other in others.items():
+        if np.may_share_memory(found, other):
+            raise Wrong(f"{what} is memory of {name}: return a new array")

@@ -1,0 +1,41 @@
+"""Submissions for the tests: a solution written from an assignment's text, and copies with a mistake."""
+
+import types
+from collections.abc import Container
+from pathlib import Path
+
+import numpy as np
+
+from backends.grading import Assignment, counterexample
+
+
+def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
+    """The file of this folder as a module, each (right, wrong) piece of its text replaced.
+
+    Raises LookupError where a piece is not there exactly once.
+    """
+    text = (Path(__file__).parent / file).read_text()
+    for right, wrong in changes:
+        if text.count(right) != 1:
+            raise LookupError(f"{file} holds {text.count(right)} times {right!r}: move the mistake along")
+        text = text.replace(right, wrong)
+    module = types.ModuleType(file.removesuffix(".py"))
+    exec(compile(text, file, "exec"), module.__dict__)
+    return module
+
+
+def faults(assignment: Assignment, given: object, few: Container[str] = ()) -> dict[str, str]:
+    """What is said of each task that is lost, by its name; of the tasks in ``few`` some cases will do."""
+    found = {
+        task.name: counterexample(task, given, 0, 10 if task.name in few else None)
+        for task in assignment.tasks
+    }
+    return {name: words for name, words in found.items() if words is not None}
+
+
+JUNK = (None, 3, "x", [1.0], np.nan, np.zeros(2, complex), np.array([None]), np.ma.zeros((2, 2)))
+
+
+def refused(assignment: Assignment) -> bool:
+    """Whether the wrong answer of each task, which the tasks bring along, is refused."""
+    return all(counterexample(task, task.broken) for task in assignment.tasks)
