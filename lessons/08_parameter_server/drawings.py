@@ -1,0 +1,154 @@
+"""The pictures of lesson 08; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+BLUE, ORANGE, GREEN, RED = COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PALE = "#222222", "#8a8a8a", "#dfe7f1"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def messages(runs, push, answer, seconds=9.7):
+    """Two workers and a server: who computed when, each message, each gradient's staleness."""
+    figure, panels = plt.subplots(len(runs), 1, figsize=(10.5, 6.2), sharex=True, layout="constrained")
+    rows = {0: 2.0, 2: 1.0, 1: 0.0}  # the server, rank 2, in the middle
+    for panel, (name, run) in zip(panels, runs.items(), strict=True):
+        zero = min(start for _, start, _ in run.computed)
+        for y in rows.values():
+            panel.axhline(y, color=GREY, lw=0.6, zorder=0)
+        for worker, start, stop in run.computed:
+            bar = [(start - zero, stop - start)]
+            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=PALE, edgecolor=BLUE, lw=0.8)
+        for message in run.cluster.transfers:
+            if message.tag in (push, answer):
+                tail, head = message.start - zero, message.stop - zero
+                color = ORANGE if message.tag == push else GREEN
+                panel.annotate(
+                    "",
+                    (head, rows[message.destination]),
+                    (tail, rows[message.source]),
+                    arrowprops=dict(arrowstyle="->", color=color, lw=1.4, shrinkA=0, shrinkB=0),
+                    annotation_clip=True,
+                )
+        for applied in run.applied:
+            at = applied.time - zero
+            if 0 <= at <= seconds:
+                panel.plot(at, 1.0, "o", color=COLORS[3] if applied.staleness > 1 else INK, ms=11.5, zorder=3)
+                panel.text(
+                    at,
+                    0.985,
+                    applied.staleness,
+                    color="white",
+                    fontsize=8.5,
+                    ha="center",
+                    va="center",
+                    zorder=4,
+                )
+        panel.set(xlim=(-0.1, seconds), ylim=(-0.35, 2.35), title=name)
+        panel.set_yticks(list(rows.values()), ["worker 0", "server", "worker 1"])
+        panel.spines["left"].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+    panels[-1].set_xlabel(
+        "seconds; a gradient takes 1 s (bars), a message 0.2 s; in the circles the staleness"
+    )
+    panels[0].text(1.06, 1.45, "push", color=ORANGE, fontweight="bold", ha="right")
+    panels[0].text(1.35, 1.45, "pull", color=GREEN, fontweight="bold", ha="left")
+    return figure
+
+
+def histogram(equal, random, workers):
+    """How many gradients had which staleness."""
+    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
+    top = max(random)
+    places = np.arange(top + 1)
+    axes.bar(places - 0.2, [equal[t] for t in places], 0.4, color=BLUE)
+    axes.bar(places + 0.2, [random[t] for t in places], 0.4, color=ORANGE)
+    axes.text(workers - 1.5, 0.93 * max(equal.values()), "equal workers", color=BLUE, ha="right")
+    axes.text(workers + 0.7, 1.25 * max(random.values()), "computing times random", color=ORANGE)
+    axes.set(
+        xlabel=f"staleness of a gradient; {workers} workers",
+        ylabel="gradients",
+        title=f"On average a gradient is about {workers - 1} updates old",
+    )
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def contention(measured, formula, workers, servers, ring):
+    """Time of a round by workers, for several numbers of servers, on the formula's lines."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
+    fine = np.linspace(1, max(workers), 60)
+    shades = plt.get_cmap("Blues")(np.linspace(0.95, 0.45, len(servers)))
+    for s, color in zip(servers, shades, strict=True):
+        axes.plot(fine, [1e3 * formula(p, s) for p in fine], "-", color=color, lw=1.5)
+        axes.plot(workers, [1e3 * measured[p, s] for p in workers], "o", color=color, ms=7, mec="white")
+        text = f"{s} server" + ("s" if s > 1 else "")
+        axes.text(max(workers) + 0.4, 1e3 * formula(max(workers), s), text, color=color, va="center")
+    axes.plot(fine, 2e3 * ring * (fine - 1) / fine, "--", color=RED, lw=1.5)
+    axes.text(max(workers) + 0.4, 1e3 * ring * 1.55, "ring all-reduce", color=RED, va="center")
+    axes.set(
+        xlabel="workers",
+        ylabel="ms a round",
+        xlim=(0, max(workers) + 4),
+        ylim=0,
+        xticks=workers,
+        title="One server is the bottleneck; more share its load\n(dots: virtual cluster; lines: formula)",
+    )
+    return figure
+
+
+def cost_of_staleness(swings, limit, taus, losses, careful):
+    """Where w² / 2 is left by stale gradients; the loss of a network by staleness and rate."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for tau, color in zip((0, 4, 8), (BLUE, GREEN, RED), strict=True):
+        left.plot(swings(0.19, tau, 60), color=color, lw=1.8)
+    left.axhline(0, color=GREY, lw=0.6)
+    left.text(6.2, 0.42, r"$\tau = 0$", color=BLUE)
+    left.text(20, 0.17, r"$\tau = 4$", color=GREEN, ha="right")
+    left.text(31, 1.23, r"$\tau = 8$", color=RED, ha="center")
+    left.set(
+        xlabel="update",
+        ylabel="w",
+        title=f"w²/2 with lr = 0.19: at tau = 8 the limit is {limit[8]:.3f}",
+        xlim=(0, 60),
+        ylim=(-1.4, 1.4),
+    )
+    for rate, color in zip(losses, (RED, BLUE), strict=True):
+        right.plot(taus, losses[rate], "o-", color=color, lw=2, ms=6, mec="white")
+        right.plot(taus, careful[rate], "o--", color=color, lw=1.5, ms=5, mec="white")
+        right.text(taus[-1] + 0.4, losses[rate][-1], f"lr {rate}", color=color, va="center")
+        right.text(taus[-1] + 0.4, careful[rate][-1], f"lr {rate} / tau", color=color, va="center")
+    right.set(
+        xlabel="staleness tau",
+        ylabel="loss on the training digits",
+        xticks=taus,
+        xlim=(-0.5, taus[-1] + 4.5),
+        ylim=0,
+        title="Stale gradients ask for a small rate;\ndivided by tau it may be smaller than needed",
+    )
+    return figure
+
+
+def slow_worker(scenes, shown=26.0):
+    """Above: who computes when, by the three rules; below: the loss against time."""
+    figure = plt.figure(figsize=(11, 7.2), layout="constrained")
+    panels = figure.subplots(2, len(scenes), sharey="row", height_ratios=[1.25, 1])
+    for (upper, lower), (scene, found) in zip(panels.T, scenes.items(), strict=True):
+        for i, ((run, _, curve), color) in enumerate(zip(found.values(), COLORS, strict=False)):
+            for worker in range(4):
+                bars = [
+                    (start, stop - start) for w, start, stop in run.computed if w == worker and start < shown
+                ]
+                place = 5 * i + worker
+                upper.broken_barh(bars, (place - 0.4, 0.8), color=color, edgecolor="white", lw=1.0)
+            times, losses = np.array(curve).T
+            lower.plot(times, losses, color=color, lw=2)
+        upper.set(xlim=(0, shown), xlabel="seconds", ylim=(14, -1), title=scene[0].upper() + scene[1:])
+        upper.set_yticks([1.5, 6.5, 11.5], list(found))
+        upper.tick_params(axis="y", length=0)
+        upper.spines["left"].set_visible(False)
+        for label, color in zip(upper.get_yticklabels(), COLORS, strict=False):
+            label.set_color(color)
+        lower.set(xlabel="seconds", xlim=0, ylim=(0, 2.4))
+    panels[1, 0].set_ylabel("loss on the test digits")
+    return figure

@@ -1,0 +1,400 @@
+"""Lesson 08. A parameter server: nobody waits for the others, and gradients arrive late.
+
+Lecture section: asynchronous parameter server; sharded server. Sources: Dean et al. 2012 (DistBelief), Li et
+al. 2014 (sharded servers), Ho et al. 2013 (bounded staleness), Zhang et al. 2016, arXiv:1511.05950
+(staleness-aware rates), Recht et al. 2011 (Hogwild).
+
+    python lessons/08_parameter_server/lesson.py
+    minigrad run -n 3 lessons/08_parameter_server/lesson.py      # with part 6, in which MPI windows serve
+
+Needs neither MPI nor a cluster but for part 6: ranks are threads of this process, on a virtual clock. Figures
+go to runs/lessons/08_parameter_server/. In an editor that knows `# %%` cells this file opens as a notebook.
+"""
+
+# %%
+import itertools
+from collections import Counter, deque
+from pathlib import Path
+
+import drawings
+import matplotlib.pyplot as plt
+import numpy as np
+import one_sided
+from threadpoolctl import threadpool_limits
+from watched import BATCH, batches, digits, network, served, sgd
+
+from backends.comm.virtual import Link
+from backends.data_parallel.server import ANSWER, PUSH
+from backends.data_parallel.shards import Shards
+from backends.launch import load_mpi, under_mpiexec
+from minigrad import Tensor, ops, optim
+from minigrad.backend import Serial
+from minigrad.data import minibatches, shares
+
+# Under mpiexec part 6 comes first, so that the other ranks, which only it needs, may end.
+comm = load_mpi()() if under_mpiexec() else None
+told = one_sided.part(comm, digits) if comm is not None and comm.size > 1 else []
+if comm is not None and comm.rank > 0:
+    raise SystemExit
+
+FIGURES = Path("runs/lessons/08_parameter_server")
+FIGURES.mkdir(parents=True, exist_ok=True)
+plt.rcParams.update(drawings.STYLE)
+threadpool_limits(1)  # each rank is a thread already
+
+# %% [markdown]
+# ## 1. Nobody waits, so parameters are stale
+# A *server* holds the parameters. A *worker* takes them (pull), computes the gradient of its own few samples,
+# and sends it to the server (push), which changes the parameters by it at once. Then the worker goes on. It
+# does not know what the others do: when its gradient arrives, the parameters it was computed with may be
+# gone. The *staleness* of a gradient is the number of updates in between.
+#
+# We run the library's `ParameterServer` on a virtual clock, on which a gradient takes the `seconds` that we
+# say, and look over the first server's shoulder: when does it apply whose gradient, of what staleness? (In
+# [watched.py](watched.py): a training loop like any other, and a few lines that watch.)
+
+
+# %%
+print("1. Nobody waits, so parameters are stale")
+MESSAGE = Link(0.2)  # seconds, whatever its size
+pair = served(np.ones((2, 6)), link=MESSAGE)
+unequal = served(np.array([[1.0] * 12, [3.0] * 12]), link=MESSAGE)
+for name, run in (("two equal workers", pair), ("worker 1 three times slower", unequal)):
+    shown = "  ".join(f"{a.worker}:{a.staleness}" for a in run.applied[:12])
+    print(f"   {name + '; worker:staleness':47} {shown}")
+    assert run.counts == Counter(a.staleness for a in run.applied)
+assert [a.staleness for a in pair.applied] == [0] + [1] * 11
+first = unequal.applied[:12]
+assert {a.staleness for a in first if a.worker == 0} == {0, 1}
+assert {a.staleness for a in first if a.worker == 1} == {2, 3}
+drawings.messages(
+    {"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, ANSWER
+).savefig(FIGURES / "messages.png")
+
+# %% [markdown]
+# With p equal workers each gradient is overtaken by those of the p - 1 others: tau = p - 1, but for the first
+# round. If computing times are random, so is the staleness. But its mean is p - 1 still: at every update
+# p - 1 other gradients are under way, and each of them gets older by one. (Less a little, at the end.)
+
+# %%
+WORKERS, STEPS = 8, 30
+equal = served(np.ones((WORKERS, STEPS)), batch=2)
+drawn = np.random.default_rng(0).gamma(4.0, 0.25, (WORKERS, STEPS))  # mean 1
+random = served(drawn, batch=2)
+assert equal.counts == Counter(range(WORKERS)) + Counter({WORKERS - 1: WORKERS * (STEPS - 1)})
+of_equal, of_random = (np.mean([a.staleness for a in run.applied]) for run in (equal, random))
+print(f"   {WORKERS} equal workers: mean staleness {of_equal:.2f}, at most {max(equal.counts)};")
+print(f"   with random computing times: mean {of_random:.2f}, at most {max(random.counts)}")
+last = {w: max(a.time for a in random.applied if a.worker == w) for w in range(WORKERS)}
+under_way = sum(a.time < last[w] for a in random.applied for w in last if w != a.worker)
+assert sum(a.staleness for a in random.applied) == under_way
+assert WORKERS - 2 < of_random <= WORKERS - 1 < max(random.counts)
+drawings.histogram(equal.counts, random.counts, WORKERS).savefig(FIGURES / "staleness.png")
+
+# %% [markdown]
+# ## 2. All talk to one server
+# In a round the server's link carries p gradients in and p times the parameters out: p n bytes each way,
+# where a worker's own link carries n. The cure: cut the parameters into S parts of n / S, each on a server
+# of its own. We measure the bytes on a server's link, and the time of a round on a network of 1 Gbit/s with
+# computers so fast that only messages take time. Here all wait for each other (`staleness=0`), so that
+# there are rounds; asynchronous workers send the same.
+#
+# A port takes one message at a time. With p workers and S servers, worker j's part for server s arrives as
+# number s + j + 1, the answers leave in the same order, and while the last answers are under way the first
+# workers push again. So a round takes p + S messages, of n / S:
+#
+#     T = (p + S) (latency + n / (S bandwidth)),    about (1 + p / S) n / bandwidth
+
+# %%
+print("\n2. All talk to one server")
+GIGABIT = Link(50e-6, 1.25e8)
+N = sum(p.size for p in network().parameters())
+ROUNDS, PS, SS = 4, (1, 2, 4, 8, 16), (1, 2, 4, 8)
+
+
+def a_round(p, servers):
+    """Bytes into and out of each server in a round, and its seconds."""
+    run = served(np.full((p, ROUNDS), 1e-9), servers, GIGABIT, batch=1, staleness=0)
+    into, out = np.zeros((2, servers))
+    for message in run.cluster.transfers:
+        if message.tag == PUSH:
+            into[message.destination - p] += message.nbytes / ROUNDS
+        if message.tag == ANSWER:
+            out[message.source - p] += message.nbytes / ROUNDS
+    updates = {a.update: a.time for a in run.applied}
+    return into, out, (updates[ROUNDS - 1] - updates[1]) / (ROUNDS - 2)
+
+
+def round_formula(p, servers):
+    return (p + servers) * GIGABIT.seconds(4 * N / servers)
+
+
+measured = {}
+for servers in SS:
+    part = np.array([4 * (cut.stop - cut.start) for cut in shares(N, servers)])  # bytes; float32
+    for p in PS:
+        into, out, measured[p, servers] = a_round(p, servers)
+        assert (out == p * (part + 4)).all()  # and one number, the version
+        assert (into >= p * (part + 4 * 4)).all() and (into <= p * (part + 4 * 7)).all()  # and a few more
+        assert abs(measured[p, servers] / round_formula(p, servers) - 1) < 0.01
+print(f"   n = {4 * N / 1e6:.2f} MB. Into a server's link, MB a round; ms a round (formula)")
+print("      p   " + "".join(f"{f'S = {servers}':22}" for servers in SS))
+for p in PS:
+    cells = (
+        f"{4e-6 * N * p / s:5.2f} {1e3 * measured[p, s]:5.1f} ({1e3 * round_formula(p, s):5.1f})   "
+        for s in SS
+    )
+    print(f"     {p:2}  " + "".join(cells))
+drawings.contention(measured, round_formula, PS, SS, 4 * N / GIGABIT.bandwidth).savefig(
+    FIGURES / "contention.png"
+)
+
+# %% [markdown]
+# With as many servers as workers a round costs about 2 n / bandwidth, like the ring all-reduce: there each
+# rank *is* a server, for a p-th of the gradient.
+#
+# ## 3. What staleness costs
+# Take the simplest loss, w² / 2, whose gradient is w. With staleness tau, w <- w - lr w_(tau updates ago).
+# An old gradient pulls on towards a minimum that has been passed: w swings. For which rates do the swings
+# die out? Put w = z^t: z^(tau+1) - z^tau + lr = 0, and all |z| < 1 if and only if
+#
+#     lr < 2 sin(pi / (4 tau + 2)),     about pi / (2 tau + 1)     (Levin and May 1976)
+#
+# So the largest rate falls with 1 / tau. On a steeper loss it falls with the steepness, too.
+
+# %%
+print("\n3. What staleness costs")
+
+
+def swings(rate, tau, steps=2000):
+    """w from 1, updated by gradients of w² / 2 that are tau updates old."""
+    w = [1.0] * (tau + 1)
+    for _ in range(steps):
+        w.append(w[-1] - rate * w[-1 - tau])
+    return np.array(w[tau:])
+
+
+TAUS = (0, 1, 2, 4, 8, 16)
+limit = {tau: 2 * np.sin(np.pi / (4 * tau + 2)) for tau in TAUS}
+for tau, rate in limit.items():
+    below, above = (abs(swings(factor * rate, tau))[-100:].max() for factor in (0.97, 1.03))
+    assert below < 0.1 and above > 10
+shown = "  ".join(f"{tau}: {rate:.3f}" for tau, rate in limit.items())
+print(f"   w²/2: largest rate that converges, by tau:  {shown}")
+
+# %% [markdown]
+# Now the digits. To try many settings we do not need ranks: p equal workers are a queue of p gradients under
+# way, each computed with the parameters of its time. What comes out is the oldest, tau = p - 1 updates old.
+# That is one loop on one machine.
+
+
+# %%
+def delayed(samples, tau, rate, aware=False):
+    """The network after training with gradients that are ``tau`` updates old.
+
+    With ``aware`` a gradient of staleness tau > 0 moves the parameters by rate / tau.
+    """
+    model, under_way = network(), deque()
+    optimizer, updates = sgd(model.parameters()), itertools.count()
+
+    def apply():
+        staleness = min(next(updates), tau)  # the first ones are younger
+        optimizer.lr = rate / max(staleness, 1) if aware else rate
+        for parameter, gradient in zip(model.parameters(), under_way.popleft(), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    for batch in samples:
+        optimizer.zero_grad()
+        Serial().step(model, batch, ops.cross_entropy)
+        under_way.append([parameter.grad for parameter in model.parameters()])
+        if len(under_way) > tau:
+            apply()
+    while under_way:
+        apply()
+    return model
+
+
+# %% [markdown]
+# Is it? Five workers of the real strategy, and the queue with tau = 4: the same weights to the last bit, also
+# with the staleness-aware rate.
+
+# %%
+for aware in (False, True):
+    real = served(np.ones((5, 20)), stale_rate=aware).states
+    in_turn = (batch[share] for batch in batches(5 * BATCH, 20) for share in shares(len(batch), 5))
+    queued = delayed(in_turn, tau=4, rate=0.05, aware=aware).state_dict()
+    assert all((state[name] == queued[name]).all() for state in real for name in queued)
+print("   five workers and a server end with the bits of a queue of five gradients")
+
+
+def loss_of(model, data=digits.train):
+    return ops.cross_entropy(model(Tensor(data.x)), data.y).item()
+
+
+def after_training(tau, rate, aware=False, epochs=2, seeds=(0, 1)):
+    """The loss on the training digits, the mean over orders of the samples."""
+    orders = (
+        [b for e in range(epochs) for b in minibatches(digits.train, BATCH, seed=s, epoch=e)] for s in seeds
+    )
+    return np.mean([loss_of(delayed(order, tau, rate, aware)) for order in orders])
+
+
+# %% [markdown]
+# Two epochs, two learning rates; and with Zhang's remedy, lr / tau.
+
+# %%
+FEW = (0, 4, 8, 16)
+losses = {rate: [after_training(tau, rate) for tau in FEW] for rate in (0.2, 0.05)}
+careful = {
+    rate: [found[0], *(after_training(tau, rate, True) for tau in FEW[1:])] for rate, found in losses.items()
+}
+print("   loss on the training digits by tau: " + "".join(f"{tau:8}" for tau in FEW))
+for rate in losses:
+    for name, found in ((f"lr {rate}", losses), (f"lr {rate} / tau", careful)):
+        print(f"      {name:29}    " + "".join(f"{loss:8.3f}" for loss in found[rate]))
+fast, slow = losses[0.2], losses[0.05]
+assert fast[3] > fast[2] > 3 * fast[1] and slow[3] > 1.2 * slow[1]  # harm grows with tau ...
+assert fast[2] / fast[0] > 3 > slow[2] / slow[0] and fast[3] / fast[0] > slow[3] / slow[0]  # ... and with lr
+assert careful[0.2][2] < 0.5 * fast[2] and careful[0.2][3] < 0.5 * fast[3]  # lr / tau rescues large tau,
+assert careful[0.2][1] > 1.05 * fast[1] and careful[0.05][1] > 1.5 * slow[1]  # and costs where it is small
+drawings.cost_of_staleness(swings, limit, FEW, losses, careful).savefig(FIGURES / "cost_of_staleness.png")
+
+# %% [markdown]
+# ## 4. One worker is slow
+# In return nobody waits. Three rules, all with four workers and one server:
+#
+# - *synchronous* (`staleness=0`): an update is the mean of four gradients; all wait for the slowest;
+# - *bounded* (`staleness=3`): the same updates, but a worker may be up to three steps ahead of the slowest;
+# - *asynchronous*: every gradient is an update, nobody waits.
+#
+# When is a worker done with a step? It begins when it is done with the step before, and, with bound s,
+# everyone with the one s + 1 before. That is all there is to it:
+
+# %%
+print("\n4. One worker is slow")
+
+
+def done_times(seconds, bound):
+    """When worker w is done with its k-th step, [w, k]; ``bound`` is None where nobody waits."""
+    done = np.zeros(seconds.shape)
+    for k in range(seconds.shape[1]):
+        begin = done[:, k - 1] if k else 0.0
+        if bound is not None and k > bound:
+            begin = np.maximum(begin, done[:, k - bound - 1].max())
+        done[:, k] = begin + seconds[:, k]
+    return done
+
+
+# %% [markdown]
+# Two kinds of slowness. Either worker 3 is always four times slower. Or all are alike, and now and then, in
+# one of ten steps, a gradient takes six times as long. An update by the mean of four gradients has four
+# times the rate, so that all go the same way for the same samples (the linear scaling rule of lesson 07).
+# We stop the clock when the first asynchronous worker has nothing more to do.
+
+# %%
+RULES = {"synchronous": 0, "bounded, s = 3": 3, "asynchronous": None}
+one_slow = np.ones((4, 80))
+one_slow[3] = 4.0
+now_and_then = np.where(np.random.default_rng(4).random((4, 80)) < 0.1, 6.0, 1.0)
+judge = network()
+
+
+def loss_with(weights):
+    for parameter, view in zip(judge.parameters(), Shards(judge.parameters(), 1).views(weights), strict=True):
+        parameter.data[...] = view
+    return loss_of(judge, digits.test)
+
+
+scenes = {}
+for scene, seconds in (("worker 3 is always slow", one_slow), ("each is slow now and then", now_and_then)):
+    end = seconds.sum(axis=1).min()
+    print(f"   {scene}; after {end:.0f} s:")
+    scenes[scene] = {}
+    for name, bound in RULES.items():
+        method = sgd if bound is None else lambda parameters: optim.SGD(parameters, 4 * 0.05)
+        run = served(seconds, staleness=bound, method=method, keep=8 if bound is None else 2)  # 8 gradients
+        for worker, done in enumerate(done_times(seconds, bound)):
+            np.testing.assert_allclose([stop for w, _, stop in run.computed if w == worker], done, rtol=1e-12)
+        samples = BATCH * sum(a.time <= end for a in run.applied)
+        curve = [(time, loss_with(weights)) for time, weights in run.weights if time <= end]
+        scenes[scene][name] = run, samples, curve
+        stale = max(a.staleness for a in run.applied if a.time <= end)
+        print(
+            f"      {name:15} {samples:5} samples used, {1e3 * end / samples:5.1f} ms a sample, "
+            f"staleness up to {stale:2}, loss {curve[-1][1]:.3f}"
+        )
+drawings.slow_worker(scenes).savefig(FIGURES / "slow_worker.png")
+
+# %%
+used = {scene: [samples for _, samples, _ in found.values()] for scene, found in scenes.items()}
+final = {scene: [curve[-1][1] for *_, curve in found.values()] for scene, found in scenes.items()}
+always, sometimes = scenes
+assert used[always][0] == BATCH * 80 and used[always][2] == BATCH * (3 * 80 + 20)  # 4 gradients in 4 s; 13
+assert 0 <= used[always][1] - used[always][0] <= BATCH * 4 * 3  # a lead of three steps, once
+assert final[always][1] > final[always][0]
+assert used[sometimes][0] < 0.9 * used[sometimes][1] < 0.9 * used[sometimes][2]
+for scene in scenes:
+    assert final[scene][2] < final[scene][0]
+
+# %% [markdown]
+# Who is *always* slow is waited for by the bounded rule too: three steps of lead are soon used up, and then
+# it is as slow as the synchronous rule, with stale gradients on top. Its strength is the second kind of
+# slowness, which evens out within the lead. The asynchronous server never waits; but worker 3 then has a
+# thirteenth of the say: where its samples differ from those of the others, they are heard less.
+#
+# ## 5. Many servers are one server
+# Each server applies what it gets to its part of the parameters, and SGD, momentum, Adagrad treat each
+# parameter by itself. So S servers give the bits of one, *if each of them gets the gradients in one order*.
+
+# %%
+print("\n5. Many servers are one server")
+names, layout = list(network().named_parameters()), Shards(network().parameters(), 3)
+pieces = [" ".join(names[piece.n] for piece in layout.pieces(server)) for server in range(3)]
+print(f"   three servers hold parts of:  {';  '.join(pieces)}")
+
+
+def adagrad(parameters):
+    return optim.Adagrad(parameters, 0.01)
+
+
+def bits(run):
+    return np.concatenate([value.ravel() for value in run.states[0].values()])
+
+
+for settings in ({}, {"staleness": 2}, {"softsync": 2}):
+    one, *others = (served(drawn[:4, :8], s, method=adagrad, **settings) for s in (1, 2, 3))
+    assert all((bits(other) == bits(one)).all() and other.counts == one.counts for other in others)
+print("   messages that take no time: 1, 2 and 3 servers end with the same bits")
+
+# %% [markdown]
+# On a real network two servers may get two gradients in different orders; and a worker then computes with
+# parts of different versions, parameters that never were together. Here each push leaves up to half a second
+# late. Synchronous servers do not care: they add a step's gradients in the order of the ranks.
+
+# %%
+for name, bound in (("asynchronous", None), ("synchronous", 0)):
+    one, three = (served(drawn[:4, :8], s, late=0.5, method=adagrad, staleness=bound) for s in (1, 3))
+    same = (bits(one) == bits(three)).all()
+    words = f"of mixed versions; the bits {'are' if same else 'are not'} those of one server"
+    print(f"   late pushes, {name + ':':13} {np.mean(three.mixed):3.0%} of the gradients are {words}")
+    assert not any(one.mixed) and any(three.mixed) == (bound is None) and same == (bound == 0)
+
+# %% [markdown]
+# ## 6. No server at all: one-sided communication
+# Does the server have to *do* anything? With MPI a rank can expose an array in a *window*, and others read it
+# (`Get`) and add to it (`Accumulate`) without a line of code on that rank. Each number is added to as one,
+# so nothing is lost. But there is no version any more: who reads may find half of another's gradient, as in
+# Hogwild. ([backends/comm/one_sided.py](../../backends/comm/one_sided.py) is the library's window.)
+#
+# The catch is *progress*. Where a rank cannot reach the array itself (on another machine, or in memory that
+# is not shared) the MPI library of the target has to act, and most do so only while the target is inside MPI.
+# If it computes, all wait: that is why `ParameterServer` has servers that do nothing but serve.
+# In [one_sided.py](one_sided.py) rank 0 exposes an array, once in memory that the ranks share, once in memory
+# of its own, as on another machine; the others add to it while rank 0 computes, or waits. Then they train.
+
+# %%
+print("\n6. No server at all: one-sided communication")
+nothing = ["   needs MPI processes; run: minigrad run -n 3 lessons/08_parameter_server/lesson.py"]
+print(*(told or nothing), sep="\n")
+print(f"\nFigures: {FIGURES}/")
