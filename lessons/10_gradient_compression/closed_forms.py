@@ -1,0 +1,34 @@
+"""What lesson 10 expects a rank to send in a step, method by method, before anything is measured."""
+
+import math
+
+
+def messages(method, shapes, p, entries=0.0):
+    """What a rank sends in a step, as (how many messages, bytes of each) pairs; means over the ranks.
+
+    ``shapes`` are those of the parameters, float32; ``entries`` is how many a method that selects some sends.
+    With every gradient go a few figures: the loss, the share of the samples, who ran backward, which
+    parameters were reached, and for compressed ones a flag for each rank.
+    """
+    n = sum(math.prod(shape) for shape in shapes)
+    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes if len(shape) > 1]
+    vectors = sum(shape[0] for shape in shapes if len(shape) == 1)
+    report, flags = 2 + p + len(shapes), p
+    if method == "dense":
+        return [(2 * (p - 1), 4 * (n + report) / p)]
+    if method == "PowerSGD":  # of rank 2: the P's with all that is no matrix, then the Q's
+        first = report + flags + vectors + 2 * sum(min(shape) for shape in matrices)
+        return [(2 * (p - 1), 4 * x / p) for x in (first, 2 * sum(max(shape) for shape in matrices))]
+    scales = 4 * len(shapes)
+    columns = sum(rows for rows, _ in matrices) + len(shapes) - len(matrices)
+    payload = {
+        "threshold": 8 * entries,  # value and index
+        "top-k": 8 * entries,
+        "random-k": 4 * entries,
+        "DGC": 8 * entries,
+        "1-bit": math.ceil(n / 8) + 2 * 4 * columns,
+        "scaled sign": math.ceil(n / 8) + scales,
+        "QSGD": math.ceil(4 * n / 8) + scales,  # 15 levels, -7 to 7: 4 bits
+        "TernGrad": math.ceil(2 * n / 8) + scales,  # -1, 0, 1
+    }[method]
+    return [(p - 1, payload + 4 * (report + flags))]

@@ -1,0 +1,207 @@
+"""The pictures of lesson 10; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import NullFormatter, NullLocator
+
+BLUE, ORANGE, GREEN, RED = "#3b6fb6", "#e8963a", "#4f9d69", "#c8504f"
+INK, GREY = "#222222", "#8a8a8a"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def smooth(losses, window=10):
+    """The mean of the last ``window`` steps' losses, at each step from the ``window``-th on."""
+    return np.arange(window, len(losses) + 1), np.convolve(losses, np.ones(window) / window, "valid")
+
+
+def threshold(gradient, limit, results):
+    """How large the entries of one gradient are; losses with what is below the threshold kept and dropped."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    sizes = abs(gradient[gradient != 0])
+    _, edges, bars = left.hist(np.log10(sizes), bins=np.linspace(-7, -0.5, 53), color=BLUE)
+    for edge, bar in zip(edges, bars, strict=False):
+        if edge >= np.log10(limit) - 1e-9:
+            bar.set_color(RED)
+    left.axvline(np.log10(limit), color=INK, lw=1)
+    top = left.get_ylim()[1] * 1.12
+    left.set_ylim(0, top)
+    left.text(np.log10(limit) + 0.12, top * 0.95, "sent", color=RED, fontweight="bold", va="top")
+    left.text(
+        np.log10(limit) - 0.12, top * 0.95, "waits", color=BLUE, fontweight="bold", va="top", ha="right"
+    )
+    zeros = (gradient == 0).mean()
+    left.text(-6.9, top * 0.95, f"{zeros:.0%} are exactly 0", color=GREY, va="top")
+    left.set_xticks(range(-7, 0), [f"$10^{{{k}}}$" for k in range(-7, 0)])
+    left.set(xlabel="size of an entry of the gradient", ylabel="entries")
+    left.set_title("A gradient is mostly small")
+    for name, color in (("dense", INK), ("threshold", GREEN), ("threshold, dropped", RED)):
+        right.plot(*smooth(results[name][2]), color=color, lw=2)
+    at, last = smooth(results["threshold, dropped"][2])
+    right.text(at[-1], last[-1] + 0.22, "the rest is dropped", color=RED, ha="right")
+    at, last = smooth(results["threshold"][2])
+    right.text(at[35], last[35] + 0.15, "the rest is kept", color=GREEN)
+    right.text(at[-1], last[-1] - 0.08, "all is sent", color=INK, ha="right", va="top")
+    right.set(xlabel="step", ylabel="loss (mean of ten steps)", ylim=(0, 2.5))
+    right.set_title("What is kept is not lost")
+    return figure
+
+
+def momentum(moved, valley, trained):
+    """A gradient that waits; velocities that go on in a valley; training."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    steps = np.arange(len(moved["dense"]))
+    for name, color in (("dense", INK), ("basic", RED), ("corrected", BLUE)):
+        left.plot(steps, moved[name], color=color, lw=2, drawstyle="steps-post")
+    left.text(4, 5.4, "dense", color=INK, ha="right")
+    left.text(14.5, 3.6, "basic", color=RED)
+    left.text(9.4, 5.7, "corrected", color=BLUE, fontsize=9)
+    left.axvline(9, color=GREY, lw=0.8, ls=":")
+    left.text(14, 0.2, "sent for the first time", color=GREY)
+    left.set(xlabel="step", ylabel="the weight", ylim=(0, 10.5))
+    left.set_title("A gradient of 1 in step 0")
+    for name, color in (("dense", INK), ("not masked", ORANGE), ("masked", GREEN)):
+        middle.plot(valley[name], color=color, lw=2, drawstyle="steps-post")
+    middle.axhline(0, color=GREY, lw=0.8, ls=":")
+    middle.text(24, -0.84, "not masked", color=ORANGE, ha="center")
+    middle.text(11.5, 0.2, "masked", color=GREEN)
+    middle.text(44, 0.13, "dense", color=INK, ha="center")
+    middle.set(xlabel="step", ylabel="the weight", ylim=(-0.95, 1.05))
+    middle.set_title("Down into a valley, sent every 10th step")
+    names = {"basic": RED, "not masked": ORANGE, "dense": INK, "masked": GREEN}
+    for name, color in names.items():
+        right.plot(*smooth(trained[name][2], 25), color=color, lw=2, label=name)
+    right.legend(loc="upper right", labelcolor="linecolor", handlelength=0)
+    right.set(xlabel="step", ylabel="loss (mean of 25 steps)", ylim=(0, 1.8))
+    right.set_title("The digits, one weight in 500 sent")
+    return figure
+
+
+PLACES = {  # of the labels: bytes and loss
+    "dense": (152_000, 0.42),
+    "threshold": (20_000, 0.48),
+    "top-k": (5_000, 0.42),
+    "random-k": (40_000, 0.45),
+    "DGC": (1_400, 0.46),
+    "1-bit": (7_500, 0.22),
+    "scaled sign": (4_200, 0.29),
+    "QSGD": (48_000, 0.29),
+    "TernGrad": (25_000, 0.25),
+    "PowerSGD": (14_000, 0.2),
+    "threshold, dropped": (3_000, 1.4),
+    "top-k, dropped": (5_600, 0.65),
+    "scaled sign, dropped": (8_800, 0.74),
+    "PowerSGD, dropped": (12_000, 0.85),
+}
+
+
+def family(results):
+    """Bytes sent against the loss at the end; hollow where what was not sent is dropped."""
+    figure, panel = plt.subplots(figsize=(9, 5.6), layout="constrained")
+    kinds = {
+        BLUE: ("threshold", "top-k", "random-k", "DGC"),
+        ORANGE: ("1-bit", "scaled sign", "QSGD", "TernGrad"),
+        GREEN: ("PowerSGD",),
+    }
+    colors = {"dense": INK} | {name: color for color, names in kinds.items() for name in names}
+    for name, (loss, _, _, sent) in results.items():
+        method = name.removesuffix(", dropped")
+        color, hollow = colors[method], method != name
+        panel.plot(sent, loss, "o", ms=9, mew=2, color=color, mfc="white" if hollow else color)
+        other = results[method]
+        panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=color, zorder=0)
+        left = name in ("top-k, dropped", "scaled sign, dropped", "scaled sign", "top-k")
+        side = "right" if left else "left" if hollow else "center"
+        line = None if hollow else {"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkB": 5}
+        panel.annotate(name, (sent, loss), PLACES[name], color=color, ha=side, va="center", arrowprops=line)
+    panel.axhline(results["dense"][0], color=GREY, lw=0.8, ls=":", zorder=0)
+    words = ("some entries", "all entries, in few bits", "narrow matrices")
+    for y, color, text in zip((1.5, 1.42, 1.34), kinds, words, strict=True):
+        panel.text(40_000, y, text, color=color, fontweight="bold", va="center")
+    panel.set(xscale="log", xlim=(400, 3e5), ylim=(0.1, 1.65))
+    panel.set(xlabel="bytes that a rank sends in a step", ylabel="loss at the end")
+    panel.set_title("A hundredth of the bytes, nearly the same loss; what is dropped is missed")
+    return figure
+
+
+def sign(paths, samples):
+    """The ways of the two weights over the loss; their distance from the best."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+    grid = np.stack(np.meshgrid(np.linspace(-0.6, 2.1, 80), np.linspace(-0.6, 1.5, 80)), axis=-1)
+    left.contour(
+        *grid.transpose(2, 0, 1), ((grid @ samples.T) ** 2).mean(axis=-1), 14, colors=GREY, linewidths=0.5
+    )
+    for path, color in zip(paths.values(), (INK, RED, GREEN), strict=True):
+        left.plot(*path.T, ".-", color=color, lw=1.5, ms=5)
+        distance = np.maximum(np.linalg.norm(path, axis=1), 1e-8)
+        right.plot(distance, color=color, lw=2)
+    left.plot(0, 0, "*", color=INK, ms=14, mec="white", zorder=5)
+    left.annotate("the best", (0, 0), (-10, -16), textcoords="offset points", ha="center")
+    left.annotate("start", paths["its sign"][0], (4, 6), textcoords="offset points")
+    left.annotate("stuck", paths["its sign"][-1], (6, 6), textcoords="offset points", color=RED)
+    left.set(xlabel="weight 1", ylabel="weight 2", aspect="equal")
+    left.set_title("Signs only move along one diagonal")
+    right.text(118, 5e-4, "the gradient", color=INK, ha="right")
+    right.text(118, 2, "its sign", color=RED, ha="right")
+    right.text(4, 3e-5, "its sign,\nwith error feedback", color=GREEN)
+    right.set(yscale="log", xlabel="step", ylabel="distance from the best", ylim=(1e-7, 5))
+    right.set_title("What was left out, kept, brings it home")
+    return figure
+
+
+def density(densities, gathered, ring, length):
+    """Bytes of the all-gather against those of the ring, by density; the density at which both are equal."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
+    line = np.geomspace(0.008, 1, 50)
+    for p, color in zip(gathered, (BLUE, GREEN, ORANGE, RED), strict=True):
+        one = 2 * (p - 1) / p * 4
+        left.plot(line, (p - 1) * 8 * line / one, color=color, lw=1.2)
+        left.plot(densities, np.array(gathered[p]) / ring[p], "o", color=color, ms=6, mec="white")
+        left.text(1.05, p, f"{p} ranks", color=color, va="center")
+    left.axhline(1, color=INK, lw=1.5)
+    left.text(0.0085, 1.08, "a dense ring", color=INK)
+    left.set(xscale="log", yscale="log", xlim=(0.008, 2.2), xlabel="density d, the share that is sent")
+    left.set_ylabel("bytes of the all-gather, the ring's being 1")
+    left.set_xticks([0.01, 0.05, 0.125, 0.25, 0.5, 1], ["1%", "5%", "12.5%", "25%", "50%", "100%"])
+    left.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+    left.set_title("Measured, and the formula p d")
+    p = np.geomspace(2, 256, 50)
+    for factor, name, color in (
+        (2, "values alone (random-k): 2 / p", ORANGE),
+        (4 / 3, "8 bytes and an index: 4 / (3 p)", GREEN),
+        (1, "4 bytes and an index: 1 / p", BLUE),
+    ):
+        right.plot(p, np.minimum(factor / p, 1), color=color, lw=2, label=name)
+    right.plot(32, 0.25, "x", color=RED, ms=9, mew=2.5)
+    right.annotate(
+        "25% on 32 ranks:\n8 times the ring", (32, 0.25), (8, 0), textcoords="offset points", color=RED
+    )
+    right.legend(loc="lower left", labelcolor="linecolor")
+    right.set(xscale="log", yscale="log", xlabel="ranks p", ylabel="density at which both send the same")
+    right.set_xticks([2, 8, 32, 128], ["2", "8", "32", "128"])
+    right.set_yticks([0.01, 0.1, 1], ["1%", "10%", "100%"])
+    right.set_title("Above the line: do not compress")
+    for axis in (left.xaxis, left.yaxis, right.xaxis, right.yaxis):
+        axis.set_minor_locator(NullLocator())
+    return figure
+
+
+def slow_link(seconds, speeds, formula, computing):
+    """Seconds a step against the bandwidth: measured on the virtual clock, and the formulas."""
+    figure, panel = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    line = np.geomspace(10e6, 200e9, 100) / 8
+    for (method, found), color in zip(seconds.items(), (INK, BLUE, GREEN), strict=True):
+        label = {"dense": "dense ring", "DGC": "DGC, density 0.1%", "PowerSGD": "PowerSGD, rank 2"}[method]
+        panel.plot(8 * line, [1e3 * formula(method, b) for b in line], color=color, lw=2, label=label)
+        for speed, t in found.items():
+            panel.plot(8 * speeds[speed], 1e3 * t, "o", color=color, ms=8, mec="white")
+    panel.axhline(1e3 * computing, color=GREY, lw=0.8, ls=":")
+    panel.text(1.1e7, 1e3 * computing * 0.97, "computing alone", color=GREY, va="top")
+    panel.legend(loc="upper right", labelcolor="linecolor")
+    panel.set(xscale="log", yscale="log", xlabel="bandwidth of a link", ylabel="a step (ms)")
+    panel.set_xticks(
+        [1e7, 1e8, 1e9, 1e10, 1e11], ["10 Mbit/s", "100 Mbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"]
+    )
+    panel.set_yticks([20, 50, 100, 200, 500, 1000], ["20", "50", "100", "200", "500", "1000"])
+    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.set_title("Eight machines: on a slow link compression pays, on a fast one little is left to save")
+    return figure
