@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,18 +14,25 @@ from minigrad import schedules as rates
 from minigrad.device import cuda_problem
 from minigrad.nets import find_net
 
+from .data_parallel.compression import Compressed
+from .data_parallel.compression.compressed import COMPRESSOR, find_compressor
+from .data_parallel.server_rules import check_servers, rule_for
 from .layout import Layout
 from .model_parallel.place import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan
 from .pipeline import SCHEDULES, check_timetable, find_schedule
 from .pipeline.bounds import check_bounds
-from .strategies import find_strategy, read_options
+from .strategies import find_strategy, read_options, settings_of
 
 
 def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError, naming the choices, for any other."""
     if given not in choices:
         raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
+
+
+# Flags that are options of one strategy, by its name
+FLAGS = {"servers": "server", "staleness": "server", "compress": "compressed", "density": "compressed"}
 
 
 class Asked(NamedTuple):
@@ -48,17 +55,52 @@ def layout_for(
     model: int,
     plan: Path | None,
     asked: Asked,
+    flags: Mapping[str, Any],
 ) -> Layout:
     """How the ranks share ``net``; raises ValueError for what does not fit, before any rank is started."""
     find_net(net)
-    options = read_options(option or [])
+    find_strategy(strategy)
+    options = with_flags(strategy, read_options(option or []), flags)
     find_strategy(strategy, options)
+    check_data(strategy, options, data)
     if pipe > 1 and "micro_batches" in options:
         raise ValueError(
             "--option micro_batches takes a pipeline through several times; pass --micro instead"
         )
     layout = Layout(strategy, options, data, pipe, model, plan_for(plan, net))
     return with_pipelines(layout, net, asked)
+
+
+def with_flags(strategy: str, options: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, and the flags that were given; ValueError for those of another strategy, or said twice."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    for name, value in given.items():
+        if strategy != FLAGS[name]:
+            raise ValueError(
+                f"--{name} is for --strategy {FLAGS[name]}, and the strategy here is {strategy}; "
+                "choose that one, or leave the flag out"
+            )
+        if name in options:
+            raise ValueError(
+                f"--{name} {value} and --option {name}={options[name]} set the same; leave one of them out"
+            )
+    return options | given
+
+
+def check_data(strategy: str, options: Mapping[str, Any], ranks: int) -> None:
+    """Raise ValueError where the ranks of the data axis cannot be servers and workers, or compress so."""
+    if strategy == "server":
+        servers = options.get("servers", 1)
+        check_servers(servers, ranks)
+        if ranks < 2:
+            raise ValueError(
+                "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
+            )
+        rule_for(ranks - servers, options.get("staleness"), options.get("softsync"))
+    if strategy == "compressed":
+        own = settings_of(Compressed)
+        settings = {name: value for name, value in options.items() if name not in own}
+        find_compressor(options.get("compress", COMPRESSOR), settings)
 
 
 def plan_for(file: Path | None, net: str) -> Plan | None:

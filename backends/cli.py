@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +13,12 @@ from rich.console import Console
 from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule
 
+from . import course, options, proof, training
 from . import doctor as health
-from . import options, proof, training
 from .arguments import Asked, batch_size, check_device, check_positive, check_seed, choice, layout_for
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
-from .launch import choose_transport, cores, rank_under_mpiexec, run, run_script, world_size
+from .launch import choose_transport, cores, run, run_script, say, world_size
 from .layout import about
 from .trace_view import show, show_trace
 
@@ -45,6 +44,10 @@ def train(
     recompute: options.Recompute = False,
     strategy: options.Strategy = None,
     option: options.Options = None,
+    servers: options.Servers = None,
+    staleness: options.Staleness = None,
+    compress: options.Compress = None,
+    density: options.Density = None,
     transport: options.Transport = None,
     device: options.Device = "numpy",
     dtype: options.Dtype = "float32",
@@ -66,7 +69,10 @@ def train(
     data = ranks // (pipe * model)
     strategy = strategy or ("serial" if data == 1 else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
-    layout = layout_for(net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked)
+    flags = {"servers": servers, "staleness": staleness, "compress": compress, "density": density}
+    layout = layout_for(
+        net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked, flags=flags
+    )
     check_device(device)
     check_positive("--lr", lr)
     check_positive("--clip", clip)
@@ -119,7 +125,8 @@ def train(
                 f"picture in {folder / 'timeline.png'}"
             )
 
-    sys.exit(run(ranks, config.transport, work, sys.argv[1:]))
+    survive = bool(layout.options.get("survive"))
+    sys.exit(run(ranks, config.transport, work, sys.argv[1:], survive=survive))
 
 
 @app.command()
@@ -136,6 +143,7 @@ def prove(
     recompute: options.Recompute = False,
     strategy: Annotated[str | None, typer.Option(help=f"{options.STRATEGIES} (default: replicated)")] = None,
     option: options.Options = None,
+    compress: options.Compress = None,
     transport: options.Transport = None,
     dtype: options.Dtype = "float64",
     batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
@@ -148,7 +156,10 @@ def prove(
     data = ranks // (pipe * model)
     strategy = strategy or ("serial" if data == 1 < pipe else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
-    layout = layout_for(net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked)
+    flags = {"compress": compress}
+    layout = layout_for(
+        net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked, flags=flags
+    )
     check_seed(seed)
     settings = proof.Proof(
         **vars(layout),
@@ -198,9 +209,10 @@ def run_command(
     script: Annotated[list[str], typer.Argument(help="a Python file, and what it is given")],
     ranks: Annotated[int, typer.Option("-n", help="how many processes")] = cores(),
     hosts: Annotated[Path | None, typer.Option(help="print the line for the hosts in this file")] = None,
+    survive: Annotated[bool, typer.Option("--survive", help="outlive a rank that is killed")] = False,
 ) -> None:
     """Run a script on MPI processes; under Slurm through srun."""
-    sys.exit(run_script(ranks, script, hosts))
+    sys.exit(run_script(ranks, script, hosts, survive))
 
 
 @app.command()
@@ -210,6 +222,8 @@ def doctor() -> None:
     Console().print(health.report(findings))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
+
+course.add_to(app)
 
 EXPECTED = (ValueError, TypeError, RuntimeError, OSError, FloatingPointError)
 
@@ -229,16 +243,6 @@ def main() -> None:
             raise
         say(f"{usage()} (see minigrad --help)")
         sys.exit(2)
-
-
-def say(message: str) -> None:
-    """Print one line of error; of several ranks that fail alike only rank 0 does."""
-    rank = rank_under_mpiexec()
-    if not rank:
-        print(f"minigrad: {message}", file=sys.stderr, flush=True)
-    elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
-        time.sleep(1)  # where rank 0 fails too, its abort comes first
-        print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,9 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     return started or data or 1
 
 
-def run(ranks: int, transport: str, work: Callable[[Comm], Any], arguments: list[str]) -> int:
+def run(
+    ranks: int, transport: str, work: Callable[[Comm], Any], arguments: list[str], *, survive: bool = False
+) -> int:
     """Run ``work(comm)`` on every rank; the exit status.
 
     With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, whose processes
@@ -112,24 +115,39 @@ def run(ranks: int, transport: str, work: Callable[[Comm], Any], arguments: list
             run_ranks(ranks, work)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends.cli", *arguments])
+        return start_mpiexec(ranks, ["-m", "backends.cli", *arguments], survive)
     work_under_mpi(work)
     return 0
 
 
-def start_mpiexec(ranks: int, arguments: list[str]) -> int:
+def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False) -> int:
     """Start ``ranks`` MPI processes of ``python arguments`` and wait for them; mpiexec's exit status."""
-    mpiexec = find_mpiexec()
-    assert mpiexec is not None, "callers ask mpi_problem first"
-    command = [str(mpiexec), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    command = mpi_command(ranks, [sys.executable, "-m", "mpi4py", *arguments], survive)
     print(f"starting {ranks} ranks: mpiexec -n {ranks} python -m mpi4py {' '.join(arguments)}", flush=True)
     return supervise(command, environment(ranks))
 
 
-def run_script(ranks: int, arguments: list[str], hosts: Path | None = None) -> int:
+def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[str]:
+    """The line that runs ``command`` on ``ranks`` processes; ``survive``: one may be killed, the rest go on.
+
+    RuntimeError for ``survive`` with another mpiexec than MPICH's.
+    """
+    start = [str(find_mpiexec()), "-n", str(ranks)]
+    if not survive:
+        return [*start, *command]
+    if (vendor := mpiexec_vendor()) != "MPICH":
+        raise RuntimeError(
+            f"only MPICH's mpiexec lets ranks outlive one that is killed, this is {vendor}'s; "
+            "pip install mpich, or leave survive out"
+        )
+    return [start[0], "-disable-auto-cleanup", *start[1:], sys.executable, "-m", "backends.shield", *command]
+
+
+def run_script(ranks: int, arguments: list[str], hosts: Path | None = None, survive: bool = False) -> int:
     """Run ``python arguments`` on ``ranks`` MPI processes, through srun inside a Slurm job; the exit status.
 
-    With ``hosts``, a host file, it only prints the line that does: every host needs the same paths.
+    With ``hosts``, a host file, it only prints the line that does: every host needs the same paths. With
+    ``survive``, on this machine alone, ranks outlive one that is killed, if they know how.
     """
     if ranks < 1:
         raise ValueError(f"-n must be at least 1, got {ranks}")
@@ -147,7 +165,7 @@ def run_script(ranks: int, arguments: list[str], hosts: Path | None = None) -> i
     if srun is not None:
         print(f"in Slurm job {os.environ['SLURM_JOB_ID']}: srun -n {ranks} {shlex.join(python)}", flush=True)
         return supervise([srun, "-n", str(ranks), *python], dict(os.environ))
-    return supervise([str(find_mpiexec()), "-n", str(ranks), *python], environment(ranks))
+    return supervise(mpi_command(ranks, python, survive), environment(ranks))
 
 
 def on_hosts(hosts: Path) -> list[str]:
@@ -199,3 +217,13 @@ def load_mpi() -> type[MPIComm]:
     from .comm.mpi import MPIComm
 
     return MPIComm
+
+
+def say(message: str) -> None:
+    """Print one line of error; of several ranks that fail alike only rank 0 does."""
+    rank = rank_under_mpiexec()
+    if not rank:
+        print(f"minigrad: {message}", file=sys.stderr, flush=True)
+    elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
+        time.sleep(1)  # where rank 0 fails too, its abort comes first
+        print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)

@@ -11,6 +11,8 @@ from minigrad.nets import NETS
 from minigrad.optim import OPTIMIZERS
 from minigrad.schedules import SCHEDULES as RATES
 
+from .data_parallel.compression import COMPRESSORS
+from .data_parallel.compression.compressed import COMPRESSOR
 from .pipeline import SCHEDULES
 from .strategies import strategy_names
 
@@ -18,6 +20,8 @@ DATASETS = ("mnist5k", "mnist")
 DTYPES = ("float32", "float64")
 STRATEGIES = f"how the ranks share the work, one of {', '.join(strategy_names())}"
 PIPELINES = "Pipelines, for --pipe of 2 or more"
+SERVER = "Parameter servers, for --strategy server"
+COMPRESSED = "Compressed gradients, for --strategy compressed"
 
 Data = Annotated[int | None, typer.Option(help="ranks that share each batch", metavar="N")]
 Pipe = Annotated[
@@ -60,6 +64,31 @@ Recompute = Annotated[
         "--recompute",
         help="hold only what comes into a stage, and compute it again",
         rich_help_panel=PIPELINES,
+    ),
+]
+Servers = Annotated[
+    int | None,
+    typer.Option(help="ranks that hold the parameters (default: 1)", metavar="S", rich_help_panel=SERVER),
+]
+Staleness = Annotated[
+    int | None,
+    typer.Option(
+        help="steps that a worker may be ahead of the slowest; 0 is synchronous (default: any number, each "
+        "gradient is applied as it comes)",
+        metavar="STEPS",
+        rich_help_panel=SERVER,
+    ),
+]
+Compress = Annotated[
+    str | None,
+    typer.Option(help=f"one of {', '.join(COMPRESSORS)} (default: {COMPRESSOR})", rich_help_panel=COMPRESSED),
+]
+Density = Annotated[
+    float | None,
+    typer.Option(
+        help="share of the gradient's entries that is sent (default: the compressor's own)",
+        metavar="SHARE",
+        rich_help_panel=COMPRESSED,
     ),
 ]
 Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]

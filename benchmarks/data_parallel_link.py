@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from time import sleep
@@ -34,23 +34,29 @@ VARIABLES = {
 Figures = dict[str, dict[str, float]]  # peer -> compute, communication, step, in seconds
 
 
-def over_link(link: str, arguments: list[str], console: Console) -> dict[str, dict[str, Figures]]:
-    """What ``measure_hidden`` found on two hosts, with each of VARIABLES, by workload."""
+def over_link(
+    link: str,
+    arguments: list[str],
+    console: Console,
+    script: str = str(Path(__file__).with_name("data_parallel.py")),
+    hosts: int = 2,
+    settings: Mapping[str, dict[str, str]] = VARIABLES,
+) -> dict[str, Any]:
+    """What ``script`` leaves, one rank on each of ``hosts``, with each of ``settings`` of the environment."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from tests.mpi.hosts import Hosts, problem
 
     if reason := mpi_problem() or problem():
         console.print(f"--link {link}: {reason}")
         raise typer.Exit(2)
-    script = str(Path(__file__).with_name("data_parallel.py"))
-    found: dict[str, dict[str, Figures]] = {}
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "figures.json"
-        for setting, variables in VARIABLES.items():
-            given = {**environment(2), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
+        for setting, variables in settings.items():
+            given = {**environment(hosts), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
             given["MINIGRAD_DATA_PARALLEL"] = str(result)
-            with Hosts(Path(folder), LINKS[link]) as hosts:
-                done = subprocess.run(hosts.mpiexec(2, script, *arguments), env=given, timeout=1800)
+            with Hosts(Path(folder), LINKS[link], hosts) as built:
+                done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=given, timeout=1800)
             if done.returncode:
                 raise typer.Exit(done.returncode)
             found[setting] = json.loads(result.read_text())

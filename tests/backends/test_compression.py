@@ -22,6 +22,7 @@ from tests.backends.strict import Strict
 from tests.backends.test_data_parallel import Forked, batches_of
 from tests.backends.test_replicated import normalised, odd
 
+pytestmark = pytest.mark.filterwarnings("ignore:compress=power-sgd sends")  # the vectors as they are
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=4)
 RANKS = st.integers(1, 5)
 DTYPES = st.sampled_from([np.float32, np.float64])

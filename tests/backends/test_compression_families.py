@@ -21,10 +21,11 @@ from backends.data_parallel.compression import (
 )
 from backends.data_parallel.compression.momentum import basic, corrected, discount, warm_up
 from backends.data_parallel.compression.quantised import columns
-from backends.data_parallel.compression.selecting import largest, largest_by_sample
+from backends.data_parallel.compression.selecting import largest, largest_by_sample, reaching
 from backends.data_parallel.compression.wire import code_bytes, packed, packed_codes, unpacked, unpacked_codes
 from backends.laws import bound_for
 from tests.backends.compression_laws import layout_of, sent, started
+from tests.bugs.mutant import mutant
 
 SHAPES = st.lists(
     st.sampled_from([(), (1,), (5,), (3, 4), (4, 3), (1, 6), (7, 1), (2, 3, 2, 2), (0,)]),
@@ -119,9 +120,29 @@ def test_a_sample_finds_the_same_entries(n, seed, density, sample):
     lumpy[1 : 1 + n // 20] += 10 * rng.random(len(lumpy[1 : 1 + n // 20]))
     k = max(1, round(density * n))
     for sizes in (rng.random(n), np.sort(rng.random(n)), lumpy, np.ones(n)):
-        found = largest_by_sample(sizes, k, sample)
+        found = largest_by_sample(sizes * rng.choice([-1, 1], n), k, sample)
         assert len(set(found.tolist())) == len(found) == k
         assert np.array_equal(np.sort(sizes[found]), np.sort(sizes[largest(sizes, k)]))
+
+
+def finds_what_reaches(reaching, n, seed, block):
+    v = np.random.default_rng(seed).integers(-5, 6, n).astype(np.float64)
+    for threshold in (0.0, 3.0, 5.0, 6.0):  # of entries that are equal to it, too
+        assert np.array_equal(reaching(v, threshold, block), np.flatnonzero(abs(v) >= threshold))
+
+
+@given(n=st.integers(1, 200), seed=SEEDS, block=st.integers(1, 70))
+def test_blocks_find_what_the_whole_does(n, seed, block):
+    finds_what_reaches(reaching, n, seed, block)
+
+
+@pytest.mark.parametrize(
+    "change", [("start + np.flat", "np.flat"), (">= threshold) for", "> threshold) for")]
+)
+def test_the_law_of_blocks_catches(change):
+    broken = mutant("backends.data_parallel.compression.selecting", change).reaching
+    with pytest.raises(AssertionError):
+        finds_what_reaches(broken, 100, 0, 30)
 
 
 @pytest.mark.parametrize("p", [2, 4])

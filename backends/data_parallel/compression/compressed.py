@@ -6,12 +6,14 @@ parallelism whose sum is lossy; error feedback (Seide et al. 2014; Karimireddy e
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
+from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
 from ...comm.protocol import Comm
@@ -36,6 +38,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "terngrad": TernGrad,
     "power-sgd": PowerSGD,
 }
+COMPRESSOR = "top-k"  # where none is named
 
 
 class Compressed(DataParallel):
@@ -57,7 +60,7 @@ class Compressed(DataParallel):
         comm: Comm,
         allreduce: Callable[[Comm, Array], Array] = allreduce,
         *,
-        compress: str | Compressor = "top-k",
+        compress: str | Compressor = COMPRESSOR,
         feedback: bool | None = None,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
@@ -78,7 +81,7 @@ class Compressed(DataParallel):
         """The whole model, with rank 0's parameters and state arrays; residuals start at 0.
 
         Raises ValueError where ranks built different models or chose different settings, and for
-        parameters of several dtypes.
+        parameters of several dtypes. Rank 0 warns of parameters that are sent whole all the same.
         """
         model = super().place(model)
         self.layout = Flat(self.report.parameters)
@@ -87,7 +90,19 @@ class Compressed(DataParallel):
         self.error = self.layout.zeros() if self.feedback else None
         self.compressor.start(self.layout, self.rank, self.size)
         self.names = {p: name for name, p in model.named_parameters().items()}
+        if self.rank == 0:
+            self.tell_of(self.compressor.sent_whole())
         return model
+
+    def tell_of(self, whole: list[Parameter]) -> None:
+        """Warn, where there are any, that these parameters are not compressed."""
+        if whole:
+            numbers = f"{sum(p.size for p in whole):,} of {self.layout.elements:,} numbers"
+            warnings.warn(
+                f"compress={self.described['compress']} sends {len(whole)} of {len(self.layout.parameters)} "
+                f"parameters as they are, {numbers}; no matrices: {', '.join(self.names[p] for p in whole)}",
+                stacklevel=3,
+            )
 
     def finish(self, model: Module, loss: float) -> float:
         """Exchange what the compressor makes of this rank's gradients, and keep the rest.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minigrad.device import Array, array_module
+from minigrad.tensor import Parameter
 
 from ...comm.collectives import allgather
 from ...comm.collectives.exchange import charge
@@ -42,6 +43,10 @@ class Compressor:
     def start(self, layout: Flat, rank: int, size: int) -> None:
         """Called for each model: vectors will be of this layout. What earlier steps left is forgotten."""
         self.layout, self.rank, self.size = layout, rank, size
+
+    def sent_whole(self) -> list[Parameter]:
+        """The parameters that it cannot make smaller, once started; the user is told of them."""
+        return []
 
     def accumulated(self, error: Array | None, g: Array) -> Array:
         """v, a new array where ``error`` is not None; ``g`` is this rank's part of the gradient."""

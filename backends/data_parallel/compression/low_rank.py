@@ -12,6 +12,7 @@ import numpy as np
 
 from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
+from minigrad.tensor import Parameter
 
 from ...comm.protocol import Comm
 from ..flat import Flat
@@ -43,6 +44,10 @@ class PowerSGD(Compressor):
             drawn = draw.normal(size=(m, min(self.matrix_rank, n))).astype(x.dtype)
             self.q.append(array_module(x).asarray(drawn))
 
+    def sent_whole(self) -> list[Parameter]:
+        found = zip(self.layout.parameters, self.narrow, strict=True)
+        return [p for p, narrow in found if not narrow]
+
     def matrices(self, v: Array) -> list[Array]:
         """What of ``v`` is compressed, as views with no more rows than columns."""
         views = zip(self.layout.views(v), self.narrow, strict=True)
@@ -67,7 +72,7 @@ class PowerSGD(Compressor):
         total, own = xp.zeros_like(v), xp.zeros_like(v)
         for out, qs in ((total, self.q), (own, mine)):
             for x, p, q in zip(self.matrices(out), self.p, qs, strict=True):
-                x[...] = p @ q.T
+                fill(x, p, q)
         for x, y, one, whole in zip(self.dense(own), self.dense(total), self.dense(v), sums, strict=False):
             x[...], y[...] = one, whole
         return Exchanged(total, own, figures)
@@ -81,6 +86,15 @@ def is_matrix(x: Array) -> bool:
 def orthonormal(p: Array) -> Array:
     """Orthonormal columns that span those of ``p``, and more where these are dependent."""
     return array_module(p).linalg.qr(p)[0]
+
+
+def fill(x: Array, p: Array, q: Array) -> None:
+    """x = P Q^T in place; where ``x`` is a transposed view its rows in memory are those of Q P^T."""
+    xp = array_module(x)
+    if x.flags.c_contiguous:
+        xp.matmul(p, q.T, out=x)
+    else:
+        xp.matmul(q, p.T, out=x.T)
 
 
 def summed(comm: Comm, allreduce: Callable[[Comm, Array], Array], arrays: list[Array]) -> list[Array]:

@@ -111,10 +111,10 @@ class DeepGradientCompression(Selecting):
         return g * (limit / norm) if norm > limit else g
 
     def choose(self, v: Array) -> Array:
-        density, sizes = self.density_at(self.steps), abs(v)
+        density = self.density_at(self.steps)
         if not self.apart:
-            return largest_by_sample(sizes, count_of(density, v.size), self.sample)
-        parts = [x.reshape(-1) for x in self.layout.views(sizes)]
+            return largest_by_sample(v, count_of(density, v.size), self.sample)
+        parts = [x.reshape(-1) for x in self.layout.views(v)]
         found = [largest_by_sample(x, count_of(density, x.size), self.sample) for x in parts]
         starts = zip(self.layout.starts, found, strict=False)
         return array_module(v).concatenate([start + indices for start, indices in starts])

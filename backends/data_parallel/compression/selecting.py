@@ -115,19 +115,30 @@ def largest(sizes: Array, k: int) -> Array:
     return xp.argpartition(sizes, sizes.size - k)[sizes.size - k :]
 
 
-def largest_by_sample(sizes: Array, k: int, sample: float) -> Array:
-    """The same entries as ``largest``, mostly sooner: a threshold from a sample, top-k among what exceeds it.
+def largest_by_sample(v: Array, k: int, sample: float) -> Array:
+    """The ``k`` entries of largest |v|, mostly sooner: top-k only among what exceeds a threshold.
 
     ``sample`` is the share of entries, evenly spaced, that the threshold is taken from, half as many again
     as needed above it. Where too few exceed it after all, all entries are looked at.
     """
     step = int(1 / sample)
-    seen = sizes[::step]
+    seen = abs(v[::step])
     above = -(-3 * k // (2 * step)) + 1
     if seen.size > 2 * above:
-        xp = array_module(sizes)
-        threshold = xp.partition(seen, seen.size - above)[seen.size - above]
-        found = xp.flatnonzero(sizes >= threshold)
+        threshold = array_module(v).partition(seen, seen.size - above)[seen.size - above]
+        found = reaching(v, threshold)
         if found.size >= k:
-            return found[largest(sizes[found], k)]
+            return found[largest(abs(v[found]), k)]
+    sizes = abs(v)
     return largest(sizes, k)
+
+
+def reaching(v: Array, threshold: Array, block: int = 1 << 16) -> Array:
+    """The indices of the entries with |v| >= ``threshold``; in ``block`` after block, which caches hold."""
+    xp = array_module(v)
+    if xp is not np:
+        return xp.flatnonzero(abs(v) >= threshold)
+    starts = range(0, v.size, block)
+    return np.concatenate(
+        [start + np.flatnonzero(abs(v[start : start + block]) >= threshold) for start in starts]
+    )

@@ -29,12 +29,15 @@ def unpacked(message: Array, *kinds: tuple[Any, int]) -> list[Array]:
 
 
 def packed_codes(codes: Array, bits: int) -> Array:
-    """Whole numbers from 0 to 2^bits - 1 in ``bits`` bits each: ceil(n bits / 8) bytes, uint8."""
+    """Whole numbers from 0 to 2^bits - 1 in ``bits`` bits each: ceil(n bits / 8) bytes, uint8.
+
+    First the lowest bit of all numbers, then the next one: so each pass goes through memory in order.
+    """
     xp = array_module(codes)
     if bits == 1:
         return xp.packbits(codes.astype(bool))
     codes = codes.astype(np.uint8 if bits <= 8 else np.int32)
-    return xp.packbits((codes[:, None] >> xp.arange(bits, dtype=codes.dtype)) & 1)
+    return xp.packbits(xp.stack([((codes >> bit) & 1).astype(bool) for bit in range(bits)]))
 
 
 def unpacked_codes(message: Array, bits: int, count: int) -> Array:
@@ -43,7 +46,11 @@ def unpacked_codes(message: Array, bits: int, count: int) -> Array:
     found = xp.unpackbits(message)[: count * bits]
     if bits == 1:
         return found
-    return found.reshape(count, bits).astype(np.int32) @ (1 << xp.arange(bits, dtype=np.int32))
+    codes = xp.zeros(count, np.int32)
+    for plane in found.reshape(bits, count)[::-1]:
+        codes <<= 1
+        codes |= plane
+    return codes
 
 
 def code_bytes(count: int, bits: int) -> int:
