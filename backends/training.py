@@ -27,6 +27,7 @@ from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm
+from .data_parallel import ParameterServer
 from .data_parallel.compression import Compressed
 from .layout import Layout, chosen, member_of
 from .tracing import computing, trace_step
@@ -103,6 +104,7 @@ class Training(Layout):
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
+        server = member_of(backend, ParameterServer)
         taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
         return {
             "config": {"momentum": None, **asdict(self), **taken, **settings},
@@ -113,6 +115,7 @@ class Training(Layout):
             "seconds": history.seconds,
             "samples_per_second": history.samples_per_second,
             "ranks": comm.size,
+            **({} if server is None else server.told()),
         }
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
@@ -161,6 +164,12 @@ def report(metrics: dict[str, Any]) -> Table:
         table.add_row(
             "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"
         )
+    if counts := metrics.get("staleness"):
+        mean = sum(int(updates) * n for updates, n in counts.items()) / sum(counts.values())
+        shown = ", ".join(f"{updates}: {n}" for updates, n in counts.items())
+        table.add_row("gradients by staleness", f"{shown} (mean {mean:.2f})")
+    for rank, lost in metrics.get("lost", {}).items():
+        table.add_row(f"worker {rank} left", f"after {lost['steps']} steps: {lost['reason']}")
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
     return table

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from . import wire
 from .background import ProcessBackground
 from .collectives import naive_allreduce
 from .patience import Patience
-from .protocol import check_peer
+from .protocol import RankEnded, check_peer
 from .receive import Receive
 from .shared import SharedMemory, share_among_processes
 from .window import WindowAllreduce, array_for, check_same
@@ -42,7 +43,7 @@ class MPIComm:
         self.last_tag: int = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1
         self.in_background = in_background
         self.patience = Patience(MPI.COMM_WORLD, self.last_tag + 1, in_background)
-        self.wait = self.patience.wait
+        self.wait, self.watch = self.patience.wait, partial(self.patience.watch_over, self)
         self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # what MPI may still read
         self.receives: dict[tuple[int, int], deque[Receive]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
@@ -55,8 +56,7 @@ class MPIComm:
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.check(to, tag)
         first, rest, private = wire.pack(x)
-        while self.sending and self.sending[0][0].Test():
-            self.sending.popleft()
+        self.sending = deque(one for one in self.sending if not one[0].Test())
         what = f"to send to rank {self.members[to]} (tag {tag})"
         rest = rest if rest is None or private else rest.copy()
         self.sending.extend((request, kept, what) for request, kept in self.post(first, rest, to, tag))
@@ -89,8 +89,7 @@ class MPIComm:
 
     def recv_any(self, tag: int = 0) -> tuple[int, Array]:
         self.check(self.rank, tag)
-        what = f"to receive from any rank (tag {tag})"
-        return self.take(MPI.ANY_SOURCE, tag, what)
+        return self.take(MPI.ANY_SOURCE, tag, f"to receive from any rank (tag {tag})")
 
     def split(self, color: int, key: int | None = None) -> MPIComm:
         self.meet("for all ranks to split")
@@ -153,10 +152,12 @@ class MPIComm:
         for part in (*self.groups, *self.backgrounds):
             part.close()
         for request, _, what in self.sending:
-            self.wait(request.Test, what)
+            with suppress(RankEnded):
+                self.wait(request.Test, what)
         self.sending.clear()
         if unfinished := [text for text, _ in self.started.values()]:
             raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
+        self.patience.close()
         self.closed = True
 
     @cached_property

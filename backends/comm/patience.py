@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from .protocol import wait_limit
+from .protocol import Comm, RankEnded, wait_limit
+from .watch import Watch
 from .world import caller
 
 SPINNING = 0.002  # seconds of polling without pause
@@ -30,11 +32,13 @@ class Patience:
         self.world, self.alarm, self.rank = world, alarm, world.Get_rank()
         self.name = f"rank {self.rank}'s background" if background else f"rank {self.rank}"
         self.idle_since = math.inf if background else 0.0
+        self.watch: Watch | None = None
 
     def wait(self, done: Callable, what: str):
         """Poll ``done()`` until it is true, at first without pause, then ever more seldom; what it returned.
 
-        Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up.
+        Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded
+        where a rank that is watched has ended.
         """
         start, pause = time.monotonic(), 0.0
         while not (result := done()):
@@ -45,11 +49,27 @@ class Patience:
                     yield_core()
                 continue
             self.check(what, now - start)
+            if self.watch is not None and (rank := self.watch.ended(now)) is not None:
+                raise RankEnded(rank, what)
             # Leaves the core to those who compute. Most of what a background waits for moves on only when
             # it is looked at, so it is looked at more often.
             pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
             time.sleep(pause)
         return result
+
+    def watch_over(self, comm: Comm, ranks: Iterable[int]) -> None:
+        """From now on a wait raises RankEnded where one of ``ranks`` of ``comm`` has ended.
+
+        Only of ranks on this machine is that known. The first time all ranks call.
+        """
+        if self.watch is None:
+            self.watch = Watch.over(comm)
+        self.watch.ranks = set(ranks)
+
+    def close(self) -> None:
+        """All went well: where a rank is missing by then, do without MPI's own end, which waits for all."""
+        if self.watch is not None:
+            atexit.register(self.watch.leave)
 
     def wait_for_thread(self, ended: Callable[[float], bool], what: str) -> None:
         """Sleep until ``ended(seconds)`` says that another thread of this process has done its part.

@@ -13,6 +13,14 @@ from minigrad.device import Array
 Result = TypeVar("Result")
 
 
+class RankEnded(RuntimeError):
+    """``rank``, which was watched, has ended: its process was killed, or its program returned."""
+
+    def __init__(self, rank: int, what: str):
+        super().__init__(f"rank {rank} has ended, for which this rank watched while it waited {what}")
+        self.rank = rank
+
+
 @runtime_checkable
 class Comm(Protocol):
     """Ranks that can send arrays to one another; messages of one (source, tag) keep their order."""

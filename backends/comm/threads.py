@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Self, TypeVar
 
 from minigrad.device import Array, array_module
 
 from .background import ThreadBackground
-from .protocol import check_like, check_peer
+from .leftovers import report_leftovers
+from .protocol import RankEnded, check_like, check_peer
 from .shared import share_among_threads
 from .world import Deadlock, Message, RankFailed, Wait, World, caller, seeded_turns
 
@@ -27,7 +28,7 @@ class ThreadComm:
     def __init__(self, world: World, rank: int, members: list[int], group: Hashable = ()):
         self.world, self.rank, self.members, self.group = world, rank, members, group
         self.size, self.me = len(members), members[rank]
-        self.meetings = 0
+        self.meetings, self.watched = 0, list[int]()
         self.started: dict[object, str] = {}  # also of the groups and backgrounds made from this
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -69,11 +70,13 @@ class ThreadComm:
             others = [m for m in self.members if m != self.me]
             wait = Wait(
                 f"to receive from any rank (tag {tag})",
-                lambda: box in world.boxes,
+                lambda: box in world.boxes or bool(self.ended()),
                 others,
-                lambda: min(m.arrival for m in world.boxes[box]),
+                lambda: min((m.arrival for m in world.boxes.get(box, ())), default=0.0),
             )
             world.block(self.me, wait)
+            if box not in world.boxes:
+                raise RankEnded(self.ended()[0], wait.what)
             message = world.take(box, min(world.boxes[box], key=lambda m: m.arrival))
         self.arrived(message.arrival)
         return message.source, message.x
@@ -90,6 +93,10 @@ class ThreadComm:
         place, numbers = self.meet("to open a background", number)
         return ThreadBackground(self.of(self.rank, [numbers[r] for r in range(self.size)], place), self)
 
+    def watch(self, ranks: Iterable[int]) -> None:
+        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned."""
+        self.watched = sorted(ranks)
+
     share = share_among_threads
 
     def of(self, rank: int, members: list[int], group: Hashable) -> Self:
@@ -102,6 +109,9 @@ class ThreadComm:
         return type(self)(self.world, rank, members, group)
 
     # What the above is made of
+
+    def ended(self) -> list[int]:
+        return [rank for rank in self.watched if self.members[rank] not in self.world.running]
 
     def meet(self, what: str, wish: Any = None) -> tuple[tuple[Hashable, ...], dict[int, Any]]:
         """Wait for all ranks to come here: a name for what they do, and what each of them wishes."""
@@ -226,21 +236,8 @@ def run_world(
         raise errors[rank] or RuntimeError(f"rank {rank} failed")
     if world.deadlock is not None:
         raise Deadlock(world.deadlock)
-    report_leftovers(world, comms)
+    report_leftovers(world, [comm.started for comm in comms])
     return results
-
-
-def report_leftovers(world: World, comms: list[ThreadComm]) -> None:
-    """Raise RuntimeError where something was started and not finished, or sent and not received."""
-    if unfinished := [text for comm in comms for text in comm.started.values()]:
-        raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
-    lost = [
-        f"{world.owners[m.sender]} to {rank} (tag {tag}, sent at {m.where})"
-        for (_, rank, tag), box in world.boxes.items()
-        for m in box
-    ]
-    if lost:
-        raise RuntimeError(f"messages were sent but never received: {', '.join(lost)}; add the missing recv")
 
 
 def positive(n: int) -> int:

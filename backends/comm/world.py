@@ -186,8 +186,7 @@ class World:
             if failed and self.failed is None and self.deadlock is None:
                 self.failed = rank
             self.look_around()
-            if self.failed is not None or self.deadlock is not None or len(self.bells) > self.size:
-                self.ring_all()  # also to the idle background of a rank that has left, which ends
+            self.ring_all()  # to who watches for it, and to its idle background, which ends
 
     def check(self, rank: int) -> None:
         if self.deadlock is not None:

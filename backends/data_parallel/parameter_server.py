@@ -9,9 +9,8 @@ libraries move such accesses on only while the target is inside MPI.
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,14 @@ from minigrad.module import Module
 from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 
-from ..comm.collectives import allgather, allreduce
-from ..comm.protocol import Comm
+from ..comm.collectives import allgather
+from ..comm.protocol import Comm, RankEnded
 from .agreement import agree, broadcast_model
-from .independent import statistics, weighted_mean
+from .independent import statistics
 from .report import trained
-from .server import ANSWER, PUSH, Lost, Push, Server
-from .server_rules import rule_for
+from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
+from .server_end import at_first, at_others, lay_back, warn_of, weighed
+from .server_rules import check_servers, rule_for
 from .shards import Shards
 
 
@@ -50,9 +50,10 @@ class ParameterServer(Backend):
     gradient is the number of updates between the version it was computed with and its own. A server's part
     is always of one version; parts of different servers may be of different ones.
 
-    With ``survive`` a worker whose step raises tells the servers and takes no more part; the others go on.
-    A rank that ends otherwise ends all. After ``conclude`` all ranks have the servers' parameters, the
-    workers' mean running statistics, ``staleness_counts`` (of the first server) and ``lost``.
+    With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
+    word they learn of threads, and of processes on their machine where the job was started to go on (``run
+    --survive``). The others go on; where a server ends, all do. After ``conclude`` all have the servers'
+    parameters, the workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``.
     A step's loss, and its gradients, are those of the worker's own share; 0 on servers.
     """
 
@@ -70,11 +71,7 @@ class ParameterServer(Backend):
         survive: bool = False,
         micro_batches: int = 1,
     ):
-        if not 1 <= servers < max(comm.size, 2):
-            raise ValueError(
-                f"of {comm.size} ranks 1 to {max(comm.size - 1, 1)} can be servers, got {servers}; "
-                "take fewer servers or start more ranks"
-            )
+        check_servers(servers, comm.size)
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
@@ -106,6 +103,7 @@ class ParameterServer(Backend):
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
         agree(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
+        self.watch(range(self.workers, self.size))
         self.layout = Shards(trained(model), self.servers)
         if (number := self.rank - self.workers) >= 0:
             weights = self.layout.packed([p.data for p in self.layout.parameters])
@@ -167,7 +165,8 @@ class ParameterServer(Backend):
         self.optimizer = optimizer
         if self.server is not None:
             self.steps += 1
-            self.server.serve(self.comm, self.steps, optimizer)
+            servers = range(self.workers, self.size)
+            self.server.serve(self.comm, self.steps, optimizer, lambda w: self.watch({*w, *servers}))
         elif not self.reason:
             self.push()
             self.steps += 1
@@ -188,7 +187,10 @@ class ParameterServer(Backend):
         """Take the servers' answers, where any are on their way."""
         if not self.coming:
             return
-        answers = [finish() for finish in self.coming]
+        try:
+            answers = [finish() for finish in self.coming]
+        except RankEnded as ended:
+            raise server_lost(ended.rank) from ended
         for finish in self.leaving:
             finish()
         self.coming, self.leaving = [], []
@@ -210,31 +212,39 @@ class ParameterServer(Backend):
         self.pull()
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
-        self.load(self.gathered())
-        if found := statistics(model):
-            for s in found if self.reason else []:
-                s[...] = 0  # of a worker that failed; its weight is 0, they may be anything
-            weighted_mean(self.comm, allreduce, found, 0.0 if self.reason else float(self.seen))
-        counted = {} if self.server is None else self.server.report()
-        texts = allgather(self.comm, np.frombuffer(json.dumps(counted).encode(), np.uint8))
-        first = json.loads(bytes(texts[self.workers]))
-        self.staleness_counts = Counter(dict(first["staleness"]))
-        self.lost = {rank: Lost(*what) for rank, what in first["lost"]}
-        for rank, lost in self.lost.items() if self.rank == self.workers else ():
-            applied = f"{lost.applied} of its gradients were applied"
-            warnings.warn(
-                f"worker {rank} left after {lost.steps} steps ({lost.reason}); {applied}", stacklevel=2
-            )
+        values, mean, text = self.results(statistics(model))
+        self.load(values)
+        lay_back(mean, statistics(model) if mean.size else [])
+        told = json.loads(bytes(text))
+        self.staleness_counts = Counter(dict(told["staleness"]))
+        self.lost = {rank: Lost(*what) for rank, what in told["lost"]}
+        self.watch(range(self.workers))
+        if self.rank == self.workers:
+            warn_of(self.lost)
 
-    def gathered(self) -> Array:
-        """The servers' parameters, end to end; all ranks call."""
-        xp = array_module(self.layout.parameters[0].data)
-        none = xp.empty(0, self.layout.parameters[0].dtype)
-        found = allgather(self.comm, none if self.server is None else self.server.weights)
-        return xp.concatenate(found[self.workers :])
+    def results(self, found: list[Array]) -> list[Array]:
+        """The trained parameters, the mean of ``found`` over the workers, and what was counted, as JSON."""
+        if self.server is not None and self.rank == self.workers:
+            return at_first(self.comm, self.server, self.workers, self.watch)
+        self.watch([self.workers])
+        weight = 0.0 if self.reason else float(self.seen)
+        own = weighed(found, weight, self.layout.parameters[0].data)
+        return at_others(self.comm, own if self.server is None else self.server.weights, self.workers)
+
+    def told(self) -> dict[str, Any]:
+        """What ``conclude`` learned, for JSON: gradients by staleness, and the workers that left."""
+        staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
+        return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        """With ``survive``, let waits end where one of ``ranks`` has ended, if the transport can tell."""
+        if self.survive and (watch := getattr(self.comm, "watch", None)) is not None:
+            watch(set(ranks) - {self.rank})
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the servers hold, by name; all ranks call."""
-        views = self.layout.views(self.gathered())
+        none = self.layout.parameters[0].data.reshape(-1)[:0]
+        found = allgather(self.comm, none if self.server is None else self.server.weights)
+        views = self.layout.views(array_module(none).concatenate(found[self.workers :]))
         served = {id(p): view for p, view in zip(self.layout.parameters, views, strict=True)}
         return {name: to_host(served.get(id(p), p.data)) for name, p in model.named_parameters().items()}

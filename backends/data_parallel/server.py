@@ -7,7 +7,7 @@ worker may go on, is the whole difference between asynchronous and synchronous t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,12 +17,14 @@ from minigrad.device import Array, array_module
 from minigrad.optimizer import Optimizer, Part
 
 from ..comm.collectives.exchange import charge
-from ..comm.protocol import Comm
+from ..comm.protocol import Comm, RankEnded
 from .flat import Piece
 from .server_rules import Rule
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples
+ENDED = "it ended without a word"
+Watching = Callable[[Iterable[int]], None]
 
 
 class Push(NamedTuple):
@@ -64,6 +66,13 @@ class Lost(NamedTuple):
     applied: int = 0
 
 
+def server_lost(rank: int) -> RuntimeError:
+    """The error of all ranks where a server has ended."""
+    return RuntimeError(
+        f"rank {rank}, a server, has ended; its part of the parameters is lost, and with it the training"
+    )
+
+
 @dataclass
 class Server:
     """One server's state. ``answer`` is its message: the version, and its part of the parameters.
@@ -90,24 +99,40 @@ class Server:
     def __post_init__(self) -> None:
         self.answer[0] = self.version
 
-    def serve(self, comm: Comm, steps: int, optimizer: Optimizer) -> None:
+    def serve(self, comm: Comm, steps: int, optimizer: Optimizer, watch: Watching) -> None:
         """Take pushes, also of later steps, until every worker that is there has made ``steps``.
 
-        Raises RuntimeError, with what each of them said, when all workers have left.
+        ``watch`` is told whose end it is to look out for. Raises RuntimeError, with what each of them said,
+        when all workers have left.
         """
         while any(clock < steps for clock in self.clocks.values()):
-            worker, message = comm.recv_any(PUSH)
-            if message.dtype == np.uint8:
-                self.lost[worker] = Lost(self.clocks.pop(worker), bytes(message).decode())
+            watch(self.clocks)
+            try:
+                worker, message = comm.recv_any(PUSH)
+            except RankEnded as ended:
+                self.lose(ended.rank)
             else:
-                charge(comm, message.nbytes)
-                self.take(Push.unpacked(worker, message, len(self.pieces)))
+                if message.dtype == np.uint8:
+                    self.lose(worker, bytes(message).decode())
+                else:
+                    charge(comm, message.nbytes)
+                    self.take(Push.unpacked(worker, message, len(self.pieces)))
             while (due := self.rule.due(self)) is not None:
                 self.apply(due, optimizer)
             for free in self.let_go():
                 comm.send(self.answer, free, ANSWER)
         if not self.clocks:
-            raise RuntimeError(f"all workers have left, nobody is there to train: {self.lost}")
+            told = "; ".join(f"worker {rank}: {lost.reason}" for rank, lost in sorted(self.lost.items()))
+            raise RuntimeError(f"all workers have left, nobody is there to train: {told}")
+
+    def lose(self, rank: int, reason: str = ENDED) -> None:
+        """Go on without a worker; RuntimeError for another server, without which there is no going on."""
+        if rank in self.lost:
+            return
+        if rank not in self.clocks:
+            raise server_lost(rank)
+        self.lost[rank] = Lost(self.clocks.pop(rank), reason)
+        self.waiting.discard(rank)
 
     def take(self, push: Push) -> None:
         """Keep the gradient, unless it is of no samples; its worker now waits."""

@@ -75,3 +75,12 @@ def rule_for(workers: int, staleness: int | None, softsync: int | None) -> Rule:
     if not 1 <= softsync <= workers:
         raise ValueError(f"softsync must be 1 to {workers}, the number of workers, got {softsync}")
     return OnArrival(workers // softsync)
+
+
+def check_servers(servers: int, ranks: int) -> None:
+    """Raise ValueError unless so many of the ranks can be servers; of one rank its own."""
+    if not 1 <= servers < max(ranks, 2):
+        raise ValueError(
+            f"of {ranks} ranks 1 to {max(ranks - 1, 1)} can be servers, got {servers}; "
+            "take fewer servers or start more ranks"
+        )

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
+from backends.data_parallel import parameter_server
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from tests.backends.served_training import cluster, speeds
+from tests.backends.test_broken_servers import broken
 from tests.backends.trained_apart import Net, Plain, batches_of, built, close, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:worker .* left")
@@ -18,6 +20,98 @@ pytestmark = pytest.mark.filterwarnings("ignore:worker .* left")
 
 def momentum(parameters):
     return optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def with_endings(sizes, ends, module=parameter_server, build: type = Plain, **settings):
+    """The program of each rank: ``ends`` says before which step (from 0) a rank returns without a word."""
+
+    def work(comm):
+        backend = module.ParameterServer(comm, survive=True, **settings)
+        model = backend.place(built(build, comm.rank))
+        optimizer = momentum(model.parameters())
+
+        def loss(out, y):
+            if hasattr(comm, "compute"):
+                comm.compute(1.0)
+            return ops.cross_entropy(out, y)
+
+        for t, batch in enumerate([*batches_of(sizes), None]):
+            if t == ends.get(comm.rank):
+                backend.pull()
+                return None
+            if batch is not None:
+                optimizer.zero_grad()
+                backend.step(model, batch, loss)
+                backend.update(model, optimizer)
+        backend.conclude(model)
+        return model.state_dict(), backend.lost, backend.staleness_counts
+
+    return work
+
+
+def the_others_go_on(workers, servers, at, who, seed, module=parameter_server):
+    """Assert that training without a worker that ended is one machine's without its samples."""
+    sizes, ends = [9, 8, 10, 9, 11], {who: at}
+    work = with_endings(sizes, ends, module, servers=servers, staleness=0)
+    for run in (
+        lambda w: run_ranks(workers + servers, w, seed=seed),
+        lambda w: run_ranks(workers + servers, w, rendezvous=seed % 2 > 0),
+        cluster(speeds(workers, seed), servers).run,
+    ):
+        results = run(work)
+        assert results.pop(who) is None
+        for result in results:
+            assert result is not None
+            state, lost, counts = result
+            close(state, trained_without(workers, sizes, ends))
+            assert lost == {who: (at, "it ended without a word", at)}
+            assert counts == {0: workers * at + (workers - 1) * (5 - at)}
+
+
+@given(
+    workers=st.integers(2, 4), servers=st.integers(1, 3), at=st.integers(0, 5), who=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_the_others_go_on_without_one_that_ended_without_a_word(workers, servers, at, who, seed):
+    the_others_go_on(workers, servers, at, who % workers, seed)
+
+
+BUGS = {
+    "nobody watches": ("parameter_server", 2, "watch(set(ranks) - {self.rank})", "pass"),
+    "one is not watched": ("parameter_server", 2, "{*w, *servers}", "{*w, *servers} - {1}"),
+    "nobody watches at the end": ("server_end", 5, "watch(missing)", "watch([])"),
+    "not told of at the end": ("server_end", 5, "server.lose(rank)", "pass"),
+    "a step too many": ("server", 2, "self.clocks.pop(rank), reason", "self.clocks.pop(rank) + 1, reason"),
+    "forgets its gradients": ("server", 2, "applied=self.applied[worker]", "applied=0"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_of_endings_catches(bug):
+    name, at, *change = BUGS[bug]
+    with pytest.raises((AssertionError, RuntimeError)):
+        the_others_go_on(3, 1, at, 1, 0, broken(name, tuple(change)))
+
+
+@given(servers=st.integers(1, 2), seed=st.integers(0, 99), settings=st.sampled_from([{}, {"softsync": 1}]))
+def test_a_server_that_ends_ends_all(servers, seed, settings):
+    """Also without a word: the ranks that are left cannot go on, and say so at once."""
+    with pytest.raises(RuntimeError, match=f"rank {1 + servers}.* (has ended|has returned)"):
+        run_ranks(2 + servers, with_ended_server(1 + servers, servers=servers, **settings), seed=seed)
+
+
+def with_ended_server(who, **settings):
+    def work(comm):
+        backend = ParameterServer(comm, survive=True, **settings)
+        model = backend.place(built(Plain))
+        optimizer = momentum(model.parameters())
+        for t, batch in enumerate(batches_of([9] * 4)):
+            if comm.rank == who and t == 2:
+                return
+            step(backend, model, optimizer, batch)
+        backend.conclude(model)
+
+    return work
 
 
 def with_failures(sizes, fails, build: type = Plain, error=ZeroDivisionError, **settings):

@@ -1,0 +1,109 @@
+"""Processes that are killed while servers train: without a worker the rest goes on, without a server none."""
+
+import inspect
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.backends import trained_apart
+
+from .conftest import alive, until
+
+RUN = [sys.executable, "-m", "backends.cli", "run", "--survive", "-n"]
+
+TRAINING = """
+import json, warnings
+from backends.data_parallel import ParameterServer
+
+
+def telling(call):
+    def told(*given):
+        try:
+            return call(*given)
+        except RuntimeError as error:
+            open(f"{comm.rank}.error", "w").write(str(error))
+            raise
+
+    return told
+
+
+backend = ParameterServer(comm, survive=True, **SETTINGS)
+model = backend.place(built(Net, comm.rank))
+backend.pull = telling(backend.pull)
+backend.update = telling(backend.update)
+optimizer = OPTIMIZERS["momentum"](model.parameters())
+(batch,) = batches_of([9])
+for t in range(STEPS):
+    if t == 10:
+        open(f"{comm.rank}.steps", "w").close()
+    while t == STEPS // 2 and comm.rank != VICTIM and not os.path.exists("killed"):
+        time.sleep(0.01)  # no one is done before the signal came
+    step(backend, model, optimizer, batch)
+    time.sleep(0.001)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    backend.conclude(model)
+lost = {rank: [one.steps, one.applied, one.reason] for rank, one in backend.lost.items()}
+comm.close()
+values = np.concatenate([v.reshape(-1) for v in model.state_dict().values()])
+found = [backend.staleness_counts.total(), lost], [str(w.message) for w in told], values.tolist()
+json.dump(found, open(f"{comm.rank}.json", "w"))
+"""
+
+
+def job(processes, n, victim, settings, steps=60):
+    """Training of which rank ``victim`` is killed: the exit status, what each rank told, stderr."""
+    script = inspect.getsource(trained_apart).replace("import numpy as np\n", "", 1)
+    for name, value in (("SETTINGS", settings), ("STEPS", steps), ("VICTIM", victim)):
+        script += f"{name} = {value!r}\n"
+    with processes.running(n, script + TRAINING, *RUN, str(n)) as (process, pids):
+        until(lambda: all((processes.folder / f"{rank}.steps").exists() for rank in range(n)), 30)
+        os.kill(pids[victim], signal.SIGKILL)
+        (processes.folder / "killed").touch()
+        status = process.wait(30)
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+    files = {rank: processes.folder / f"{rank}.json" for rank in range(n)}
+    return status, {rank: json.loads(f.read_text()) for rank, f in files.items() if f.exists()}
+
+
+@pytest.mark.parametrize(("servers", "settings"), [(1, {}), (2, {"staleness": 1})])
+def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, settings):
+    n, steps = 3 + servers, 60
+    status, told = job(processes, n, 1, {"servers": servers, **settings}, steps)
+    assert status == 0 and set(told) == set(range(n)) - {1}
+    for (total, lost), _, values in told.values():
+        ((rank, (made, applied, reason)),) = lost.items()
+        assert (rank, reason) == ("1", "it ended without a word")
+        assert 10 <= made < steps and made - 1 <= applied <= made
+        assert total == 2 * steps + applied
+        assert values == told[0][2]
+    (warning,) = told[n - servers][1]
+    assert warning.startswith("worker 1 left after") and "it ended without a word" in warning
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_all_end_where_a_server_was_killed(processes, servers):
+    status, told = job(processes, 2 + servers, 1 + servers, {"servers": servers})
+    assert status != 0 and not told
+    errors = [file.read_text() for file in processes.folder.glob("*.error")]
+    assert errors and all(f"rank {1 + servers}, a server, has ended" in error for error in errors), errors
+
+
+def test_a_rank_killed_before_anybody_watches_takes_the_others_with_it(processes):
+    with processes.running(3, "comm.recv(1) if comm.rank != 1 else time.sleep(60)\n", *RUN, "3") as (
+        job,
+        pids,
+    ):
+        os.kill(pids[1], signal.SIGKILL)
+        assert job.wait(10) != 0
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def test_what_ends_run_ends_all(processes):
+    with processes.running(2, "time.sleep(60)\n", *RUN, "2") as (job, pids):
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(15) == 128 + signal.SIGTERM
+        until(lambda: not any(alive(pid) for pid in pids), 5)
