@@ -1,9 +1,7 @@
 """Workers send gradients to servers, which hold the parameters: who is slow makes nobody wait.
 
 Lecture section: asynchronous parameter server; sharded server. Lesson: 08_parameter_server. The price is
-staleness: a gradient is applied to parameters that others have changed since it was computed. All passes
-in plain messages: with one-sided ones (MPI's windows) a worker may wait as well, as over a network MPI
-libraries move such accesses on only while the target is inside MPI.
+staleness: a gradient is applied to parameters that others have changed since it was computed.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from .report import trained
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
 from .server_rules import check_servers, rule_for
-from .shards import Shards
+from .shards import Shards, beside_workers
 
 
 class ParameterServer(Backend):
@@ -46,9 +44,9 @@ class ParameterServer(Backend):
     - ``staleness`` s: an update is the mean of all workers' gradients of a step, and nobody is more than s
       steps ahead of the slowest. 0 is synchronous training, the serial run's parameters.
 
-    ``stale_rate`` divides the rate of a gradient by its staleness, where that is above 0. The staleness of a
-    gradient is the number of updates between the version it was computed with and its own. A server's part
-    is always of one version; parts of different servers may be of different ones.
+    ``stale_rate`` divides the rate of a gradient by its staleness, where that is above 0: the updates between
+    the version it was computed with and its own. A server's part is always of one version; parts of
+    different servers may be of different ones. ``colocated`` counts ranks as ``beside_workers`` does.
 
     With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
     word they learn of threads, and of processes on their machine where the job was started to go on (``run
@@ -69,13 +67,15 @@ class ParameterServer(Backend):
         softsync: int | None = None,
         stale_rate: bool = False,
         survive: bool = False,
+        colocated: bool = False,
         micro_batches: int = 1,
     ):
         check_servers(servers, comm.size)
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.comm = comm = beside_workers(comm, servers) if colocated else comm
+        self.rank, self.size = comm.rank, comm.size
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
-        self.stale_rate, self.survive = stale_rate, survive
+        self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.rule = rule_for(self.workers, staleness, softsync)
         self.steps = self.seen = 0
@@ -90,7 +90,7 @@ class ParameterServer(Backend):
 
     def settings(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
-        names = ("servers", "staleness", "softsync", "stale_rate", "survive", "micro_batches")
+        names = ("servers", "staleness", "softsync", "stale_rate", "survive", "colocated", "micro_batches")
         return {name: getattr(self, name) for name in names}
 
     def place(self, model: Module) -> Module:

@@ -12,6 +12,7 @@ from minigrad.data import shares
 from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
+from ..comm.protocol import Comm
 from .flat import Flat
 
 
@@ -43,3 +44,21 @@ class Shards(Flat):
             g = array_module(parameter.data).zeros_like(parameter.data) if g is None else g
             found.append(g.reshape(-1)[within])
         return reached, found
+
+
+def beside_workers(comm: Comm, servers: int) -> Comm:
+    """The same ranks counted anew, workers first, where servers come right after a worker each.
+
+    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
+    mpiexec gives each machine two ranks, 1/servers of what these workers send never leaves theirs. All
+    ranks call. Raises ValueError for more servers than workers.
+    """
+    workers = comm.size - servers
+    if servers > workers:
+        raise ValueError(
+            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
+        )
+    pair, serves = divmod(comm.rank, 2)
+    if pair >= servers:
+        return comm.split(0, comm.rank - servers)
+    return comm.split(0, workers + pair if serves else pair)
