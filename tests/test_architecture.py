@@ -48,6 +48,8 @@ def test_imports_point_from_lessons_to_backends_to_minigrad(path):
 )
 def test_one_file_imports(package, door):
     others = [str(path) for path in LIBRARY if package in imported(path) and path != Path(door)]
+    if package == "hypothesis":  # the grader searches with it
+        others = [path for path in others if not path.startswith("backends/grading/")]
     assert others in ([], ["backends/laws.py"] if package == "hypothesis" else [])
 
 

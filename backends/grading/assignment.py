@@ -49,8 +49,28 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
     """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all there are, for another."""
-    known = sorted(path.parent for path in folder.glob("a*/tasks.py"))
+    known = folders(folder)
     for path in known:
         if name in (path.name, path.name.partition("_")[0]):
-            return Assignment(path, tuple(load_file(path / "tasks.py", f"tasks_of_{path.name}").TASKS))
+            return read_assignment(path)
     raise ValueError(f"no assignment {name!r}; there are {', '.join(p.name for p in known) or 'none'}")
+
+
+def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
+    """All assignments; raises ValueError where there are none."""
+    if not (known := folders(folder)):
+        raise ValueError(
+            f"there are no assignments in {folder}; they come with the repository, name its folder"
+        )
+    return [read_assignment(path) for path in known]
+
+
+def folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("a*/tasks.py"))
+
+
+def read_assignment(path: Path) -> Assignment:
+    tasks = getattr(load_file(path / "tasks.py", f"tasks_of_{path.name}"), "TASKS", None)
+    if not tasks:
+        raise ValueError(f"{path / 'tasks.py'} defines no TASKS, a tuple of backends.grading.Task")
+    return Assignment(path.resolve(), tuple(tasks))

@@ -2,50 +2,170 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Flaky
 
-from ..comm import run_ranks
+from ..comm.threads import Deadlock, RankFailed, run_ranks
 from .task import Task, Wrong
+
+SHRINKING = 200  # tries at making the case smaller
+SHRINKING_SECONDS = 15.0
+LONGEST = 2000  # characters of what is said
+
+FLAKY = (
+    "\nThis case failed, and passed when it was tried again: "
+    "does the answer depend on chance, on time, or on what an earlier call left behind?"
+)
+
+
+class Broken(Exception):
+    """A case broke the law; what Hypothesis sees of every failure, so that it shrinks over all of them."""
+
+
+class Enough(BaseException):
+    """The shrinking has lasted long enough."""
 
 
 def counterexample(
-    task: Task, submission: Any, seed_of_cases: int = 0, examples: int | None = None
+    task: Task,
+    submission: Any,
+    seed_of_cases: int = 0,
+    examples: int | None = None,
+    *,
+    shrink: bool = True,
+    watch: Callable[[str], None] = lambda case: None,
 ) -> str | None:
     """``case: what is wrong`` for the smallest case found that breaks the law; None where none was.
 
-    The same seed draws the same cases.
+    The same seed draws the same cases, and on each the ranks take the same turns. ``watch`` is told every
+    case before it is tried.
     """
     found: list[str] = []
+    tries = 0
+    first = 0.0
 
     @seed(seed_of_cases)
-    @settings(
-        max_examples=examples or task.examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-    )
+    @drawing(examples or task.examples, shrink=shrink)
     @given(task.cases)
     def law(case: Any) -> None:
-        try:
-            run_ranks(case.ranks, lambda comm: task.check(submission, case, comm))
-        except Exception as error:
-            found[:] = [f"{case}: {in_words(error)}"]
-            raise
+        nonlocal tries, first
+        if found:
+            tries += 1
+            if tries > SHRINKING or time.monotonic() > first + SHRINKING_SECONDS:
+                raise Enough
+        watch(str(case))
+        problem = trouble(task, submission, case, seed_of_cases)
+        if problem is not None:
+            first = first or time.monotonic()
+            found[:] = [f"{case}: {problem}"]
+            raise Broken
 
     try:
         law()
-    except Exception:
+    except Flaky:
+        return found[0] + FLAKY
+    except (Broken, Enough):
         return found[0]
     return None
 
 
-def in_words(error: BaseException) -> str:
-    """What a rank raised, without the frames; a Wrong alone by its text."""
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return str(cause) if isinstance(cause, Wrong) else f"{type(cause).__name__}: {cause}"
+def drawing(examples: int, shrink: bool = False) -> settings:
+    """How Hypothesis draws here: so many examples, none kept from earlier runs."""
+    return settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
+        suppress_health_check=cast(list[HealthCheck], list(HealthCheck)),
+        report_multiple_bugs=False,
+    )
+
+
+def draw_cases(task: Task, seed_of_cases: int, most_ranks: int, count: int) -> list[Any]:
+    """At most ``count`` different cases of 2 to ``most_ranks`` ranks, or of 1 where there are no others."""
+    drawn: dict[str, Any] = {}
+
+    @seed(seed_of_cases)
+    @drawing(task.examples)
+    @given(task.cases)
+    def collect(case: Any) -> None:
+        drawn[str(case)] = case
+
+    collect()
+    few = [case for case in drawn.values() if case.ranks <= most_ranks]
+    chosen = [case for case in few if case.ranks > 1] or few
+    return chosen[:: max(1, len(chosen) // count)][:count]
+
+
+def trouble(task: Task, submission: Any, case: Any, turns: int) -> str | None:
+    """What is wrong on this case, in the words of the rank that tells most; None where nothing is."""
+    errors: dict[int, BaseException] = {}  # in the order they were raised
+
+    def work(comm: Any) -> None:
+        try:
+            task.check(submission, case, comm)
+        except BaseException as error:  # SystemExit too: a rank that leaves is no reason for all to leave
+            errors[comm.rank] = error
+            raise Broken from None
+
+    try:
+        run_ranks(case.ranks, work, seed=turns)
+    except Exception as error:
+        telling = [item for item in errors.items() if not follows(item[1])]
+        if isinstance(error, Broken):
+            telling += errors.items()
+        rank, told = telling[0] if telling else (None, error)
+        return in_words(told, rank if case.ranks > 1 else None, getattr(submission, "__file__", None))
+    return None
+
+
+def follows(error: BaseException) -> bool:
+    """Whether it was raised because of another rank's error, or of the deadlock, which tell more."""
+    before = error.__cause__ or error.__context__
+    return isinstance(error, RankFailed | Deadlock) or (before is not None and follows(before))
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return causes
+
+
+def in_words(error: BaseException, rank: int | None = None, file: str | None = None) -> str:
+    """What a rank raised, without the frames, with its last line in ``file``; a Wrong alone by its text."""
+    causes = chain(error)
+    wrong = next((cause for cause in causes if isinstance(cause, Wrong)), None)
+    if wrong is not None:
+        return shorten(str(wrong))
+    cause = causes[-1]
+    text = f"{type(cause).__name__}: {cause}".rstrip(": ")
+    if isinstance(cause, NotImplementedError):
+        text = f"not written yet ({text})"
+    if isinstance(cause, SystemExit):
+        text = f"the program was left with exit({cause.code!r})"
+    if isinstance(cause, Deadlock):
+        return shorten(str(cause))
+    places = [] if rank is None else [f"rank {rank}"]
+    if file and (line := line_in(cause, file)):
+        places.append(f"line {line} of {os.path.basename(file)}")
+    return shorten(f"{text} ({', '.join(places)})" if places else text)
+
+
+def line_in(error: BaseException, file: str) -> int | None:
+    """The innermost line of ``file`` that the error passed through."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    return lines[-1] if lines else None
+
+
+def shorten(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else f"{text[: most - 4]} ..."

@@ -1,0 +1,69 @@
+"""What a submission may use: memory, time, room for files; and where it was when its time was up."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+MEBIBYTE = 2**20
+CASE_SECONDS = 20.0  # a case that lasts longer never ends
+
+
+def limit(mebibytes: int, seconds: float, written: int = 16) -> None:
+    """Bound this process's memory, time on a core, and the size of files; where the system can."""
+    try:
+        import resource
+    except ImportError:
+        return
+    bounds = {
+        "RLIMIT_DATA": mebibytes * MEBIBYTE,
+        "RLIMIT_CPU": int(seconds) + 5,
+        "RLIMIT_FSIZE": written * MEBIBYTE,
+        "RLIMIT_CORE": 0,
+    }
+    for name, bound in bounds.items():
+        kind = getattr(resource, name)
+        hard = resource.getrlimit(kind)[1]
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        with suppress(ValueError, OSError):  # not on every system
+            resource.setrlimit(kind, (bound, bound))
+
+
+class Clock:
+    """The time that a task has, ``seconds``, and that each of its cases has."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    def case_began(self) -> None:
+        self.case_end = time.monotonic() + CASE_SECONDS
+
+    def watch(self, file: str, late: Callable[[str], object]) -> None:
+        """From now on, call ``late`` once the time is up, with where the program is in ``file``."""
+        self.end = time.monotonic() + self.seconds
+        self.case_began()
+
+        def watch() -> None:
+            while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
+                time.sleep(min(left, 0.2))
+            had = CASE_SECONDS if self.case_end < self.end else self.seconds
+            late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places(file))])]))
+
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+def places(file: str) -> list[str]:
+    """``rank 1 was at line 12`` for every thread that is in ``file``."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = []
+    for ident, frame in sys._current_frames().items():
+        lines = [line for f, line in traceback.walk_stack(frame) if f.f_code.co_filename == file]
+        if lines:
+            who = names.get(ident, "a thread").replace("MainThread", "the program")
+            found.append(f"{who} was at line {lines[0]} of {os.path.basename(file)}")
+    return sorted(found)

@@ -1,0 +1,111 @@
+"""A toy assignment in a temporary folder, and its grading in processes of their own."""
+
+import pytest
+
+from backends.grading import find_assignment
+from backends.grading.grade import Submission, grade
+
+TASKS = """
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import hypothesis.strategies as st
+import numpy as np
+
+from backends.comm.collectives import naive_allreduce
+from backends.grading import Task, Wrong
+
+
+@dataclass(frozen=True)
+class Case:
+    ranks: int
+    length: int
+    seed: int
+
+    def __str__(self):
+        return f"{self.ranks} ranks, {self.length} elements"
+
+
+def check_total(given, case, comm):
+    x = np.arange(case.length) + 10**comm.rank + case.seed
+    wanted = naive_allreduce(comm, x)
+    found = given.total(comm, x)
+    np.testing.assert_array_equal(np.isfinite(wanted), True)
+    if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
+        raise Wrong(f"rank {comm.rank} returned {type(found).__name__}, not {case.length} elements")
+    if (found != wanted).any():
+        raise Wrong(f"rank {comm.rank} has {found[0]} in element 0, not {wanted[0]}")
+
+
+def check_double(given, case, comm):
+    np.testing.assert_array_equal(given.double(np.arange(case.length)), 2 * np.arange(case.length))
+
+
+CASES = st.builds(Case, st.integers(1, 4), st.integers(1, 9), st.integers(0, 99))
+TASKS = (
+    Task(
+        "total", 60, "the sum over all ranks", CASES, check_total,
+        SimpleNamespace(total=lambda comm, x: x), ("backends.comm.collectives",), examples=15,
+    ),
+    Task(
+        "double", 40, "twice as much", CASES.filter(lambda case: case.ranks == 1), check_double,
+        SimpleNamespace(double=lambda x: x), ("minigrad.schedules:warm_up",), examples=10,
+    ),
+)
+"""
+
+STARTER = """
+def total(comm, x):
+    raise NotImplementedError("task 1")
+
+
+def double(x):
+    raise NotImplementedError("task 2")
+"""
+
+TOTAL = """
+def total(comm, x):
+    for other in range(comm.size):
+        if other != comm.rank:
+            comm.send(x, other)
+    return x + sum(comm.recv(other) for other in range(comm.size) if other != comm.rank)
+
+"""
+
+DOUBLE = """
+def double(x):
+    return 2 * x
+
+"""
+
+ANSWERS = "from backends.comm.collectives import ring_allreduce as total\n\n" + DOUBLE
+
+
+@pytest.fixture
+def toys(tmp_path):
+    """The folder of assignments; a1_toy is its only one."""
+    folder = tmp_path / "assignments" / "a1_toy"
+    folder.mkdir(parents=True)
+    for name, text in (("tasks", TASKS), ("submission", STARTER), ("answers", ANSWERS)):
+        (folder / f"{name}.py").write_text(text)
+    return folder.parent
+
+
+@pytest.fixture
+def graded(toys, tmp_path):
+    """Grades the text of a submission."""
+
+    def graded(text, **settings):
+        file = tmp_path / "mine.py"
+        file.write_text(text)
+        return grade(find_assignment("a1", toys), Submission.read(file), **{"task_seconds": 20, **settings})
+
+    return graded
+
+
+def scores(report):
+    return [graded.score for graded in report.graded]
+
+
+def messages(report):
+    return [graded.verdict.message for graded in report.graded]

@@ -1,0 +1,260 @@
+"""A whole grading: points, seeds, reports in every format, and what the command says to mistakes."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from backends import cli, course
+from backends.grading import find_assignment
+from backends.grading.formats import as_gradescope, as_json, as_junit, as_text
+from backends.grading.grade import Submission, grade
+from backends.grading.process import conclude
+
+from .conftest import ANSWERS, DOUBLE, STARTER, TASKS, TOTAL, messages, scores
+
+WRONG = TOTAL.replace("return x +", "return 2 * x +") + DOUBLE
+
+
+@pytest.fixture
+def minigrad(capsys, monkeypatch, tmp_path, toys):
+    """Runs the command as a user would, in this process: status, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def minigrad(*arguments):
+        monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as left:
+            status = left.code
+        found = capsys.readouterr()
+        return status, found.out, found.err
+
+    return minigrad
+
+
+# Points
+
+
+def test_the_starter_scores_nothing_and_a_right_answer_all(graded):
+    report = graded(STARTER)
+    assert scores(report) == [0, 0] and report.score == 0
+    assert messages(report)[0] == (
+        "1 ranks, 1 elements: not written yet (NotImplementedError: task 1) (line 3 of mine.py)"
+    )
+    report = graded(TOTAL + DOUBLE)
+    assert scores(report) == [60, 40] and report.score == 100 and messages(report) == ["", ""]
+
+
+def test_the_librarys_answers_pass_as_answers_and_not_as_a_submission(graded):
+    assert scores(graded(ANSWERS, answers=True)) == [60, 40]
+    assert scores(graded(ANSWERS)) == [0, 40]
+
+
+def test_a_wrong_answer_is_told_its_smallest_case(graded):
+    report = graded(WRONG)
+    assert scores(report) == [0, 40]
+    assert messages(report) == ["1 ranks, 1 elements: rank 0 has 2 in element 0, not 1", ""]
+
+
+def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
+    """Printing the cases shows which they were; ranks take the same turns, so their lines come in order."""
+    text = TOTAL.replace("):", "):\n    print(comm.rank, x, flush=True)", 1) + "def double(x): return x\n"
+
+    def of(seed):
+        report = graded(text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +"), seed=seed)
+        kept = tuple(replace(g, verdict=replace(g.verdict, seconds=0.0)) for g in report.graded)
+        found = replace(report, seconds=0.0, graded=kept)
+        return [as_text(found, kind) for kind in ("json", "junit", "gradescope")]
+
+    first = of(1)
+    assert first == of(1)
+    assert json.loads(first[0])["tasks"][0]["output"] != json.loads(of(2)[0])["tasks"][0]["output"]
+
+
+def test_a_check_that_lets_all_pass_is_found_out(graded, toys):
+    """Then nobody gets points for it, and it is the grader that is blamed."""
+    text = TASKS.replace("total=lambda comm, x: x)", "total=lambda comm, x: naive_allreduce(comm, x))")
+    (toys / "a1_toy" / "tasks.py").write_text(text)
+    report = graded(TOTAL + DOUBLE)
+    assert scores(report) == [0, 40] and messages(report)[0].startswith("the grader: its own wrong answer")
+
+
+def test_all_tasks_together_have_a_bound(graded):
+    text = "import time\ntime.sleep(100)\n"
+    report = graded(text, task_seconds=60, all_seconds=3)
+    assert scores(report) == [0, 0] and "did not end in" in messages(report)[0]
+    assert "took all the time" in messages(report)[1]
+
+
+def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
+    """Not another of that name, in the folder or in this process; and as it was when it was read."""
+    file = tmp_path / "elsewhere" / "submission.py"
+    file.parent.mkdir()
+    file.write_text(TOTAL + DOUBLE)
+    read = Submission.read(file)
+    file.write_text("1 / 0")
+    assert grade(find_assignment("a1", toys), read, task_seconds=20).score == 100
+    assert Submission.read(file).digest != read.digest and len(read.digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("ranks", "passed", "words"),
+    [
+        ([[("case", "c"), ("passed", "")]], True, ""),
+        ([[("passed", "")], []], False, "status 0 before there was a verdict"),
+        ([[("passed", ""), ("passed", "")]], False, "more than one verdict"),
+        ([[("passed", "")], [("case", "c"), ("failed", "c: x")]], False, "c: x"),
+        ([[("waited", "rank 0 waited")], [("failed", "c: is wrong")]], False, "c: is wrong"),
+        ([[("case", "c"), ("waited", "0")], [("waited", "1")]], False, "c: no rank can go on\n  0\n  1"),
+        ([[("case", "3 ranks")]], False, "3 ranks: the process ended"),
+    ],
+)
+def test_one_verdict_is_made_of_what_all_ranks_say(ranks, passed, words):
+    found, message = conclude(ranks, 0, 60)
+    assert found == passed and words in message
+
+
+# Reports
+
+TEST = {
+    "name": str,
+    "number": str,
+    "score": (int, float),
+    "max_score": (int, float),
+    "status": {"passed", "failed"},
+    "output": str,
+    "output_format": {"text", "html", "simple_format", "md", "ansi"},
+    "visibility": {"visible", "hidden", "after_due_date", "after_published"},
+}
+GRADESCOPE = {  # https://gradescope-autograders.readthedocs.io/en/latest/specs/
+    "score": (int, float),
+    "execution_time": (int, float),
+    "output": str,
+    "visibility": TEST["visibility"],
+    "stdout_visibility": TEST["visibility"],
+    "tests": [TEST],
+}
+
+
+def fits(found, schema):
+    """Whether ``found`` has no names but the schema's, and values of their kinds."""
+    if isinstance(schema, dict):
+        return isinstance(found, dict) and all(k in schema and fits(v, schema[k]) for k, v in found.items())
+    if isinstance(schema, list):
+        return isinstance(found, list) and all(fits(item, schema[0]) for item in found)
+    return found in schema if isinstance(schema, set) else isinstance(found, schema)
+
+
+def test_the_reports_say_the_same_in_every_format(graded):
+    report = graded("print('here', chr(0))\n" + WRONG)
+    found = json.loads(as_text(report, "gradescope"))
+    assert fits(found, GRADESCOPE) and not fits({**found, "score": "60"}, GRADESCOPE)
+    assert not fits({**found, "tests": [{"status": "ok"}]}, GRADESCOPE)
+    assert found["score"] == sum(test["score"] for test in found["tests"]) == report.score == 40
+    assert sum(test["max_score"] for test in found["tests"]) == 100
+    assert [test["status"] for test in found["tests"]] == ["failed", "passed"]
+    assert "seed" not in json.dumps(found) and report.digest in found["output"]
+
+    plain = as_json(report)
+    assert (plain["score"], plain["max_score"], plain["sha256"]) == (40, 100, report.digest)
+    assert set(plain["tasks"][0]) == {
+        *("name", "title", "score", "max_score", "passed", "message", "output", "seconds")
+    }
+    suite = ElementTree.fromstring(as_junit(report))
+    assert suite.tag == "testsuite" and (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == ["total", "double"]
+    assert [len(case.findall("failure")) for case in cases] == [1, 0]
+    told = cases[0][0].text or ""
+    for text in (plain["tasks"][0]["message"], found["tests"][0]["output"], told):
+        assert "rank 0 has" in text
+    assert "here" in told and as_gradescope(report) == found
+
+
+# The command
+
+
+def test_the_command_grades_prints_and_writes(minigrad, tmp_path, toys):
+    (tmp_path / "mine.py").write_text(WRONG)
+    common = ["grade", "a1", "--folder", str(toys)]
+    files = ["--json", "r.json", "--gradescope", "results.json", "--junit", "r.xml"]
+    status, out, _ = minigrad(*common, "--submission", "mine.py", "--seed", "3", *files)
+    assert status == 1 and str(tmp_path / "mine.py") in out
+    assert Submission.read(tmp_path / "mine.py").digest in out
+    assert "a1_toy: 40 of 100 points" in out and "the sum over all ranks" in out and "rank 0 has" in out
+    assert json.loads((tmp_path / "r.json").read_text())["seed"] == 3
+    assert json.loads((tmp_path / "results.json").read_text())["score"] == 40
+    assert ElementTree.parse(tmp_path / "r.xml").getroot().get("name") == "a1_toy"
+
+    status, out, _ = minigrad(*common, "--answers")
+    assert status == 0 and "100 of 100" in out and "answers.py" in out
+    status, out, _ = minigrad(*common)
+    assert status == 1 and "0 of 100" in out and "submission.py" in out and "not written yet" in out
+
+
+def test_the_command_lists(minigrad, toys):
+    for line in (["--list"], ["a1", "--list"], []):
+        status, out, _ = minigrad("grade", "--folder", str(toys), *line)
+        assert status == 0 and "a1_toy" in out and "double" in out and "60" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["a7"], "no assignment 'a7'; there are a1_toy"),
+        (["a1", "--submission", "no.py"], "there is no file no.py; --submission takes the path"),
+        (["a1", "--submission", "binary.py"], "save it as UTF-8"),
+        (["a1", "--seed", "-1"], "--seed must be 0 or more"),
+        (["a1", "--transport", "smoke"], "unknown --transport 'smoke'; choose one of threads, mpi"),
+        (["a1", "--json", "no/r.json"], "its folder must exist and be writable; name another with --json"),
+        (["a1", "--answers", "--submission", "x.py"], "leave --submission out"),
+        (["a1", "--folder", "nowhere"], "no assignment 'a1'; there are none"),
+        (["--list", "--folder", "nowhere"], "there are no assignments in nowhere"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(line, words, minigrad, tmp_path, toys):
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe")
+    folder = [] if "--folder" in line else ["--folder", str(toys)]
+    status, _, err = minigrad("grade", *line, *folder)
+    assert status == 1 and words in err and err.startswith("minigrad: ") and err.count("\n") == 1
+
+
+def test_without_hypothesis_it_says_how_to_get_it():
+    text = (
+        "import sys\nsys.modules['hypothesis'] = None\nsys.argv = ['minigrad', 'grade', 'a1']\n"
+        "from backends import cli\ncli.main()"
+    )
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert found.returncode == 1 and "needs Hypothesis" in found.stderr and "'.[test]'" in found.stderr
+
+
+# Lessons
+
+
+def test_lessons_are_listed_as_their_docstrings_present_them(minigrad):
+    status, out, _ = minigrad("lesson")
+    assert status == 0
+    for one in course.lessons():
+        assert one.number in out and one.title and one.section and "\n" not in one.section
+    assert "synchronous data parallelism" in out
+
+
+def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
+    folder = tmp_path / "lessons" / "03_toy"
+    folder.mkdir(parents=True)
+    text = '"""Lesson 03. A toy: runs.\n\nLecture section: toys\nand more. Then.\n"""\nopen("ran", "w")\n'
+    (folder / "lesson.py").write_text(text)
+    monkeypatch.setattr(course.lessons, "__defaults__", (tmp_path / "lessons",))
+    (one,) = course.lessons()
+    assert (one.number, one.title, one.section) == ("03", "A toy: runs", "toys and more")
+    assert minigrad("lesson", "3")[0] == 0 and (tmp_path / "ran").exists()
+    status, _, err = minigrad("lesson", "99")
+    assert status == 1 and "no lesson '99'; there are 03" in err
+    monkeypatch.setattr(course.lessons, "__defaults__", (tmp_path,))
+    assert "clone the repository" in minigrad("lesson")[2]

@@ -1,0 +1,313 @@
+"""The search for a counter-example, and the reading of a submission; and copies of both with a bug each."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from backends.grading import Task, Wrong, hidden, search, sources
+from tests.bugs.mutant import mutant
+
+
+@dataclass(frozen=True)
+class Case:
+    ranks: int
+    length: int
+
+    def __str__(self):
+        return f"{self.ranks} ranks of {self.length}"
+
+
+CASES = st.builds(Case, st.integers(1, 5), st.integers(0, 50))
+
+
+def task(check, cases=CASES):
+    return Task("toy", 1, "a toy", cases, check, None)
+
+
+def check_given(given, case, comm):
+    given(case, comm)
+
+
+# What a student gets to read
+
+
+def wrong_on_the_last_rank(case, comm):
+    if comm.rank == comm.size - 1 and case.ranks > 2 and case.length > 6:
+        raise Wrong(f"rank {comm.rank} is wrong")
+
+
+def fails_and_others_follow(case, comm):
+    """Rank 0's check says what follows on it from rank 1's error: rank 1's is told."""
+    if comm.size == 2:
+        if comm.rank == 1:
+            raise ValueError("of rank 1")
+        try:
+            comm.recv(1)
+        except RuntimeError as error:
+            raise Wrong(f"rank 0 raised {error}") from error
+
+
+def leaves(case, comm):
+    raise SystemExit(3)
+
+
+def waits(case, comm):
+    comm.recv((comm.rank + 1) % comm.size)
+
+
+def fails_and_others_go_on(case, comm):
+    if comm.size == 2:
+        if comm.rank == 1:
+            comm.recv(0)
+            raise ValueError("of rank 1")
+        comm.send(np.zeros(1), 1)
+        with suppress(RuntimeError):
+            comm.recv(1)
+        raise Wrong("rank 0 has a wrong sum")
+
+
+def wraps_the_deadlock(case, comm):
+    try:
+        waits(case, comm)
+    except Exception:
+        raise Wrong("it raised something") from None
+
+
+def has_a_cause(case, comm):
+    try:
+        [][0]
+    except IndexError as error:
+        raise Wrong("the list is empty") from error
+
+
+def fails_at_call(number):
+    calls = []
+
+    def fails_once(case, comm):
+        calls.append(case)
+        if comm.rank == 0 and len(calls) >= number and calls[0] is not None:
+            calls[0] = None
+            raise Wrong("once")
+
+    return fails_once
+
+
+def long_winded(case, comm):
+    raise Wrong("x" * 10_000)
+
+
+def tells_the_smallest_case_in_words(search):
+    told = {
+        wrong_on_the_last_rank: "3 ranks of 7: rank 2 is wrong",
+        fails_and_others_follow: "2 ranks of 0: ValueError: of rank 1 (rank 1)",
+        fails_and_others_go_on: "2 ranks of 0: ValueError: of rank 1 (rank 1)",
+        wraps_the_deadlock: "1 ranks of 0: deadlock: no rank can go on",
+        leaves: "1 ranks of 0: the program was left with exit(3)",
+        waits: "1 ranks of 0: deadlock: no rank can go on",
+        has_a_cause: "1 ranks of 0: the list is empty",
+        fails_at_call(5): "once\nThis case failed, and passed when it was tried again",
+        long_winded: "1 ranks of 0: xxxxx",
+    }
+    for submission, words in told.items():
+        found = search.counterexample(task(check_given), submission)
+        assert found is not None and words in found and len(found) < 2100, (submission, found)
+    assert search.counterexample(task(check_given), lambda case, comm: None) is None
+
+
+def tries_the_cases_of_the_seed(search):
+    def tried(seed):
+        cases = []
+        search.counterexample(task(check_given), lambda case, comm: None, seed, watch=cases.append)
+        return cases
+
+    assert tried(3) == tried(3) != tried(4)
+    assert len(set(tried(3))) > 20
+
+
+def takes_the_same_turns(search):
+    """What ranks do in turns is a race without them: the order of their lines tells."""
+
+    def lines(seed):
+        seen = []
+
+        def speaks(case, comm):
+            for turn in range(3):
+                comm.send(np.zeros(1), (comm.rank + 1) % comm.size, turn)
+                seen.append((comm.rank, turn))
+                comm.recv((comm.rank - 1) % comm.size, turn)
+
+        assert search.counterexample(task(check_given, st.just(Case(4, 0))), speaks, seed) is None
+        return tuple(seen)
+
+    assert all(lines(seed) == lines(seed) for seed in range(8))
+    assert len({lines(seed) for seed in range(8)}) > 2
+
+
+def shrinks_for_a_bounded_time(search):
+    tries, before = [], search.SHRINKING
+
+    def wrong_if_large(case, comm):
+        if tries or case.length > 10**6:
+            tries.append(case)
+            assert case.length <= 10**6
+
+    search.SHRINKING = 3
+    try:
+        lists = st.lists(st.integers(1000, 10**9), min_size=40).map(lambda x: Case(1, sum(x)))
+        assert search.counterexample(task(check_given, lists), wrong_if_large)
+    finally:
+        search.SHRINKING = before
+    assert len(tries) <= 1 + 3
+
+
+def draws_cases_for_processes(search):
+    cases = search.draw_cases(task(check_given), 5, most_ranks=3, count=4)
+    assert cases == search.draw_cases(task(check_given), 5, most_ranks=3, count=4)
+    assert len(set(cases)) == 4 and all(1 < case.ranks <= 3 for case in cases)
+    alone = st.builds(Case, st.just(1), st.integers(0, 50))
+    assert len(search.draw_cases(task(check_given, alone), 5, 3, 4)) == 4
+
+
+SEARCH_LAWS = (
+    tells_the_smallest_case_in_words,
+    tries_the_cases_of_the_seed,
+    takes_the_same_turns,
+    shrinks_for_a_bounded_time,
+    draws_cases_for_processes,
+)
+
+
+@pytest.mark.parametrize("law", SEARCH_LAWS)
+def test_search(law):
+    law(search)
+
+
+SEARCH_BUGS = {
+    "does not shrink": ("*([Phase.shrink] if shrink else [])", ""),
+    "tells what follows": ("if not follows(item[1])", ""),
+    "tells the last error": ("telling[0] if", "telling[-1] if"),
+    "tells the cause of a Wrong": ("if wrong is not None:", "if False:"),
+    "lets SystemExit through": (
+        "except BaseException as error:  # SystemExit",
+        "except Exception as error:  #",
+    ),
+    "ranks race": ("run_ranks(case.ranks, work, seed=turns)", "run_ranks(case.ranks, work)"),
+    "one rank": ("run_ranks(case.ranks, work,", "run_ranks(1, work,"),
+    "one turn for all seeds": ("case, seed_of_cases)", "case, 0)"),
+    "does not say that it is flaky": ("found[0] + FLAKY", "found[0]"),
+    "shrinks for ever": ("if tries > SHRINKING or", "if"),
+    "says everything": ("if len(text) <= most else", "if True else"),
+    "watches nothing": ("watch(str(case))", "str(case)"),
+    "large worlds for processes": ("if case.ranks <= most_ranks", ""),
+}
+
+
+@pytest.mark.parametrize("bug", SEARCH_BUGS)
+def test_search_bugs_are_caught(bug):
+    broken = mutant("backends.grading.search", SEARCH_BUGS[bug])
+    with pytest.raises((AssertionError, SystemExit)):
+        for law in SEARCH_LAWS:
+            law(broken)
+
+
+# What a submission imports
+
+REACHES = {  # a program, and whether it takes the answer backends.comm.collectives or backends.laws:integers
+    "from backends.comm.collectives import ring_allreduce": True,
+    "from backends.comm.collectives.ring import pass_around as mine": True,
+    "import backends.comm.collectives.ring as r": True,
+    "from backends.comm import *": True,
+    "from backends.comm import allreduce": True,
+    "import backends.comm as c\ndef f(): return c.allreduce": True,
+    "import backends.comm\nx = backends.comm.collectives.ring": True,
+    "import backends.comm as c\nx = getattr(c, 'allreduce')": True,
+    "import backends.comm as c\nname = 'all' + 'reduce'\nx = getattr(c, name)": True,
+    "import backends.comm as c\nx = vars(c)['allreduce']": True,
+    "import backends.comm as c\nx = c.__dict__": True,
+    "from backends.laws import integers": True,
+    "import importlib\nx = importlib.import_module('backends.laws')": True,
+    "from importlib import import_module as i\nx = i('backends' + '.laws')": True,
+    "x = __import__('backends.laws')": True,
+    "import sys\nx = sys.modules['backends.laws']": True,
+    "import sys\nx = sys.modules.get('backends.laws')": True,
+    "from sys import modules": True,
+    "import runpy\nrunpy.run_path('x.py')": True,
+    "exec('import os')": True,
+    "from lessons.assignments.a2_allreduce import answers": True,
+    "def f():\n    if 1:\n        from backends.laws import integers": True,
+    "import gc": True,
+    "from backends.grading import Wrong": True,
+    "import numpy as np\nx = getattr(np, 'su' + 'm')": False,
+    "import backends.comm as c\nx = getattr(c, 'Comm')": False,
+    "import sys\nx = sys.modules['numpy']": False,
+    "from backends.laws import trains_like_serial": False,
+    "from backends.comm import Comm, run_ranks": False,
+    "import backends.comm as c\nx = c.Comm": False,
+    "import importlib\nx = importlib.import_module('numpy')": False,
+    "import os, sys\nx = sys.argv, os.environ": False,
+    "x = 'from backends.laws import integers'": False,
+    "class A:\n    def eval(self): pass\nA().eval()": False,
+    "from minigrad import ops, nn, Tensor": False,
+    "def f(:": False,
+}
+
+
+def finds_what_is_taken(hidden):
+    found = hidden.Hidden(("backends.comm.collectives", "backends.laws:integers"))
+    wrong = {
+        text: found.refusal(text) for text, taken in REACHES.items() if bool(found.refusal(text)) != taken
+    }
+    assert not wrong
+    refusal = found.refusal("import numpy\nfrom backends.laws import integers\n")
+    assert refusal and refusal.startswith("line 2 takes backends.laws.integers from the library")
+    assert hidden.Hidden(()).refusal("from backends.laws import integers") is None
+
+
+def test_a_submissions_imports_are_read():
+    finds_what_is_taken(hidden)
+    assert sources.defined("def f(): pass\nclass G: pass\nx = 1\nif x:\n    def h(): pass\n") == {"f", "G"}
+
+
+SOURCE_BUGS = {
+    "no imports of names": ("def visit_ImportFrom(", "def visit_nothing("),
+    "no attributes": ("def visit_Attribute(", "def visit_nothing("),
+    "no calls": ("def visit_Call(", "def visit_nothing("),
+    "no subscripts": ("def visit_Subscript(", "def visit_nothing("),
+    "no made code": ("def visit_Name(", "def visit_nothing("),
+    "no aliases": ("self.bound[alias.asname or alias.name] = name", "pass"),
+    "any getattr": ("{name or '*'}", "*"),
+    "sys.modules": ('name.startswith("sys.modules")', "False"),
+}
+
+
+@pytest.mark.parametrize("bug", SOURCE_BUGS)
+def test_source_bugs_are_caught(bug, monkeypatch):
+    monkeypatch.setattr(hidden, "reached", mutant("backends.grading.sources", SOURCE_BUGS[bug]).reached)
+    with pytest.raises(AssertionError):
+        finds_what_is_taken(hidden)
+
+
+HIDDEN_BUGS = {
+    "only by name": ("if any(x is answer for answer in self.objects):", "if False:"),
+    "only objects": ("module == name or module.startswith(", "False and ("),
+    "no stars": ("if star and isinstance", "if False and isinstance"),
+    "the grader is free": ("if any(name == part", "if False and any(name == part"),
+}
+
+
+@pytest.mark.parametrize("bug", HIDDEN_BUGS)
+def test_hidden_bugs_are_caught(bug):
+    with pytest.raises(AssertionError):
+        finds_what_is_taken(mutant("backends.grading.hidden", HIDDEN_BUGS[bug]))
+
+
+def test_a_case_that_no_search_needs_is_not_drawn():
+    """``broken`` of a task is refused without shrinking: the first case that shows it is enough."""
+    tries = []
+    check = task(lambda given, case, comm: tries.append(case) or given(case, comm))
+    assert search.counterexample(check, SimpleNamespace(), shrink=False)
+    assert len(tries) < 12
