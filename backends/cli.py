@@ -125,8 +125,7 @@ def train(
                 f"picture in {folder / 'timeline.png'}"
             )
 
-    survive = bool(layout.options.get("survive"))
-    sys.exit(run(ranks, config.transport, work, sys.argv[1:], survive=survive))
+    sys.exit(run(ranks, config.transport, work, sys.argv[1:], survive=bool(layout.options.get("survive"))))
 
 
 @app.command()
@@ -149,6 +148,7 @@ def prove(
     batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
     seed: options.Seed = 0,
     json: options.Json = None,
+    svg: Annotated[Path | None, typer.Option(help="also draw the table, to this file")] = None,
 ) -> None:
     """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
     choice("--dtype", dtype, options.DTYPES)
@@ -169,8 +169,9 @@ def prove(
         batch=batch,
         seed=seed,
     )
-    if json is not None:
-        training.check_writable(json)
+    for flag, file in (("--json", json), ("--svg", svg)):
+        if file is not None:
+            training.check_writable(file, flag)
     failed = []
 
     def work(comm) -> None:
@@ -179,7 +180,7 @@ def prove(
             return
         if json is not None:
             training.write_json(json, verdict)
-        Console().print(proof.report(verdict))
+        proof.show(verdict, svg)
         failed.append(not verdict["passed"])
 
     status = run(ranks, settings.transport, work, sys.argv[1:])

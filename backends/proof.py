@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from minigrad.backend import Backend, Serial
@@ -110,3 +112,11 @@ def report(verdict: dict[str, Any]) -> Table:
             p["name"], shape, f"{p['max_abs_error']:.1e}", f"{p['max_rel_error']:.1e}", str(p["worst_rank"])
         )
     return table
+
+
+def show(verdict: dict[str, Any], picture: Path | None) -> None:
+    """Print the findings; also draw them, as SVG, where there is a ``picture``."""
+    console = Console(record=picture is not None)
+    console.print(report(verdict))
+    if picture is not None:
+        console.save_svg(str(picture), title="minigrad prove")

@@ -30,10 +30,17 @@ def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float = 0.0) 
     at = np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), found.shape)
     largest = np.unravel_index(np.argmax(abs(wanted)), wanted.shape)
     factor = found[largest] / wanted[largest] if wanted[largest] else np.nan
-    if found.size > 1 and np.allclose(found, factor * wanted, rtol=1e-6, atol=1e-9 * abs(wanted).max()):
+    if (
+        found.size > 1
+        and abs(factor - 1) > 1e-6
+        and np.allclose(found, factor * wanted, rtol=1e-6, atol=1e-9 * abs(wanted).max())
+    ):
         raise Wrong(f"{what} is {factor:.4g} times what it should be")
     place = f" at {', '.join(map(str, at))}" if at else ""
-    raise Wrong(f"{what} is {found[at]:.6g}{place}, it should be {wanted[at]:.6g}")
+    is_, should = (f"{x[at]:.6g}" for x in (found, wanted))
+    if is_ == should:  # the last bits
+        is_, should = (f"{x[at]:.17g}" for x in (found, wanted))
+    raise Wrong(f"{what} is {is_}{place}, it should be {should}")
 
 
 def private(what: str, found: np.ndarray, others: Mapping[str, np.ndarray]) -> None:

@@ -1,0 +1,68 @@
+"""The library's own answers to assignment a3."""
+
+from collections import deque
+from types import SimpleNamespace
+
+import numpy as np
+
+from backends.comm.collectives import naive_broadcast
+from backends.data_parallel.bucketed import Bucket
+from backends.data_parallel.flat import Flat
+from backends.data_parallel.unit import buckets as fill_buckets
+from minigrad.data import shares
+from minigrad.tensor import Parameter
+
+
+def share(n, ranks, rank):
+    mine = shares(n, ranks)[rank]
+    return mine.start, mine.stop
+
+
+def broadcast_parameters(comm, parameters):
+    flat = Flat([Parameter(x) for x in parameters])
+    for x, sent in zip(parameters, flat.views(naive_broadcast(comm, flat.packed(parameters))), strict=True):
+        x[...] = sent
+
+
+def gradients(comm, parameters, backward, x, y, n):
+    flat = Flat([Parameter(p) for p in parameters])
+    loss, mine = backward(x, y) if len(x) else (0.0, [None] * len(parameters))
+    total = comm.allreduce(np.append(flat.packed(mine), loss) * (len(x) / n))
+    return float(total[-1]), flat.views(total[:-1])
+
+
+def buckets(sizes, most):
+    parameters = [SimpleNamespace(number=i, data=SimpleNamespace(nbytes=n)) for i, n in enumerate(sizes)]
+    return [[p.number for p in bucket] for bucket in fill_buckets(parameters, most)]
+
+
+class Reducer:
+    def __init__(self, comm, shapes, buckets):
+        self.start = comm.start_allreduce
+        self.parameters = [Parameter(np.zeros(shape)) for shape in shapes]
+        self.buckets = [Bucket([self.parameters[i] for i in group]) for group in buckets]
+        self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.places}
+        self.waiting = deque(self.buckets)
+
+    def on_grad(self, number, gradient):
+        parameter = self.parameters[number]
+        parameter.grad = gradient
+        self.bucket_of[parameter].fill(parameter)
+        parameter.grad = None
+        while self.waiting and not self.waiting[0].missing:
+            self.send()
+
+    def send(self):
+        bucket = self.waiting.popleft()
+        bucket.summed = self.start(bucket.message)
+
+    def finish(self):
+        while self.waiting:
+            for parameter in list(self.waiting[0].missing):
+                self.waiting[0].fill(parameter)
+            self.send()
+        sums = {}
+        for bucket in self.buckets:
+            sums |= zip(bucket.places, bucket.flat.views(bucket.sum()), strict=True)
+        self.waiting.extend(self.buckets)
+        return [sums[p] for p in self.parameters]

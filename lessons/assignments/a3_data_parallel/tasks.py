@@ -1,0 +1,225 @@
+"""What assignment a3 is held to. How steps of training are watched is in training.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+
+from backends import laws
+from backends.comm import Comm
+from backends.comm.trace import Traced
+from backends.grading import Task, Wrong
+from backends.grading.arrays import counted, equal, listed
+from backends.grading.assignment import load_file
+from minigrad import ops
+from minigrad.testing import c_order, fortran_order, with_gaps
+
+training = load_file(Path(__file__).parent / "training.py", "training_of_a3")
+ORDERS = {"C order": c_order, "Fortran order": fortran_order, "with gaps": with_gaps}
+
+
+# Cases
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Samples to share."""
+
+    n: int
+    parts: int
+    ranks = 1
+
+    def __str__(self) -> str:
+        return f"{counted(self.n, 'sample')} among {counted(self.parts, 'rank')}"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Some arrays on each rank, which lie in memory in some order."""
+
+    ranks: int
+    shapes: tuple[tuple[int, ...], ...]
+    order: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.ranks, 'rank')}, parameters of shape {listed(self.shapes)}, {self.order}"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameters' bytes, and how many a bucket holds."""
+
+    sizes: tuple[int, ...]
+    most: int
+    ranks = 1
+
+    def __str__(self) -> str:
+        return f"parameters of {listed(self.sizes)} bytes, buckets of at most {self.most}"
+
+
+# A counter-example shrinks to the first of a list: a usual size, where the unusual ones are not to blame.
+SIDES = st.sampled_from([2, 3, 1, 4, 0])
+SHAPES = st.lists(st.lists(SIDES, max_size=3).map(tuple), min_size=1, max_size=4).map(tuple)
+SEEDS = st.integers(0, 2**16)
+SHARES = st.lists(st.sampled_from([2, 3, 1, 0, 4, 5]), min_size=1, max_size=5).filter(any).map(tuple)
+MOST = st.sampled_from([64, 32, 100, 8, 112, 1000])
+CUTS = st.builds(Cut, st.integers(0, 40), st.integers(1, 9))
+PARAMETERS = st.builds(Parameters, st.integers(1, 5), SHAPES, st.sampled_from(list(ORDERS)), SEEDS)
+BYTES = st.lists(st.sampled_from([8, 16, 24, 40, 80]), min_size=1, max_size=8).map(tuple)
+SIZES = st.builds(Sizes, BYTES, st.sampled_from([40, 24, 16, 64, 100, 8, 320]))
+
+
+# Checks
+
+
+def check_share(given: Any, case: Cut, comm: Comm) -> None:
+    """The shares follow one another from 0 to n, and are even."""
+    end, counts = 0, []
+    for rank in range(case.parts):
+        found = given.share(case.n, case.parts, rank)
+        if not isinstance(found, tuple) or not all(isinstance(i, int | np.integer) for i in found):
+            raise Wrong(f"rank {rank}'s share should be a pair of whole numbers (start, stop)")
+        if len(found) != 2:
+            raise Wrong(
+                f"rank {rank}'s share has {counted(len(found), 'number')}, it should have 2: start and stop"
+            )
+        start, stop = (int(i) for i in found)
+        if start != end or stop < start:
+            where = f"where rank {rank - 1}'s ends" if rank else "where the batch begins"
+            raise Wrong(f"rank {rank} has samples {start} to {stop}, it should begin at {end}, {where}")
+        counts.append(stop - start)
+        end = stop
+    if end != case.n:
+        raise Wrong(f"the shares end at {end}, it should be {case.n}")
+    if max(counts) - min(counts) > 1:
+        raise Wrong(f"the ranks have {listed(counts)} samples: their numbers should differ by at most one")
+
+
+def check_broadcast(given: Any, case: Parameters, comm: Comm) -> None:
+    """Rank 0's numbers are in the arrays of all, by one message to each other rank."""
+
+    def values(rank: int) -> list[np.ndarray]:
+        rng = np.random.default_rng([case.seed, rank])
+        return [ORDERS[case.order](rng.normal(size=shape)) for shape in case.shapes]
+
+    world = getattr(comm, "world", None)
+    if world is not None:  # ranks are threads: let a send wait for its receiver, as a large one of MPI does
+        world.rendezvous = True
+    mine, wanted, traced, me = values(comm.rank), values(0), Traced(comm), f"rank {comm.rank}"
+    given.broadcast_parameters(traced, list(mine))
+    for i, (found, right) in enumerate(zip(mine, wanted, strict=True)):
+        if comm.rank and found.size and np.array_equal(found, values(comm.rank)[i]):
+            raise Wrong(f"{me}'s parameter {i} is as it was: write into the array itself, x[...] = ...")
+        equal(f"{me}'s parameter {i}", found, right)
+    messages, nbytes = traced.record.ledger.sent()
+    others = 0 if comm.rank else comm.size - 1
+    if messages != others:
+        raise Wrong(f"the parameters are right, but {me} sent {counted(messages, 'message')}, not {others}")
+    if nbytes != others * sum(x.nbytes for x in mine):
+        raise Wrong(
+            f"the parameters are right, but {me} sent {nbytes} bytes, not all parameters once to each"
+        )
+
+
+def check_buckets(given: Any, case: Sizes, comm: Comm) -> None:
+    sizes = list(case.sizes)
+    found = given.buckets(sizes, case.most)
+    if sizes != list(case.sizes):
+        raise Wrong("the list of sizes was changed: work on a copy")
+    if not isinstance(found, list) or not all(isinstance(bucket, list) for bucket in found):
+        raise Wrong("buckets should be returned as a list of lists of parameter numbers")
+    wanted: list[list[int]] = []
+    for i in reversed(range(len(sizes))):
+        if not wanted or sum(sizes[j] for j in wanted[-1]) + sizes[i] > case.most:
+            wanted.append([])
+        wanted[-1].append(i)
+    for k, right in enumerate(wanted):
+        if k >= len(found) or found[k] != right:
+            has = f"is {found[k]}" if k < len(found) else "is missing"
+            raise Wrong(f"bucket {k} {has}, it should be {right}")
+    if len(found) != len(wanted):
+        raise Wrong(f"there are {len(found)} buckets, it should be {len(wanted)}")
+
+
+def trains(backend: Any) -> Callable[[Any, Any, Comm], None]:
+    """The check of a step: three batches with momentum, and after each everything is as on one machine."""
+
+    def check(given: Any, case: Any, comm: Comm) -> None:
+        laws.trains_like_serial(
+            lambda comm: backend(comm, given, case),
+            comm,
+            training.Net,
+            ops.cross_entropy,
+            case.batches(3),
+            bound=1e-10,
+        )
+
+    return check
+
+
+# Wrong answers, one to each task
+
+
+class Local:
+    """A reducer that sums nothing."""
+
+    def __init__(self, comm: Any, shapes: Any, buckets: Any):
+        self.found = [np.zeros(shape) for shape in shapes]
+
+    def on_grad(self, number: int, gradient: np.ndarray) -> None:
+        self.found[number] = gradient.copy()
+
+    def finish(self) -> list[np.ndarray]:
+        return self.found
+
+
+def own_only(comm: Any, parameters: Any, backward: Any, x: Any, y: Any, n: int) -> Any:
+    return backward(x, y) if len(x) else (0.0, [np.zeros_like(p) for p in parameters])
+
+
+ANSWERS = (
+    "backends.comm.collectives",
+    "backends.comm:allreduce",
+    "backends.comm:broadcast",
+    "backends.data_parallel",
+    "backends.grid",
+    "backends.stack",
+    "minigrad.backend",
+    "minigrad.data:shares",
+)
+
+
+def task(name: str, points: int, title: str, cases: Any, check: Any, broken: Any, examples: int) -> Task:
+    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}), ANSWERS, examples)
+
+
+TASKS = (
+    task("share", 10, "shares of a batch", CUTS, check_share, lambda n, ranks, rank: (0, n), 100),
+    task("broadcast_parameters", 15, "equal parameters", PARAMETERS, check_broadcast, lambda *_: None, 40),
+    task(
+        "gradients",
+        30,
+        "the gradient of the whole batch",
+        st.builds(training.Shares, SHARES, SEEDS),
+        trains(training.Weighted),
+        own_only,
+        40,
+    ),
+    task("buckets", 15, "buckets", SIZES, check_buckets, lambda sizes, most: [list(range(len(sizes)))], 100),
+    task(
+        "Reducer",
+        30,
+        "sums under way while backward goes on",
+        st.builds(training.Shares, SHARES, SEEDS, MOST),
+        trains(training.Overlapped),
+        Local,
+        40,
+    ),
+)

@@ -1,0 +1,235 @@
+"""Backends that train with a submission, watch what it does, and compare every step with one machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from backends.comm import Comm, allreduce
+from backends.comm.collectives import broadcast
+from backends.data_parallel.unit import buckets
+from backends.grading import Wrong
+from backends.grading.arrays import alike, counted, equal, listed, private, unchanged
+from minigrad import nn, ops
+from minigrad.backend import Backend, Serial
+from minigrad.data import Batch
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
+
+SLACK = 1e-11  # of the largest gradient: another order of sums, after some steps
+
+
+class Net(nn.Module):
+    """Two small layers; their parameters have 12, 4, 8 and 2 numbers."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.hidden = nn.Linear(3, 4, rng=rng)
+        self.out = nn.Linear(4, 2, rng=rng)
+
+    def forward(self, x: Any) -> Tensor:
+        return self.out(ops.tanh(self.hidden(x)))
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How many samples each rank has in the first batch; in the next batches each has its neighbour's."""
+
+    sizes: tuple[int, ...]
+    seed: int
+    most: int | None = None  # bytes of a bucket
+
+    @property
+    def ranks(self) -> int:
+        return len(self.sizes)
+
+    def __str__(self) -> str:
+        last = counted(self.sizes[-1], "sample").partition(" ")[2]
+        most = "" if self.most is None else f", buckets of at most {self.most} bytes"
+        return f"{counted(self.ranks, 'rank')} with {listed(self.sizes)} {last}{most}"
+
+    def batches(self, count: int) -> list[Batch]:
+        rng, n = np.random.default_rng(self.seed), sum(self.sizes)
+        return [Batch(rng.normal(size=(n, 3)), rng.integers(0, 2, n)) for _ in range(count)]
+
+
+class Watched(Backend):
+    """Data parallelism over the shares of a case; the submission's part is in ``whole``."""
+
+    def __init__(self, comm: Comm, given: Any, case: Shares):
+        self.comm, self.given, self.case = comm, given, case
+        self.rank, self.size, self.me = comm.rank, comm.size, f"rank {comm.rank}"
+        self.steps = 0
+
+    def place(self, model: nn.Module) -> nn.Module:
+        self.parameters = model.named_parameters()
+        for parameter in self.parameters.values():
+            parameter.data[...] = broadcast(self.comm, parameter.data)
+        return model
+
+    def shard(self, batch: Batch) -> Batch:
+        sizes = np.roll(self.case.sizes, self.steps)
+        stop = int(sizes[: self.rank + 1].sum())
+        return batch[stop - int(sizes[self.rank]) : stop]
+
+    def step(self, model: Any, batch: Batch, loss_fn: Any) -> float:
+        """One step of the submission; raises Wrong, in words, where it is not that of one machine."""
+        wanted_loss = Serial().step(model, batch, loss_fn)
+        wanted = {name: np.array(p.grad) for name, p in self.parameters.items()}
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        data = {f"{self.me}'s parameter {name}": p.data for name, p in self.parameters.items()}
+        before = [x.copy() for x in data.values()]
+        self.when = f" in step {self.steps + 1}" if self.steps else ""
+        loss, found = self.whole(model, batch, loss_fn)
+        unchanged(data, before)
+        if not isinstance(found, list | tuple) or len(found) != len(wanted):
+            raise Wrong(f"{self.me} should return a list of {len(wanted)} gradients, one for each parameter")
+        scale = max(abs(g).max() for g in wanted.values())
+        for g, (name, right), parameter in zip(found, wanted.items(), self.parameters.values(), strict=True):
+            what = f"{self.me}'s gradient of {name}{self.when}"
+            alike(what, g, right.shape, right.dtype)
+            private(what, g, data)
+            equal(what, g, right, SLACK * scale)
+            parameter.grad = g
+        equal(
+            f"{self.me}'s loss{self.when}", np.array(loss), np.array(wanted_loss), SLACK * max(1, wanted_loss)
+        )
+        self.steps += 1
+        return loss
+
+    def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
+        """The loss and the gradients of the whole batch."""
+        raise NotImplementedError
+
+    def vector(self, what: str, v: Any, size: int, holds: str) -> np.ndarray:
+        """``v``; raises Wrong unless it is a vector of that size."""
+        alike(f"what {self.me} gives to {what}", v, (np.size(v),), np.float64)
+        if v.size != size:
+            raise Wrong(
+                f"{self.me} gives {counted(v.size, 'number')} to {what}, it should be {size}: {holds}"
+            )
+        return v
+
+
+class Weighted(Watched):
+    """A step by the submission's ``gradients``, in one all-reduce."""
+
+    def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
+        mine, parameters = self.shard(batch), self.parameters.values()
+        calls = {"all-reduce": 0, "backward": 0}
+        size = 1 + sum(p.size for p in parameters)
+
+        def backward(x: Any, y: Any) -> tuple[float, list[Any]]:
+            if not len(x):
+                raise Wrong(f"{self.me} calls backward for no samples, which have no mean")
+            if not (np.array_equal(x, mine.x) and np.array_equal(y, mine.y)):
+                raise Wrong(f"{self.me} calls backward with other samples than the {len(mine)} of its own")
+            calls["backward"] += 1
+            with Tape() as tape:
+                loss = loss_fn(model(Tensor(x)), y)
+            tape.backward(loss)
+            found = [p.grad for p in parameters]
+            for parameter in parameters:
+                parameter.grad = None
+            return loss.item(), found
+
+        def one_allreduce(v: Any) -> np.ndarray:
+            calls["all-reduce"] += 1
+            if calls["all-reduce"] > 1:
+                raise Wrong(f"{self.me} calls allreduce twice in a step: one is enough for everything")
+            self.vector("allreduce", v, size, "all gradients and the loss")
+            return allreduce(self.comm, v)
+
+        data = [p.data for p in parameters]
+        offered = SimpleNamespace(rank=self.rank, size=self.size, allreduce=one_allreduce)
+        found = self.given.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
+        for what, wanted in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
+            if calls[what] != wanted:
+                times = f"{counted(calls[what], 'time')}, it should be {wanted}"
+                raise Wrong(f"{self.me} with {counted(len(mine), 'sample')} called {what} {times}")
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], float | np.floating):
+            raise Wrong(f"{self.me} should return the loss, a float, and a list of gradients")
+        return float(found[0]), found[1]
+
+
+class Overlapped(Watched):
+    """A step by the submission's ``Reducer``, told of the gradients in an order that differs by rank."""
+
+    def place(self, model: nn.Module) -> nn.Module:
+        super().place(model)
+        parameters = list(self.parameters.values())
+        numbers = {p: i for i, p in enumerate(parameters)}
+        self.groups = [[numbers[p] for p in group] for group in buckets(parameters, self.case.most or 0)]
+        self.sizes = [sum(parameters[i].size for i in group) for group in self.groups]
+        shapes, groups = [p.shape for p in parameters], [list(group) for group in self.groups]
+        offered = SimpleNamespace(rank=self.rank, size=self.size, start_allreduce=self.start)
+        self.reducer = self.given.Reducer(offered, shapes, groups)
+        return model
+
+    def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
+        self.started: list[np.ndarray] = []
+        self.kept: list[np.ndarray] = []
+        self.sums: list[np.ndarray] = []
+        self.in_finish, self.waited = False, set[int]()
+        mine = self.shard(batch)
+        loss = self.run(model, mine, loss_fn, self.weight(mine, batch), None) if len(mine) else 0.0
+        final = [p.grad for p in self.parameters.values()] if len(mine) else []
+        rng = np.random.default_rng([self.case.seed, self.rank])
+        order = rng.permutation(len(final)).tolist() if self.case.seed % 2 else range(len(final))[::-1]
+        told: list[int] = []
+        for number in order:
+            self.announce(number, final[number], told)
+        self.in_finish = True
+        found = self.reducer.finish()
+        if len(self.started) != len(self.groups):
+            times = f"{counted(len(self.started), 'all-reduce')} for {counted(len(self.groups), 'bucket')}"
+            raise Wrong(f"{self.me} started {times}{self.when}")
+        if late := set(range(len(self.groups))) - self.waited:
+            raise Wrong(f"{self.me} did not wait for the sum of bucket {min(late)}{self.when}")
+        return float(allreduce(self.comm, np.array([loss]))[0]), found
+
+    def announce(self, number: int, gradient: Any, told: list[int]) -> None:
+        """Tell the reducer of a gradient, and see that it starts what is complete, and nothing else."""
+        lent = gradient.copy()
+        self.reducer.on_grad(number, lent)
+        unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
+        lent[...] = np.nan
+        told.append(number)
+        complete = [set(group) <= set(told) for group in self.groups]
+        wanted = (complete + [False]).index(False)
+        if len(self.started) != wanted:
+            has = f"{self.me} has started {counted(len(self.started), 'all-reduce')}{self.when}"
+            raise Wrong(
+                f"{has} when the gradients {told} are final, it should be {wanted}: "
+                f"the buckets are {self.groups}"
+            )
+
+    def start(self, v: Any) -> Callable[[], np.ndarray]:
+        """What the submission is given as ``start_allreduce``: sums when it is waited for, in order."""
+        i = len(self.started)
+        if i == len(self.groups):
+            raise Wrong(f"{self.me} starts more all-reduces{self.when} than the {i} of its buckets")
+        self.vector("start_allreduce", v, self.sizes[i], f"bucket {i}, {self.groups[i]}, is next")
+        self.started.append(v)
+        self.kept.append(v.copy())
+
+        def wait() -> np.ndarray:
+            if not self.in_finish:
+                raise Wrong(
+                    f"{self.me} waits for bucket {i} in on_grad: backward could go on; wait in finish"
+                )
+            while len(self.sums) <= i:
+                next_one = len(self.sums)
+                if not np.array_equal(self.started[next_one], self.kept[next_one], equal_nan=True):
+                    raise Wrong(
+                        f"{self.me} changed bucket {next_one}{self.when} after its all-reduce was started"
+                    )
+                self.sums.append(allreduce(self.comm, self.kept[next_one]))
+            self.waited.add(i)
+            return self.sums[i]
+
+        return wait

@@ -1,0 +1,231 @@
+"""What assignment a4 is held to: nothing is lost, to the last bit, and so many bytes are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from backends.comm import Comm, allreduce
+from backends.comm.collectives import allgather
+from backends.grading import Task, Wrong
+from backends.grading.arrays import alike, counted, equal, private, unchanged
+from backends.grading.assignment import load_file
+
+cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a4")
+entries = cases.entries
+
+STEPS = 4
+Choose = Callable[[np.ndarray], np.ndarray]
+
+
+# Checks
+
+
+def check_selection(given: Any, case: Any, comm: Comm) -> None:
+    """Whole numbers from -6 to 6, so there are zeros and entries of one size."""
+    v = case.rng.integers(-6, 7, case.n).astype(case.dtype)
+    v.flags.writeable = False
+    rest = chosen_by("top_k", given.top_k(v, case.k), v, min(case.k, case.n))
+    taken = abs(np.delete(v, rest))
+    if taken.size and rest.size and taken.min() < abs(v[rest]).max():
+        sizes = f"one of size {taken.min():g} and left one of {abs(v[rest]).max():g}"
+        raise Wrong(f"of {v.tolist()} top_k took {sizes}")
+    for threshold in (2.0, 0.0, 2.5):
+        wanted = np.flatnonzero(abs(v) > threshold)
+        what = f"above_threshold({v.tolist()}, {threshold:g})"
+        rest = chosen_by(what, given.above_threshold(v, threshold), v, wanted.size)
+        if set(np.delete(np.arange(v.size), rest)) != set(wanted):
+            raise Wrong(f"{what} should have chosen the entries {wanted.tolist()}")
+
+
+def chosen_by(what: str, found: Any, v: np.ndarray, count: int) -> np.ndarray:
+    """The indices that are not in ``found``; raises Wrong unless that has ``count`` different ones."""
+    alike(f"what {what} returned", found, (np.size(found),), np.int32)
+    if found.size != count:
+        raise Wrong(f"{what} chose {entries(found.size)}, it should be {count}")
+    if np.unique(found).size != found.size or not all(0 <= i < v.size for i in found):
+        raise Wrong(f"{what} chose {found.tolist()}: each of 0 to {v.size - 1} at most once")
+    return np.setdiff1d(np.arange(v.size), found)
+
+
+def check_messages(given: Any, case: Any, comm: Comm) -> None:
+    """Bytes are as the text says, so what one packs another can unpack; values have gaps in memory."""
+    rng = case.rng
+    values = rng.normal(size=2 * case.k).astype(case.dtype)[::2]
+    indices = rng.permutation(1000)[: case.k].astype(rng.choice(["int32", "int64"]))
+    kept = [values.copy(), indices.copy()]
+    wanted = np.frombuffer(values.tobytes() + indices.astype(np.int32).tobytes(), np.uint8)
+    message = given.pack(values, indices)
+    size = f"{case.k} values of {values.itemsize} bytes, {case.k} indices of 4"
+    alike("what pack returned", message, (np.size(message),), np.uint8)
+    if message.size != wanted.size:
+        raise Wrong(f"pack made {counted(message.size, 'byte')}, it should be {wanted.size}: {size}")
+    inputs = {"values": values, "indices": indices}
+    unchanged(inputs, kept)
+    private("what pack returned", message, inputs)
+    if not np.array_equal(message, wanted):
+        raise Wrong(f"the message is not {size}, in this order")
+    found = given.unpack(wanted.copy(), np.dtype(case.dtype))
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise Wrong("unpack should return (values, indices)")
+    for what, x, right in zip(("values", "indices"), found, (kept[0], kept[1].astype(np.int32)), strict=True):
+        alike(f"what unpack returned as {what}", x, right.shape, right.dtype)
+        equal(f"what unpack returned as {what}", x, right)
+
+
+def check_feedback(given: Any, case: Any, comm: Comm) -> None:
+    """In every step what is sent and what is kept are the bits of what had accumulated, each entry in one."""
+    rng, error = case.rng, np.zeros(case.n, case.dtype)
+    for step in range(1, STEPS + 1):
+        g = rng.normal(size=case.n).astype(case.dtype)
+        v, asked = error + g, []
+        indices = largest(v, case.k)
+
+        def choose(x: Any, v: Any = v, asked: Any = asked, indices: Any = indices, step: int = step) -> Any:
+            alike(f"what choose is given in step {step}", x, v.shape, v.dtype)
+            equal(f"what choose is given in step {step}", x, v)
+            asked.append(x)
+            return indices.copy()
+
+        inputs, before = {"error": error, "g": g}, [error.copy(), g.copy()]
+        found = given.feedback(error, g, choose)
+        unchanged(inputs, before)
+        if len(asked) != 1:
+            raise Wrong(f"choose was called {counted(len(asked), 'time')}, it should be 1")
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise Wrong("feedback should return (sent, error)")
+        for what, x in zip(("sent", "the new error"), found, strict=True):
+            alike(f"{what} of step {step}", x, v.shape, v.dtype)
+            private(f"{what} of step {step}", x, inputs)
+        sent, error = found
+        private("the new error", error, {"sent": sent})
+        for i in range(case.n):
+            if (sent[i], error[i]) != ((v[i], 0) if i in indices else (0, v[i])):
+                raise Wrong(
+                    f"step {step}, entry {i}{'' if i in indices else ' not'} chosen: {float(v[i])!r} had "
+                    f"accumulated, {float(sent[i])!r} is sent and {float(error[i])!r} kept"
+                )
+
+
+def largest(v: np.ndarray, k: int) -> np.ndarray:
+    """The k entries of largest size, the first ones among equals, in no special order."""
+    return np.argsort(-abs(v), kind="stable")[:k][::-1].astype(np.int32)
+
+
+def check_exchange(given: Any, case: Any, comm: Comm) -> None:
+    """The bits of the sum in the order of ranks, by one all-gather of exactly the values and indices."""
+    vectors, chosen = [], []
+    for rank, k in enumerate(case.counts):
+        rng = np.random.default_rng([case.seed, rank])
+        vectors.append(rng.normal(size=case.n).astype(case.dtype))
+        chosen.append(rng.permutation(case.n)[:k].astype(np.int32))
+    wanted = np.zeros(case.n, case.dtype)
+    for v, indices in zip(vectors, chosen, strict=True):
+        wanted[indices] += v[indices]
+    v, indices, me, calls = vectors[comm.rank], chosen[comm.rank], f"rank {comm.rank}", []
+    inputs, before = {f"{me}'s v": v, f"{me}'s indices": indices}, [v.copy(), indices.copy()]
+
+    def gather(x: Any) -> list[np.ndarray]:
+        calls.append(x)
+        if len(calls) > 1:
+            raise Wrong(f"{me} calls allgather twice: values and indices go in one message")
+        if type(x) is not np.ndarray or x.ndim != 1:
+            raise Wrong(f"{me} gives allgather a {type(x).__name__}, it should be a one-dimensional array")
+        right = indices.size * (v.itemsize + 4)
+        if x.nbytes != right:
+            raise Wrong(
+                f"{me} sends {counted(x.nbytes, 'byte')} for {entries(indices.size)}, it should be {right}"
+            )
+        return [part.copy() for part in allgather(comm, x)]
+
+    found = given.exchange(SimpleNamespace(rank=comm.rank, size=comm.size, allgather=gather), v, indices)
+    if not calls:
+        raise Wrong(f"{me} did not call allgather: the others wait for it")
+    unchanged(inputs, before)
+    alike(f"{me}'s sum", found, v.shape, v.dtype)
+    private(f"{me}'s sum", found, inputs)
+    equal(f"{me}'s sum", found, wanted)
+
+
+def check_momentum(given: Any, case: Any, comm: Comm) -> None:
+    """Steps of whole numbers with momentum 0.5, which are exact, against the recurrence and both limits."""
+    m, rng, me = 0.5, np.random.default_rng([case.seed, comm.rank]), f"rank {comm.rank}"
+    mine = given.Momentum(case.n, lambda v: largest(v, case.k), m, case.masking)
+    velocity, error = np.zeros(case.n), np.zeros(case.n)
+    w, dense, dense_velocity = np.zeros(case.n), np.zeros(case.n), np.zeros(case.n)
+    for step in range(1, STEPS + 1):
+        g = rng.integers(-50, 50, case.n).astype(float)
+        kept = g.copy()
+        sent = mine.step(g)
+        alike(f"what {me} sends in step {step}", sent, g.shape, g.dtype)
+        unchanged({f"{me}'s g": g}, [kept])
+        private(f"what {me} sends in step {step}", sent, {"g": g})
+        w -= allreduce(comm, sent)
+        dense_velocity = (0 if case.masking else m) * dense_velocity + allreduce(comm, g)
+        dense -= dense_velocity
+        if case.k == case.n:  # everything is sent
+            kind = "SGD without momentum, as masking stops what is sent" if case.masking else "momentum SGD"
+            equal(f"all is sent, so this should be {kind}: after step {step} w", w, dense)
+        velocity = m * velocity + g
+        v = error + velocity
+        chosen = np.isin(np.arange(case.n), largest(v, case.k))
+        equal(f"what {me} sends in step {step}", sent, v * chosen)
+        error = v * ~chosen
+        if case.masking:
+            velocity = velocity * ~chosen
+
+
+ANSWERS = ("backends.data_parallel", "backends.comm.collectives", "backends.grid", "backends.stack")
+
+
+def task(name: str, points: int, title: str, cases: Any, check: Any, examples: int, **broken: Any) -> Task:
+    return Task(name, points, title, cases, check, SimpleNamespace(**broken), ANSWERS, examples)
+
+
+class Forgetful:
+    """A wrong answer to task 5: nothing is kept."""
+
+    def __init__(self, n: int, choose: Choose, momentum: float, masking: bool):
+        self.choose = choose
+
+    def step(self, g: np.ndarray) -> np.ndarray:
+        return g * np.isin(np.arange(g.size), self.choose(g))
+
+
+def first_entries(v: np.ndarray, k: float) -> np.ndarray:
+    return np.arange(min(int(k), v.size), dtype=np.int32)
+
+
+def send_all(error: np.ndarray, g: np.ndarray, choose: Choose) -> tuple[np.ndarray, np.ndarray]:
+    choose(error + g)
+    return error + g, 0 * g
+
+
+TASKS = (
+    task(
+        "top_k",
+        15,
+        "what is sent: top-k, threshold",
+        cases.VECTORS,
+        check_selection,
+        100,
+        top_k=first_entries,
+        above_threshold=first_entries,
+    ),
+    task("pack", 15, "a message", cases.MESSAGES, check_messages, 60, pack=lambda values, indices: values),
+    task("feedback", 20, "what is kept", cases.VECTORS, check_feedback, 100, feedback=send_all),
+    task(
+        "exchange",
+        20,
+        "the sum over ranks",
+        cases.SENT,
+        check_exchange,
+        60,
+        exchange=lambda comm, v, indices: v,
+    ),
+    task("Momentum", 30, "momentum before selection", cases.STEPPED, check_momentum, 60, Momentum=Forgetful),
+)

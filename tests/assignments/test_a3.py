@@ -1,0 +1,201 @@
+"""Assignment a3: right answers score all points, and each mistake costs what it should, in plain words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from backends.grading import find_assignment
+from backends.grading.assignment import load_file
+from tests.assignments.submissions import JUNK, faults, refused, submission
+
+A3 = find_assignment("a3")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of submissions that divide by 0
+ALL = {task.name for task in A3.tasks}
+
+
+def test_the_library_and_a_student_who_follows_the_text_score_all_points():
+    assert A3.points == 100
+    assert faults(A3, load_file(A3.answers, "answers_of_a3")) == {}
+    assert faults(A3, submission("solved_a3.py")) == {}
+
+
+def test_the_starter_scores_nothing_and_says_what_to_write():
+    found = faults(A3, load_file(A3.starter, "starter_of_a3"), few=ALL)
+    assert set(found) == ALL
+    assert all("NotImplementedError: task" in words for words in found.values())
+
+
+def test_an_empty_submission_and_the_wrong_answers_of_the_tasks_are_refused():
+    assert set(faults(A3, object(), few=ALL)) == ALL
+    assert refused(A3)
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_what_is_no_array_is_refused_in_words(junk):
+    right = submission("solved_a3.py")
+
+    def gradients(comm, parameters, *rest):
+        return right.gradients(comm, parameters, *rest)[0], [junk for _ in parameters]
+
+    class Reducer(right.Reducer):
+        def finish(self):
+            return [junk for _ in super().finish()]
+
+    given = SimpleNamespace(
+        share=lambda *_: junk,
+        broadcast_parameters=lambda comm, parameters: comm.rank or comm.send(junk, 1),
+        gradients=gradients,
+        buckets=lambda *_: junk,
+        Reducer=Reducer,
+    )
+    found = faults(A3, given, few=ALL)
+    assert set(found) == ALL
+    del found["broadcast_parameters"]  # a send's own error
+    assert all("should" in words or "not an array" in words for words in found.values()), found
+
+
+ONE_BY_ONE = """
+        for to in range(1, comm.size):
+            for p in parameters:
+                comm.send(p, to)
+        return
+    for p in parameters:
+        p[...] = comm.recv(0)
+    return
+    if comm:
+"""
+AS_THEY_COME = """
+        for bucket in self.buckets:
+            if number in bucket and all(i in self.grads for i in bucket):
+                self.launch(bucket)
+        return
+"""
+BACKWARD = "    if len(x) > 0:\n        loss, grads = backward(x, y)"
+REST = "    for bucket in self.buckets[len(self.waits) :]:\n"
+
+# What is changed; the task that is lost; a piece of what is said.
+MISTAKES = {
+    "the last rank takes the rest": (
+        [
+            (
+                "return start, start + whole + (rank < rest)",
+                "return start, n if rank == ranks - 1 else start + whole",
+            )
+        ]
+        + [(" + min(rank, rest)", "")],
+        "share",
+        "2 samples among 3 ranks: the ranks have 0, 0 and 2 samples: their numbers should differ by at most",
+    ),
+    "the rest is dropped": (
+        [(" + min(rank, rest)", ""), (" + (rank < rest)", "")],
+        "share",
+        "1 sample among 2 ranks: the shares end at 0, it should be 1",
+    ),
+    "one message for each parameter": (
+        [("        message = pack(parameters)\n", ONE_BY_ONE)],
+        "broadcast_parameters",
+        "the parameters are right, but rank 0 sent 2 messages, not 1",
+    ),
+    "new arrays instead of those that are there": (
+        [("        p[...] = new", "        p = new")],
+        "broadcast_parameters",
+        "rank 1's parameter 0 is as it was: write into the array itself",
+    ),
+    "a copy of what has gaps is written to": (
+        [("        p[...] = new", "        p.reshape(-1)[...] = new.reshape(-1)")],
+        "broadcast_parameters",
+        "2 ranks, parameters of shape (2, 2), Fortran order: rank 1's parameter 0",
+    ),
+    "the mean of the means": (
+        [("weight = len(x) / n", "weight = 1 / comm.size")],
+        "gradients",
+        "'s gradient of hidden.weight is",
+    ),
+    "the sum of the means": (
+        [("weight * pack([*grads", "pack([*grads")],
+        "gradients",
+        "2 ranks with 2 and 2 samples: rank 0's gradient of hidden.weight is 2 times what it should be",
+    ),
+    "a mean over no samples": (
+        [(BACKWARD, "    loss, grads = backward(x, y)")],
+        "gradients",
+        "rank 1 calls backward for no samples, which have no mean",
+    ),
+    "who has no samples goes home": (
+        [(BACKWARD, f"    if len(x) == 0:\n        return 0.0, grads\n{BACKWARD}")],
+        "gradients",
+        "rank 1 with 0 samples called all-reduce 0 times, it should be 1",
+    ),
+    "the loss apart": (
+        [
+            ("allreduce(weight * pack([*grads, np.array([loss])]))", "allreduce(weight * pack(grads))"),
+            ("    *grads, loss = unpack(total,", "    *grads, loss = unpack(np.append(total, loss),"),
+        ],
+        "gradients",
+        "gives 26 numbers to allreduce, it should be 27: all gradients and the loss",
+    ),
+    "trains as it goes": (
+        [
+            (
+                "    return float(loss), grads",
+                "    parameters[0] -= 0.1 * grads[0]\n    return float(loss), grads",
+            )
+        ],
+        "gradients",
+        "rank 0's parameter hidden.weight was changed",
+    ),
+    "in the order of forward": (
+        [("for i in reversed(range(len(sizes)))", "for i in range(len(sizes))")],
+        "buckets",
+        "parameters of 8 and 8 bytes, buckets of at most 40: bucket 0 is [0, 1], it should be [1, 0]",
+    ),
+    "full is too full": ([("sizes[i] > room", "sizes[i] >= room")], "buckets", "bucket 0 is"),
+    "a large one leaves an empty bucket": (
+        [("found, room = [], 0\n", "found, room = [[]], most\n"), ("if not found or sizes", "if sizes")],
+        "buckets",
+        "bucket 0 is [], it should be",
+    ),
+    "starts everything in finish": (
+        [("while len(self.waits) < len(self.buckets):", "while False:")],
+        "Reducer",
+        "has started 0 all-reduces when the gradients [3] are final, it should be 1",
+    ),
+    "starts buckets as they are complete, out of order": (
+        [("        while len(self.waits) < len(self.buckets):\n", f"{AS_THEY_COME}        while True:\n")],
+        "Reducer",
+        "to start_allreduce, it should be 2: bucket 0, [3], is next",
+    ),
+    "waits at once": (
+        [("self.start(pack(grads)))", "[self.start(pack(grads))()].pop)")],
+        "Reducer",
+        "waits for bucket 0 in on_grad: backward could go on; wait in finish",
+    ),
+    "keeps what was lent": ([("= gradient.copy()", "= gradient")], "Reducer", "is nan at 0, 0"),
+    "forgets the last step when the next gradient comes": (
+        [
+            (
+                "        self.reset()\n        return",
+                "        self.waits, self.old = [], True\n        return",
+            ),
+            ("self.grads, self.waits = {}, []", "self.grads, self.waits, self.old = {}, [], False"),
+            (
+                "        self.grads[number] =",
+                "        if self.old:\n            self.reset()\n        self.grads[number] =",
+            ),
+        ],
+        "Reducer",
+        "in step 2 is",
+    ),
+    "who has no gradients starts nothing": (
+        [(REST, f"{REST}            if not self.grads:\n                continue\n")],
+        "Reducer",
+        "rank 1 started 0 all-reduces for 4 buckets",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_costs_its_task_and_no_other(mistake):
+    changes, lost, words = MISTAKES[mistake]
+    found = faults(A3, submission("solved_a3.py", *changes), few=ALL - {lost})
+    assert set(found) == {lost} and words in found[lost], found
