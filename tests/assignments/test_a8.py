@@ -1,0 +1,142 @@
+"""Assignment a8: right answers score all points, and each mistake costs what it should, in plain words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from backends.grading import counterexample, find_assignment
+from backends.grading.assignment import load_file
+from tests.assignments.submissions import JUNK, faults, refused, submission
+
+A8 = find_assignment("a8")
+TASKS = {task.name: task for task in A8.tasks}
+ALL = set(TASKS)
+PARTS = [name for name in TASKS if not name.startswith("property")]
+BY_NUMBER = load_file(A8.folder / "tasks.py", "tasks_of_a8_for_the_tests")
+
+
+@pytest.mark.parametrize("solution", ["answers", "student"])
+def test_the_library_and_a_student_who_follows_the_text_score_all_points(solution):
+    assert A8.points == 100
+    given = load_file(A8.answers, "answers_of_a8") if solution == "answers" else submission("solved_a8.py")
+    assert faults(A8, given) == {}
+
+
+def test_the_starter_scores_nothing():
+    found = faults(A8, load_file(A8.starter, "starter_of_a8"))
+    assert set(found) == ALL
+    assert all("NotImplementedError: property" in found[name] for name in ALL if name.startswith("property"))
+
+
+def test_an_empty_submission_and_the_wrong_answers_of_the_tasks_are_refused():
+    assert set(faults(A8, object(), few=ALL)) == ALL
+    assert refused(A8)
+
+
+@pytest.mark.parametrize("number", BY_NUMBER.PARTS)
+def test_implementations_that_properties_are_tried_on_are_what_they_are_called(number):
+    name = BY_NUMBER.PARTS[number][0]
+    for implementation in (*BY_NUMBER.RIGHT[number], *BY_NUMBER.WRONG[number]):
+        found = counterexample(TASKS[name], SimpleNamespace(**{name: implementation}))
+        assert (found is not None) == (implementation in BY_NUMBER.WRONG[number]), (implementation, found)
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_what_is_no_array_is_refused_in_words(junk):
+    given = SimpleNamespace(**dict.fromkeys(("mean_gradient", "update_tied", "sparse_sum"), lambda *_: junk))
+    given.Inbox = lambda: SimpleNamespace(take=lambda _: junk, give_back=lambda _: None)
+    given.ErrorFeedback = lambda *_: SimpleNamespace(compress=lambda _: junk)
+    given.SplitFilter = lambda *_: SimpleNamespace(forward=lambda _: junk, backward=lambda _: junk)
+    for name in PARTS:
+        words = counterexample(TASKS[name], given, 0, 10)
+        assert words is not None and "Error" not in words, words
+
+
+MISTAKES = {
+    "a mean of means over the ranks that have any": (
+        [("total[:-1] / total[-1] if total[-1] else total[:-1]",
+          "allreduce(comm, gradient) / max(allreduce(comm, np.array(float(samples > 0))), 1.0)")],
+        {"mean_gradient"},
+        "gradient",
+    ),
+    "nan where there are no samples": (
+        [(" if total[-1] else total[:-1]", " if total[-1] else total[:-1] * np.nan")],
+        {"mean_gradient"},
+        "gradient is nan, it should be 0",
+    ),
+    "asks for the very bits": (
+        [("    close(result * weighted[-1], weighted[:-1])",
+          "    assert (result == weighted[:-1] / (weighted[-1] or 1)).all()")],
+        {"property_1"},
+        "property_1 refuses what is right here",
+    ),
+    "looks at rank 0 only": (
+        [("    if comm.rank in holders:\n        close",
+          "    if comm.rank == 0 and comm.rank in holders:\n        close")],
+        {"property_3"},
+        "property_3 lets a wrong implementation pass: element 0 of rank 1's weight",
+    ),
+    "never uses memory again, but keeps the transport's": (
+        [("buffer = self.free.pop() if self.free else np.empty_like(message)", "return message"),
+         ("        buffer[...] = message\n        return buffer\n", "")],
+        {"Inbox"},
+        "1 message, given back after each: (None,): element 0 of message 0, after message 0 came, is nan",
+    ),
+    "the transport's memory is not overwritten": (
+        [("        transport[...] = 1000.0\n", ""),
+         ("transport[...] = message", "transport = message.copy()")],
+        {"property_2"},
+        "property_2 lets a wrong implementation pass",
+    ),
+    "the mean of the uses": (
+        [("    return weight - lr * total", "    return weight - lr * total / len(holders)")],
+        {"update_tied"},
+        "2 ranks, holders (0, 1)",
+    ),
+    "what was sent stays": (
+        [("        self.residual[indices] = 0\n", "")],
+        {"ErrorFeedback"},
+        "1 gradient of 1 element, 1 sent: element 0 of the residual after gradient 0",
+    ),
+    "looks at the first gradient only": (
+        [("    for gradient in gradients:", "    for gradient in gradients[:1]:")],
+        {"property_4"},
+        "property_4 lets a wrong implementation pass",
+    ),
+    "only the sum of all entries": (
+        [("close(sparse_sum(comm, indices, values, size), sum(everything))",
+          "close(sparse_sum(comm, indices, values, size).sum(), sum(everything).sum())")],
+        {"property_5"},
+        "property_5 lets a wrong implementation pass: element",
+    ),
+    "refuses everything": (
+        [("    mine = np.zeros(size)\n",
+          "    raise AssertionError('never right')\n    mine = np.zeros(size)\n")],
+        {"property_5"},
+        "property_5 refuses what is right here: never right",
+    ),
+    "one step only": (
+        [("    for x, g in steps:", "    for x, g in steps[:1]:")],
+        {"property_6"},
+        "2 steps: property_6 lets a wrong implementation pass",
+    ),
+    "does not look at the way back": (
+        [("        close(dx, matrix.T @ g)\n", "")],
+        {"property_6"},
+        "gradient of x in step 0",
+    ),
+    "raises while others still wait for it": (
+        [("        found.append([allgather",
+          "        assert comm.rank < 1\n        found.append([allgather")],
+        {"property_6"},
+        "no rank can go on",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_costs_its_tasks_and_no_other(mistake):
+    changes, lost, words = MISTAKES[mistake]
+    found = faults(A8, submission("solved_a8.py", *changes), few=ALL - lost)
+    assert set(found) == lost, found
+    assert any(words in said for said in found.values()), found
