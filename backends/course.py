@@ -104,7 +104,7 @@ def grade(
         if (error.name or "").partition(".")[0] != "hypothesis":
             raise
         raise RuntimeError(
-            "minigrad grade needs Hypothesis, which draws the cases; pip install -e '.[test]' brings it"
+            "minigrad grade needs Hypothesis, which draws the cases; pip install hypothesis"
         ) from None
     console = Console()
     if listed or assignment is None:

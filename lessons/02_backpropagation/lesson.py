@@ -6,8 +6,8 @@ used twice, pullbacks; then the library's tape, what it leaves out, and how a wr
 
     python lessons/02_backpropagation/lesson.py
 
-The law of part 6 draws with Hypothesis: pip install -e '.[test]' brings it. Figures go to
-runs/lessons/02_backpropagation/. In an editor that knows `# %%` cells this file opens as a notebook.
+Needs neither MPI nor a cluster. Figures go to runs/lessons/02_backpropagation/. In an editor that knows
+`# %%` cells this file opens as a notebook.
 """
 
 # %%
