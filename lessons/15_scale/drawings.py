@@ -1,0 +1,137 @@
+"""The pictures of lesson 15; each function takes what was computed and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+
+BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY = "#222222", "#8a8a8a"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+PLAIN = FuncFormatter(lambda x, _: f"{x:,g}")
+
+
+def powers(axes, ticks):
+    """A logarithmic axis along x with these ticks, as plain numbers."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(PLAIN)
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
+    """Lines of the model, bands between its two extremes, published points."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, layout="constrained")
+    places = {"Inception-V3": (45, 0.985), "ResNet-101": (45, 0.895), "VGG-16": (45, 0.755)}
+    for (name, found), color in zip(curves.items(), (GREEN, BLUE, RED), strict=True):
+        left.plot(gpus, found, color=color, lw=2)
+        if name == "VGG-16":
+            left.fill_between(gpus, lowest[name], highest[name], color=color, alpha=0.12, lw=0)
+        left.plot(
+            *zip(*horovod[name].items(), strict=True),
+            "o",
+            color=color,
+            ms=8 + 5 * (color == GREEN),
+            mec="white",
+        )
+        left.text(*places[name], name, color=color, ha="right")
+    left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=9)
+    left.plot([], [], "o", color=GREY, ms=8, label="published")
+    left.plot([], [], color=GREY, lw=2, label="model")
+    left.legend(loc="lower left")
+    powers(left, gpus[::2] + gpus[-1:])
+    left.set(xlabel="GPUs", ylabel="efficiency", ylim=(0.45, 1.02), title="Horovod: a ring, 25 Gbit/s")
+    left.yaxis.set_major_formatter(PercentFormatter(1))
+    right.plot(goyal.keys(), goyal.values(), color=BLUE, lw=2)
+    right.plot(published.keys(), published.values(), "o", color=BLUE, ms=8, mec="white")
+    right.text(60, 0.985, "ResNet-50", color=BLUE)
+    powers(right, list(goyal))
+    right.set(xlabel="GPUs", title="Goyal et al.: 8 in a server, 50 Gbit/s")
+    return figure
+
+
+def pipelines(published, stages):
+    """Speeds by stages for 32 and for 4 micro-batches: the formula, and what was measured."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
+    ks = np.linspace(1, 8.3, 50)
+    titles = {32: "32 micro-batches: a bound from above", 4: "4: not what the formula describes"}
+    for panel, (m, title) in zip(panels, titles.items(), strict=True):
+        panel.plot(ks, ks * m / (m + ks - 1), color=INK, lw=2)
+        panel.text(8.2, 8.2 * m / (m + 7.2) + 0.15, "K M / (M + K - 1)", ha="right", color=INK)
+        for (name, rows), color in zip(published.items(), (BLUE, RED, ORANGE), strict=True):
+            panel.plot(stages, rows[m], "o--", color=color, lw=1, ms=7, mec="white", label=name)
+        panel.set(xlabel="stages K", xticks=[1, *stages], xlim=(0.8, 8.6), title=title)
+    panels[0].set(ylabel="times as fast as one", ylim=(0, 7.4))
+    panels[0].legend(loc="upper left")
+    return figure
+
+
+def split(ranks, ways):
+    """Seconds that a step spends on messages, by ranks and by what they share."""
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    shifts = {"batch only": (8, 2), "model only": (-8, 8), "both, all layers alike": (8, -4)}
+    shifts["both, linear layers only"] = (14, -28)
+    for (name, found), color in zip(ways.items(), (GREY, RED, BLUE, GREEN), strict=True):
+        rows, seconds = zip(*(x if isinstance(x, tuple) else (None, x) for x in found), strict=True)
+        axes.plot(ranks[: len(seconds)], seconds, "o-", color=color, lw=2, ms=5, mec="white")
+        side = "right" if name == "model only" else "left"
+        place = (ranks[len(seconds) - 1], seconds[-1])
+        axes.annotate(name, place, shifts[name], textcoords="offset points", color=color, ha=side)
+        for p, pr, y in zip(ranks, rows, seconds, strict=False):
+            if pr:
+                axes.annotate(pr, (p, y), (0, -15), textcoords="offset points", color=color, ha="center")
+    axes.axvline(512, color=GREY, lw=0.8, ls=":")
+    axes.text(500, 6.5, "Gholami et al.", color=GREY, ha="right")
+    powers(axes, ranks)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(PLAIN)
+    axes.set(xlabel="ranks", ylabel="seconds of a step spent on messages", ylim=(0.003, 9))
+    axes.set_xlim(ranks[0] * 0.85, ranks[-1] * 7)
+    axes.spines["bottom"].set_bounds(ranks[0], ranks[-1])
+    axes.set_title("AlexNet, a batch of 2,048; the numbers are the best Pr")
+    return figure
+
+
+def zero(nbytes, published):
+    """Memory on a GPU by GPUs, for 7.5 billion parameters."""
+    gpus = [2**i for i in range(11)]
+    figure, axes = plt.subplots(figsize=(8.5, 4.6), layout="constrained")
+    names = ("every rank has all", "1: state shared", "2: gradients too", "3: weights too")
+    for stage, (name, color) in enumerate(zip(names, (GREY, BLUE, ORANGE, GREEN), strict=True)):
+        gigabytes = [nbytes(7.5e9, n, stage) / 1e9 for n in gpus]
+        axes.plot(gpus, gigabytes, color=color, lw=2)
+        axes.plot(64, published[stage], "o", color=color, ms=8, mec="white")
+        axes.annotate(
+            name,
+            (gpus[-1], gigabytes[-1]),
+            (8, -10 if stage == 1 else -4),
+            textcoords="offset points",
+            color=color,
+        )
+    axes.plot([1, gpus[-1]], [32, 32], color=INK, lw=0.8, ls="--")
+    axes.text(1, 24.5, "a GPU of 32 GB", color=INK, fontsize=9)
+    powers(axes, gpus)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(PLAIN)
+    axes.set(xlabel="GPUs", ylabel="GB on each", xlim=(0.9, 6000))
+    axes.spines["bottom"].set_bounds(1, gpus[-1])
+    axes.set_title("7.5 billion parameters: memory by ZeRO stage (points: published)")
+    return figure
+
+
+def checkpoints(intervals, simulated, formula, young, daly):
+    """The share of the time that is lost, by the interval between checkpoints."""
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    axes.plot(intervals / 60, formula, color=BLUE, lw=2, label="formula")
+    axes.plot(intervals / 60, simulated, "o", color=ORANGE, ms=6, mec="white", label="simulated")
+    for name, seconds, side in (("Young", young, "left"), ("Daly", daly, "right")):
+        axes.axvline(seconds / 60, color=GREY, lw=1, ls=":")
+        axes.text(seconds / 60, 0.24, f" {name} ", color=GREY, ha=side)
+    axes.legend(loc="lower left")
+    axes.set_xscale("log")
+    axes.set_xticks([5, 10, 20, 40, 80])
+    axes.xaxis.set_major_formatter(PLAIN)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set(xlabel="minutes between checkpoints", ylabel="time lost", ylim=(0, 0.27))
+    axes.set_title("60 s to save, a failure every 3 hours")
+    return figure
