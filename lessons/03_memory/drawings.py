@@ -1,0 +1,130 @@
+"""The pictures of lesson 03; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+COLORS = {"activation": BLUE, "gradient": ORANGE, "weights": GREY}
+WORDS = {
+    "activation": "activations",
+    "gradient": "gradients of activations",
+    "weights": "gradients of weights",
+}
+
+
+def lifetimes(inference, training, layers):
+    """Bars: each array from the step that makes it to the one after which it goes. Below: all their bytes."""
+    figure, panels = plt.subplots(
+        2, 2, figsize=(12, 7), sharex="col", sharey="row", width_ratios=[1, 2], layout="constrained"
+    )
+    names = inference.names[:layers]
+    for (above, below), diary in zip(panels.T, (inference, training), strict=True):
+        steps = len(diary.now)
+        alive = {kind: np.zeros(steps) for kind in COLORS}
+        for (kind, name), (born, died) in diary.lives.items():
+            last = steps if died is None else died + 1
+            alive[kind][born:last] += diary.nbytes[kind, name] / 1e6
+            if kind != "weights":
+                place = names.index(name) - (0.18 if kind == "activation" else -0.18)
+                thick = 0.72 if diary is inference else 0.34
+                place = place if diary is training else names.index(name)
+                above.barh(place, last - born, thick, left=born, color=COLORS[kind])
+        floor = np.zeros(steps)
+        for kind, height in alive.items():
+            below.bar(np.arange(steps) + 0.5, height, 1, floor, color=COLORS[kind], label=WORDS[kind])
+            floor += height
+        edges = np.arange(steps + 1)
+        below.stairs(
+            np.array(diary.most) / 1e6, edges, color=INK, lw=1.2, label="measured, at most in a step"
+        )
+        below.set(xlim=(0, steps), xlabel="step")
+        below.set_xticks(np.arange(steps) + 0.5, range(steps), fontsize=8)
+    panels[0, 0].set_yticks(range(layers), names)
+    panels[0, 0].invert_yaxis()
+    panels[0, 0].set(title="Inference: one step later it can go", ylabel="output of")
+    panels[0, 1].set_title("Training: first computed, last let go")
+    for panel in panels[:, 1]:
+        panel.axvline(layers + 1, color=INK, lw=0.8, ls=":")
+    panels[0, 1].text(layers + 0.8, layers - 0.4, "forward", ha="right", va="bottom", color=INK)
+    panels[0, 1].text(layers + 1.2, -0.35, "backward", va="center", color=INK)
+    panels[1, 0].set_ylabel("MB, without the batch")
+    panels[1, 1].legend(loc="upper left", fontsize=9)
+    return figure
+
+
+def layers(full):
+    """For each layer of VGG-16 what it keeps of one image, and its parameters."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5.6), sharey=True, layout="constrained")
+    names = [layer.name for layer in full]
+    kept = [4 * layer.outputs / 1e6 for layer in full]
+    weights = [4 * layer.parameters / 1e6 for layer in full]
+    colors = [GREY if "pool" in name else ORANGE if "fc" in name else BLUE for name in names]
+    for panel, numbers in ((left, kept), (right, weights)):
+        panel.barh(names, numbers, color=colors)
+        for place, number in enumerate(numbers):
+            text = f"{number:.1f}" if number >= 0.05 else f"{number:.2f}" if number else ""
+            panel.text(number, place, f" {text}", va="center", color=INK, fontsize=8)
+        panel.set_xlabel("MB")
+    left.invert_yaxis()
+    left.set_title(f"Activations of one image: {sum(kept):.0f} MB, and the image")
+    right.set_title(f"Parameters: {sum(weights):.0f} MB")
+    return figure
+
+
+def by_batch(batches, parts):
+    """What training with momentum holds, part by part."""
+    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    names = ("weights", "their gradients", "momentum", "activations")
+    floor, places = np.zeros(len(batches)), np.arange(len(batches))
+    for name, sizes, color in zip(names, np.array(parts).T / 1e9, (GREEN, GREY, ORANGE, BLUE), strict=True):
+        axes.bar(places, sizes, 0.7, floor, color=color, label=name)
+        floor += sizes
+    for place, total in zip(places, floor, strict=True):
+        axes.text(place, total + 0.2, f"{total:.1f}", ha="center", color=INK)
+    axes.set_xticks(places, batches)
+    axes.set(xlabel="images in a batch", ylabel="GB", title="Training VGG-16 in float32, with momentum")
+    axes.legend(loc="upper left", reverse=True)
+    return figure
+
+
+def recomputation(plain, runs, layers, size, most, forwards):
+    """Activations alive over time; and the most of them against the layers that are run."""
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11.5, 4.6), width_ratios=[1.3, 1], layout="constrained"
+    )
+    shown = (
+        ("all kept", plain, RED),
+        ("6 segments", runs[6, True], BLUE),
+        ("1 segment", runs[1, True], GREEN),
+    )
+    for name, diary, color in shown:
+        left.stairs(np.array(diary.most) / size, color=color, lw=1.6, label=name, baseline=None)
+    left.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
+    left.set(xlabel="layers run, forward, again or back", ylabel="activations alive", ylim=0)
+    left.set_title(f"{layers} layers: teeth instead of a mountain")
+    for last_too, color, name in ((True, BLUE, "all segments again"), (False, ORANGE, "all but the last")):
+        places = {}  # by place, the numbers of segments: k and n / k need the same memory
+        for k, diary in ((k, diary) for (k, too), diary in runs.items() if too == last_too):
+            places.setdefault((forwards(diary), round(most(diary))), []).append(k)
+        right.plot(*zip(*places, strict=True), "o", color=color, ms=7, mec="white", label=name)
+        for place, ks in places.items():
+            if last_too or ks[0] <= 6:
+                text, aside = " or ".join(map(str, ks)), (8, -3) if last_too else (-8, -11)
+                right.annotate(
+                    text,
+                    place,
+                    aside,
+                    textcoords="offset points",
+                    color=color,
+                    fontsize=8,
+                    ha="left" if last_too else "right",
+                )
+    right.plot(forwards(plain), most(plain), "o", color=RED, ms=7, label="all kept")
+    right.set(xlabel="layers run forward in a step", ylabel="activations, most at a time", ylim=0)
+    right.set_xlim(layers - 3, 2 * layers + 9)
+    right.legend(loc="lower left")
+    right.set_title("What is saved, and what it costs")
+    right.text(layers, 14, "numbers: segments", color=GREY, fontsize=9)
+    return figure

@@ -1,0 +1,88 @@
+"""The pictures of lesson 04; each function takes what was measured and gives a figure."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
+INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+
+
+def rates(found, overhead, flop):
+    """Operations a second by size; and the line of an overhead, then work at the best rate found."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
+    best = max(found.values())
+    fine = np.geomspace(min(flop.values()), max(flop.values()), 200)
+    axes.plot(fine, fine / (overhead + fine / best) / 1e9, color=GREY, lw=1.5)
+    axes.text(3e3, 1.5 * 3e3 / overhead / 1e9, "overhead, then\nfull speed", color=GREY, ha="right")
+    axes.loglog([flop[s] for s in found], [rate / 1e9 for rate in found.values()], "o", color=BLUE, ms=7)
+    for (n, k), rate in found.items():
+        name, place = (f"{n} x {k}", (9, -12)) if n != k else (str(n), (-4, -18))
+        axes.annotate(name, (flop[n, k], rate / 1e9), place, textcoords="offset points", color=BLUE)
+    axes.set(
+        xlabel="operations in the product",
+        ylabel="GFLOP/s, one thread",
+        title="Small products are all overhead",
+    )
+    axes.set_ylim(bottom=min(found.values()) / 3e9)
+    return figure
+
+
+def roofline(measured, bandwidth, roof, sheet):
+    """What memory and arithmetic allow, by operations per byte, and what was measured below it."""
+    figure, axes = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
+    fine = np.geomspace(0.06, 1500, 300)
+    lines = ((bandwidth, roof, BLUE, "this CPU, one thread"), (sheet.memory, sheet.flops, GREY, sheet.name))
+    for moved, units, color, name in lines:
+        style = "-" if color == BLUE else "--"
+        axes.loglog(fine, np.minimum(units, moved * fine) / 1e9, style, color=color, lw=2)
+        text = f"{name}: {units / 1e9:,.0f} GFLOP/s, {moved / 1e9:,.0f} GB/s"
+        text += "" if color == BLUE else " (data sheet)"
+        axes.text(1500, 1.25 * units / 1e9, text, color=color, ha="right", va="bottom")
+    for name, (intensity, rate) in measured.items():
+        axes.plot(intensity, rate / 1e9, "o", color=ORANGE, ms=8, mec="white")
+        axes.annotate(
+            name, (intensity, rate / 1e9), (7, -13), textcoords="offset points", color=INK, fontsize=9
+        )
+    axes.set(
+        xlabel="operations per byte moved",
+        ylabel="GFLOP/s",
+        title="The roofline: bytes first, then arithmetic",
+    )
+    axes.set_ylim(top=4 * sheet.flops / 1e9)
+    return figure
+
+
+def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
+    """Seconds of a product by its size, on the CPU, on a GPU, and with the copies."""
+    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    lines = (
+        (cpu, BLUE, "o-", "CPU, one thread, measured"),
+        (there, GREEN, "s--", "data on the GPU already"),
+        (with_copies, ORANGE, "^--", "copied there, and back"),
+    )
+    for times, color, style, name in lines:
+        n, took = zip(*((max(size), 1e6 * t) for size, t in times.items()), strict=True)
+        axes.loglog(n[1:], took[1:], style, color=color, lw=1.8, ms=6, label=name)
+    for size, color in ((wins, GREEN), (wins_with_copies, ORANGE)):
+        axes.axvline(size, color=color, lw=1, ls=":")
+        axes.text(size, axes.get_ylim()[0] * 1.15, f" {size:.0f}", color=color)
+    ticks = [max(size) for size in cpu][1:]  # from 30 x 20 up
+    axes.set_xticks(ticks, ["30 x 20", *map(str, ticks[1:])])
+    axes.minorticks_off()
+    axes.set(xlabel="size of the product", ylabel="microseconds")
+    axes.set_title(f"Where a GPU begins to win\n(GPU: {source.removeprefix('GPU, ')})", fontsize=11)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def scrambled(sent, as_memory, as_array):
+    """The same digit: sent, and as it arrives."""
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")
+    titles = ("a.T, sent", "received as memory", "received as an array")
+    for panel, picture, title in zip(panels, (sent, as_memory, as_array), titles, strict=True):
+        panel.imshow(picture, cmap="gray_r")
+        panel.set(xticks=[], yticks=[], title=title)
+    panels[1].title.set_color(RED)
+    panels[2].title.set_color(GREEN)
+    return figure

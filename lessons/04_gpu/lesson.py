@@ -1,0 +1,326 @@
+"""Lesson 04. GPU against CPU: what an operation costs besides its arithmetic.
+
+Lecture section: GPU against CPU. Matrix products from 30 x 20 up; operations per byte (Williams, Waterman and
+Patterson 2009, "Roofline"); where a GPU begins to win, and what copies cost; the order of an array in memory.
+
+    python lessons/04_gpu/lesson.py
+
+Needs neither GPU nor MPI. With CuPy and a GPU it measures it; without, it says what it skips, and computes
+what published figures allow. Figures go to runs/lessons/04_gpu/. In an editor that knows `# %%` cells this
+file opens as a notebook.
+"""
+
+# %%
+import time
+from pathlib import Path
+
+import drawings
+import matplotlib.pyplot as plt
+import numpy as np
+from threadpoolctl import threadpool_limits
+from timing import H200, seconds
+
+from backends.comm import run_ranks
+from backends.comm.wire import finish, pack, unpack
+from backends.launch import rank_under_mpiexec
+from minigrad import Tape, Tensor, mnist, ops
+from minigrad.device import array_module, cuda_problem, to_device, to_host
+
+if rank_under_mpiexec():  # one process is enough
+    raise SystemExit
+
+FIGURES = Path("runs/lessons/04_gpu")
+FIGURES.mkdir(parents=True, exist_ok=True)
+plt.rcParams.update(drawings.STYLE)
+threadpool_limits(1)  # one core: a rank's share of a machine
+rng = np.random.default_rng(0)
+NO_GPU = cuda_problem()
+
+
+def normal(*shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+# %% [markdown]
+# ## 1. Small products are all overhead
+# A product of (m, k) and (k, n) takes 2 m k n operations, a multiplication and an addition each. What it
+# takes besides (Python, NumPy's checks, the call of the library) is the same for any size. A product of
+# 3 x 2 numbers is nothing else. On the tape comes a little more.
+
+# %%
+print("1. Small products are all overhead")
+SIZES = ((3, 2), (30, 20), (64, 64), (128, 128), (256, 256), (512, 512), (1024, 1024))  # (n, k) times (k, n)
+products = {(n, k): (normal(n, k), normal(k, n)) for n, k in SIZES}
+flop = {(n, k): 2 * n * k * n for n, k in SIZES}
+on_cpu = {size: seconds(lambda a=a, b=b: a @ b, a) for size, (a, b) in products.items()}
+overhead = on_cpu[3, 2]
+for size, took in on_cpu.items():
+    rate = flop[size] / took / 1e9
+    print(f"   {size[0]:4} x {size[1]:4}: {1e6 * took:9.1f} us, {rate:7.2f} GFLOP/s,", end=" ")
+    print(f"overhead {min(1, overhead / took):4.0%}")
+
+
+def recorded(a, b):
+    with Tape():
+        return ops.matmul(a, b)
+
+
+leaves = [Tensor(x, requires_grad=True) for x in products[30, 20]]
+on_tape = seconds(lambda: recorded(*leaves), products[30, 20][0])
+print(f"   30 x 20 on a tape: {1e6 * on_tape:.1f} us instead of {1e6 * on_cpu[30, 20]:.1f}")
+rates = {size: flop[size] / took for size, took in on_cpu.items()}
+assert flop[30, 20] == 36_000 and flop[30, 20] / flop[3, 2] == 1000
+assert on_cpu[30, 20] < 100 * overhead  # a thousand times the work
+assert rates[3, 2] < rates[30, 20] / 5 and rates[30, 20] < 0.8 * max(rates.values())
+drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
+
+# %% [markdown]
+# So collect work: all samples of a batch in one product.
+#
+# ## 2. Operations per byte
+# A processor that could multiply at once still has to fetch the numbers. How many operations does each byte
+# pay for? max(x, 0) reads 4 bytes, writes 4, and does one: 1/8. A matrix of weights times *one* sample uses
+# each weight once: 1/2. Times a batch of b samples: b times as much work on the same weights.
+#
+# The *roofline*: no operation runs faster than memory delivers, (bytes a second) x (operations a byte), nor
+# faster than the arithmetic units can.
+
+# %%
+print("\n2. Operations per byte")
+WIDE, BATCHES = 4096, (1, 4, 16, 64, 256)
+weights = normal(WIDE, WIDE)
+
+
+def per_byte(b):
+    """Operations by bytes moved at least, of (b, WIDE) @ (WIDE, WIDE) in float32."""
+    return 2 * b * WIDE**2 / (4 * (WIDE**2 + 2 * b * WIDE))
+
+
+room = np.empty_like(weights)
+bandwidth = 2 * weights.nbytes / seconds(lambda: np.copyto(room, weights), weights)
+roof = max(rates.values())
+measured = {"max(x, 0)": (1 / 8, weights.size / seconds(lambda: np.maximum(weights, 0, out=room), weights))}
+for b in BATCHES:
+    x, y = normal(b, WIDE), np.empty((b, WIDE), np.float32)
+    took = seconds(lambda x=x, y=y: np.matmul(x, weights, out=y), x, rounds=3)
+    measured[f"batch {b}"] = per_byte(b), 2 * b * WIDE**2 / took
+print(f"   memory moves {bandwidth / 1e9:.0f} GB/s, the units do {roof / 1e9:.0f} GFLOP/s at best,", end=" ")
+print(f"so {roof / bandwidth:.0f} operations a byte are needed")
+for name, (intensity, rate) in measured.items():
+    allowed = min(roof, bandwidth * intensity)
+    print(
+        f"   {name:9}: {intensity:7.3f} per byte, {rate / 1e9:6.1f} GFLOP/s; the roof is {allowed / 1e9:6.1f}"
+    )
+assert abs(per_byte(1) - 1 / 2) < 0.001 and per_byte(256) > 100 and per_byte(WIDE) == WIDE / 6
+assert measured["batch 256"][1] > 3 * measured["batch 1"][1] > 3 * measured["max(x, 0)"][1]
+drawings.roofline(measured, bandwidth, roof, H200).savefig(FIGURES / "roofline.png")
+
+# %% [markdown]
+# A GPU has both roofs higher, by a hundred times and more: an H200 4.8 TB/s and 67 TFLOP/s in float32
+# (NVIDIA's data sheet). The corner is at 14 operations a byte. What is slow for want of bytes on a CPU is so
+# on a GPU, too. (Its matrix units do more, in formats with fewer bits. TF32 keeps 10 of the 23 bits behind
+# float32's point: CuPy uses it only when told so, `CUPY_TF32=1`. Compare like with like.)
+#
+# ## 3. Where a GPU begins to win
+# Each operation that Python sends to a GPU costs a *launch*, whatever its size: 5 to 20 microseconds from
+# CuPy are reported. In that time a CPU has finished a small product. And if the numbers lie in the host's
+# memory they have to go there and back, over a link of 64 GB/s each way (PCIe 5, 16 lanes), 75 times slower
+# than the GPU's own memory.
+#
+# Without a GPU we compute the *least* times that these figures allow: launch (10 us), then arithmetic or
+# memory, whichever takes longer. That is no measurement, and a real one is above it.
+
+# %%
+print("\n3. Where a GPU begins to win")
+
+
+def there_and_back(a, b):
+    return to_host(to_device(a, "cupy") @ to_device(b, "cupy"))
+
+
+there, with_copies = {}, {}
+for (n, k), (a, b) in products.items():
+    if NO_GPU:
+        nbytes = 4 * (2 * n * k + n * n)
+        there[n, k] = H200.seconds(flop[n, k], nbytes)
+        with_copies[n, k] = there[n, k] + H200.copying(nbytes, copies=3)
+    else:
+        da, db = to_device(a, "cupy"), to_device(b, "cupy")
+        there[n, k] = seconds(lambda da=da, db=db: da @ db, da)
+        with_copies[n, k] = seconds(lambda a=a, b=b: there_and_back(a, b), da)
+        np.testing.assert_allclose(to_host(da @ db), a @ b, rtol=1e-3, atol=1e-3)
+source = f"{H200.name}, computed from published figures" if NO_GPU else "GPU, measured"
+if NO_GPU:
+    print(f"   skipped: {NO_GPU}")
+print(f"   ({source})")
+for size, took in on_cpu.items():
+    print(f"   {size[0]:4} x {size[1]:4}: CPU {1e6 * took:8.1f} us, GPU {1e6 * there[size]:6.1f},", end=" ")
+    print(f"with copies {1e6 * with_copies[size]:6.1f}")
+
+
+def crossover(other):
+    """The size n from which (n, n) products are faster there: between two sizes, times are power laws."""
+    n = np.geomspace(30, 1024, 400)
+    known = np.log([max(a) for a in SIZES])
+    cpu, gpu = (np.interp(np.log(n), known, np.log(list(t.values()))) for t in (on_cpu, other))
+    return n[np.flatnonzero(cpu < gpu)[-1]]
+
+
+wins, wins_with_copies = crossover(there), crossover(with_copies)
+print(
+    f"   the GPU is faster from about {wins:.0f} on; with copies there and back from {wins_with_copies:.0f}"
+)
+assert on_cpu[30, 20] < there[30, 20] and with_copies[1024, 1024] < on_cpu[1024, 1024]
+assert wins < wins_with_copies
+drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source).savefig(
+    FIGURES / "crossover.png"
+)
+
+# %% [markdown]
+# A product reuses what was copied: n / 6 operations a byte. Even so, by these figures, the copies of one
+# product take longer than the product up to n = 6,281. max(x, 0) uses every number once: the way there and
+# back takes 75 times as long as the work there, and moves as many bytes as the CPU would to do it.
+#
+# So move once, and work long. In training the weights stay on the GPU, and only the batch travels. A network
+# that takes w products a sample does 6 w operations (2 forward, 4 backward):
+
+# %%
+even = 6 * H200.flops / H200.link  # 2 n^3 / flops = 12 n^2 / link
+assert round(even) == 6281 and round(H200.memory / H200.link) == 75
+needed = H200.flops / H200.link
+print(f"   to hide the copy of a batch: {needed:.0f} operations a byte of it;", end=" ")
+reuse = {"mlp": 6 * 118_016 / (4 * 784), "VGG-16": 6 * 15.47e9 / (4 * 3 * 224**2)}  # products a sample
+print(", ".join(f"{name} has {found:,.0f}" for name, found in reuse.items()))
+assert reuse["mlp"] < needed < reuse["VGG-16"]
+
+# %% [markdown]
+# ## 4. Compile once, use often
+# A GPU's program for an operation is compiled when it is first asked for. The first call of a process also
+# sets up the GPU. So measure from the second call on, and do not write operations that differ a little every
+# time.
+
+# %%
+print("\n4. Compile once, use often")
+if NO_GPU:
+    print(
+        "   skipped without a GPU. There, the first call of an operation of one's own is slow: CuPy compiles"
+    )
+    print(
+        "   it and keeps the result, in memory and on disk; later calls cost a launch. (CuPy's user guide, on"
+    )
+    print("   one-time overheads: compiling; and up to several seconds for the first call in a process)")
+else:
+    x = to_device(normal(1 << 16), "cupy")
+    xp, limit = array_module(x), time.time_ns() % 1_000_000  # a source that no cache knows
+    double = xp.ElementwiseKernel("float32 x", "float32 y", f"y = x < {limit}.0f ? 2 * x : 0", "doubled")
+    start = time.perf_counter()
+    double(x)
+    xp.cuda.get_current_stream().synchronize()
+    first = time.perf_counter() - start
+    later = seconds(lambda: double(x), x)
+    print(f"   first call {1e3 * first:.1f} ms, later {1e6 * later:.1f} us: {first / later:,.0f} times")
+    assert first > 10 * later
+
+# %% [markdown]
+# ## 5. The order of an array in memory
+# `a.T` moves nothing: it is the same memory, read in another order. NumPy calls it Fortran order, first index
+# fastest; C order has the last index fastest. A GPU's matrix library (cuBLAS, like BLAS) is written for
+# Fortran order: it gets C-order arrays as their transposes, and since (a b)^T = b^T a^T nothing has to move.
+#
+# A *message* is different. MPI sends memory, from here to there. Who hands it the memory of `a.T`, and fills
+# an array of the same shape with what comes, gets all the right numbers at the wrong places. No error is
+# raised, the sum is right, and the loss may even fall. (mpi4py's `Send` takes `a.T` and does just that; an
+# array with gaps it refuses: "buffer is not contiguous".)
+
+# %%
+print("\n5. The order of an array in memory")
+digit = mnist.load("mnist5k").train.x[7].reshape(28, 28)[:, 4:24]  # not square: 28 x 20
+a = np.ascontiguousarray(digit.T)  # so a.T is upright
+assert a.T.base is a and a.T.flags.f_contiguous and not a.T.flags.c_contiguous
+
+
+def in_memory(x):
+    """The numbers of ``x`` as they lie in memory: what a message would carry that asks for nothing else."""
+    return x.ravel(order="K")
+
+
+def send_memory(comm, x):
+    if comm.rank == 0:
+        comm.send(in_memory(x), to=1)
+        return x
+    return comm.recv(0).reshape(x.shape)
+
+
+def send_array(comm, x):
+    if comm.rank == 0:
+        comm.send(x, to=1)
+        return x
+    return comm.recv(0)
+
+
+def arrived(send, x):
+    return run_ranks(2, lambda comm: send(comm, x))[1]
+
+
+def wrong(found, wanted):
+    assert found.shape == wanted.shape and np.array_equal(np.sort(found, None), np.sort(wanted, None))
+    return np.count_nonzero(found != wanted)
+
+
+scrambled, right = arrived(send_memory, a.T), arrived(send_array, a.T)
+for how, send in (("memory  ", send_memory), ("an array", send_array)):
+    of_t, of_a = wrong(arrived(send, a.T), a.T), wrong(arrived(send, a), a)
+    print(f"   sent as {how}: of {a.size} numbers {of_t:3} of a.T are at the wrong place, {of_a} of a")
+assert np.array_equal(scrambled, a.reshape(28, 20)) and wrong(scrambled, a.T) > 100
+assert np.array_equal(right, a.T)
+assert np.array_equal(arrived(send_memory, a), a)  # why nobody noticed: it works in C order
+drawings.scrambled(a.T, scrambled, right).savefig(FIGURES / "scrambled.png")
+
+# %% [markdown]
+# `comm.send` has to be right for every order. Between threads it copies. Between processes a first piece says
+# how the axes lie in memory, then the memory follows as it is: no copy for C order, none for Fortran order,
+# one where it cannot go as it is. The law, for both ways:
+
+# %%
+large = normal(60, 40, 4)  # more than 4 kB: small arrays travel inside the first piece
+KINDS = {
+    "C order": large,
+    "Fortran order": large.T,
+    "axes exchanged": large.transpose(0, 2, 1),
+    "with gaps": large[::2, :, 1:],
+    "backwards": large[::-1],
+}
+
+
+def over_the_wire(x):
+    """What MPI would carry, packed and unpacked; and whether packing made a copy of the memory."""
+    first, memory, copied = pack(x)
+    header, small = unpack(first)
+    return (finish(memory.view(x.dtype).copy(), header) if small is None else small), copied
+
+
+for name, x in KINDS.items():
+    on_threads, (on_wire, copied) = arrived(send_array, x), over_the_wire(x)
+    raw = "right" if wrong(arrived(send_memory, x), x) == 0 else "scrambled"
+    print(f"   {name:14}: arrives; packing copies: {'yes' if copied else 'no':3}; as memory: {raw}")
+    assert np.array_equal(on_threads, x) and np.array_equal(on_wire, x)
+    assert copied == (name in ("with gaps", "backwards"))
+
+# %% [markdown]
+# And who says what is expected is told when something else comes:
+
+
+# %%
+def expecting(comm):
+    if comm.rank == 0:
+        return comm.send(a, to=1)
+    try:
+        comm.recv(0, like=a.T)
+    except ValueError as error:
+        return str(error)
+
+
+refusal = run_ranks(2, expecting)[1]
+print(f"   refused: {refusal}")
+assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal
+print(f"\nFigures: {FIGURES}/")
