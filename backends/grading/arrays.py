@@ -20,8 +20,11 @@ def alike(what: str, found: Any, shape: tuple[int, ...], dtype: Any) -> None:
         raise Wrong(f"{what} is {found.dtype}, it should be {np.dtype(dtype)}")
 
 
-def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float = 0.0) -> None:
-    """Raise Wrong, and say how, where two alike arrays differ by more than ``slack``."""
+def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float = 0.0, about: float = 1e-6) -> None:
+    """Raise Wrong, and say how, where two alike arrays differ by more than ``slack``.
+
+    ``about`` is how exactly (relative) ``found`` must be a multiple of ``wanted`` to be told as one.
+    """
     apart = abs(found - wanted)
     if (apart <= slack).all():
         return
@@ -32,8 +35,8 @@ def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float = 0.0) 
     factor = found[largest] / wanted[largest] if wanted[largest] else np.nan
     if (
         found.size > 1
-        and abs(factor - 1) > 1e-6
-        and np.allclose(found, factor * wanted, rtol=1e-6, atol=1e-9 * abs(wanted).max())
+        and abs(factor - 1) > about
+        and np.allclose(found, factor * wanted, rtol=about, atol=1e-3 * about * abs(wanted).max())
     ):
         raise Wrong(f"{what} is {factor:.4g} times what it should be")
     place = f" at {', '.join(map(str, at))}" if at else ""

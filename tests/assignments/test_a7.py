@@ -6,32 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from backends.grading import find_assignment
-from backends.grading.assignment import load_file
 from backends.pipeline import Forward, Weight
-from tests.assignments.submissions import faults, refused, submission
+from tests.assignments.submissions import faults, submission
 
 A7 = find_assignment("a7")
 ALL = {task.name for task in A7.tasks}
 FUNCTIONS = ALL - {"my_schedule_best"}
 MINE = {"my_schedule", "my_schedule_best"}
-
-
-@pytest.mark.parametrize("solution", ["answers", "student"])
-def test_the_library_and_a_student_who_follows_the_text_score_all_points(solution):
-    assert A7.points == 100
-    given = load_file(A7.answers, "answers_of_a7") if solution == "answers" else submission("solved_a7.py")
-    assert faults(A7, given) == {}
-
-
-def test_the_starter_scores_nothing_and_says_what_to_write():
-    found = faults(A7, load_file(A7.starter, "starter_of_a7"))
-    assert set(found) == ALL
-    assert all("NotImplementedError: task" in words for words in found.values())
-
-
-def test_an_empty_submission_and_the_wrong_answers_of_the_tasks_are_refused():
-    assert set(faults(A7, object(), few=ALL)) == ALL
-    assert refused(A7)
 
 
 INSTRUCTIONS = ([3], [(0, 1)], [Forward("0")], [Weight(0)], [Forward(0, 1)], repeat(Forward(0)))  # pyright: ignore

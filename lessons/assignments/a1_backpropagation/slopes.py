@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from backends.grading import Wrong
+from backends.grading.arrays import alike, equal, private, unchanged
 from backends.laws import integers
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
@@ -18,6 +19,7 @@ ORDERS = {
     "with gaps": with_gaps,
     "reversed": reversed_order,
 }
+ABOUT = 1e-4  # slopes by differences are as exact as that
 Oracle = Callable[..., Any]
 
 
@@ -59,7 +61,7 @@ def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer
         raise Wrong(f"it should return a value and a tuple of pullbacks, one for each of {', '.join(names)}")
     value = np.asarray(found[0], case.dtype) if isinstance(found[0], float | np.floating) else found[0]
     alike("the value", value, np.shape(wanted), case.dtype)
-    equal("the value", value, np.asarray(wanted), slack)
+    equal("the value", value, np.asarray(wanted), slack * (1 + abs(wanted).max(initial=0)), ABOUT)
     private("the value", value, inputs)
     rng = np.random.default_rng(case.seed)
     for order in (range(len(names)), reversed(range(len(names)))):
@@ -73,7 +75,7 @@ def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer
             if not apart <= slack * (1 + abs(along).sum()):  # so also where it is not a number
                 units = np.eye(v.size).reshape(v.size, *v.shape)
                 slopes = [slope(oracle, exact, kept, k, unit, step) for unit in units]
-                equal(what, d, np.reshape(slopes, v.shape), 0)
+                equal(what, d, np.reshape(slopes, v.shape), 0, ABOUT)
             private(what, d, {**inputs, "the value": value})
             if not np.array_equal(g, kept):
                 raise Wrong(f"the pullback to {names[k]} changed g, which others still need")
@@ -91,39 +93,3 @@ def slope(
 def signs(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Whole numbers that are not zero, so that nothing hides behind one."""
     return np.asarray(rng.choice([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], shape))
-
-
-def alike(what: str, found: Any, shape: tuple[int, ...], dtype: str) -> None:
-    if type(found) is not np.ndarray:  # a subclass may compare as it likes
-        raise Wrong(f"{what} is {'None' if found is None else 'a ' + type(found).__name__}, not an array")
-    if found.shape != shape:
-        raise Wrong(f"{what} has shape {found.shape}, it should be {shape}")
-    if found.dtype != dtype:
-        raise Wrong(f"{what} is {found.dtype}, it should be {dtype}")
-
-
-def equal(what: str, found: np.ndarray, wanted: np.ndarray, slack: float) -> None:
-    """Raise Wrong, and say how, where they differ by more than ``slack`` of the largest element (or of 1)."""
-    apart, scale = abs(found - wanted), 1 + abs(wanted).max(initial=0)
-    if (apart <= slack * scale).all():
-        return
-    at = np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), found.shape)
-    if wanted.any() and not found.any():
-        raise Wrong(f"{what} is 0 everywhere, it should not be")
-    factor = found[at] / wanted[at] if wanted[at] else np.nan
-    if found.size > 1 and factor != 1 and np.allclose(found, factor * wanted, rtol=1e-4, atol=1e-4):
-        raise Wrong(f"{what} is {factor:.4g} times what it should be")
-    place = f" at {', '.join(map(str, at))}" if at else ""
-    raise Wrong(f"{what} is {found[at]:.6g}{place}, it should be {wanted[at]:.6g}")
-
-
-def unchanged(inputs: dict[str, np.ndarray], before: Sequence[np.ndarray]) -> None:
-    for (name, x), old in zip(inputs.items(), before, strict=True):
-        if not np.array_equal(x, old):
-            raise Wrong(f"{name} was changed: work on a copy")
-
-
-def private(what: str, found: np.ndarray, others: dict[str, np.ndarray]) -> None:
-    for name, other in others.items():
-        if np.may_share_memory(found, other):
-            raise Wrong(f"{what} is memory of {name}: return a new array")
