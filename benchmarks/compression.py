@@ -11,7 +11,6 @@ python benchmarks/compression.py --link 100mbit --ranks 2      # processes on su
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -42,8 +41,6 @@ from minigrad import ops, optim
 LATENCY = 1e-4  # seconds of a message on the virtual clock
 DENSITY, MATRIX_RANK, TARGET = 0.001, 2, 10
 BYTES = INDEX = 4  # float32, int32
-# glibc gives memory that threads free back to the system, a process keeps its own: as hosts would
-ONE_ARENA = "MALLOC_ARENA_MAX"
 WARM = 3  # steps before the clock starts: memory is new to the process
 VIRTUAL = "virtual clock"
 DGC, POWER = f"DGC, density {DENSITY:.1%}", f"PowerSGD, rank {MATRIX_RANK}"
@@ -202,8 +199,6 @@ def main(
     """Print time per step and bytes: dense, compressed, with servers."""
     if link is not None and link not in LINKS:
         raise typer.BadParameter(f"unknown link {link!r}; choose from {', '.join(LINKS)}")
-    if link is None and ONE_ARENA not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, ONE_ARENA: "1"})
     if under_mpiexec():
         comm = load_mpi()()
         with threadpool_limits(1):
