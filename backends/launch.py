@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import select
 import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,21 @@ def under_mpiexec() -> bool:
 def rank_under_mpiexec() -> int | None:
     """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
     return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), None)
+
+
+def only_rank_0() -> None:
+    """Go on as the one process that a script without MPI needs: under an mpiexec the other ranks end here.
+
+    MPICH's mpiexec looks, on a whole core, at the pipe of a rank that ended and never started MPI, until the
+    job ends; so such a rank first takes leave as MPI's end does (``finalize`` of PMI-1, its answer awaited).
+    """
+    if not rank_under_mpiexec():
+        return
+    if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
+        with suppress(OSError):
+            os.write(pipe := int(os.environ["PMI_FD"]), b"cmd=finalize\n")
+            select.select([pipe], [], [], 1)
+    raise SystemExit
 
 
 def size_under_mpiexec() -> int | None:

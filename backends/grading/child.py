@@ -1,7 +1,7 @@
 """One task, graded in a process of its own: ``python -m backends.grading.child FOLDER``.
 
 FOLDER holds ``request.RANK``, which is read and removed before the submission is loaded, and takes
-``verdict.RANK``, what is known so far, line by line, each behind a word that only the grader knows.
+``verdict.RANK``, what is known so far, line by line, each signed with a word that only the grader knows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..launch import load_mpi, rank_under_mpiexec
 from .assignment import load_file
-from .given import Given, load
+from .given import Given
 from .guard import forbid
 from .hidden import Hidden
 from .limits import Clock, limit
@@ -73,6 +74,11 @@ def main(folder: Path) -> NoReturn:
     judge(request, *voice(folder / f"verdict.{rank}", request))
 
 
+def sign(line: str, word: str, code: Callable[..., blake2b] = blake2b) -> str:
+    """What only one who knows the word can put before the line: reading other lines does not tell it."""
+    return code(line.encode(), key=word.encode(), digest_size=16).hexdigest()
+
+
 Say = Callable[[str, str], None]
 End = Callable[[str, str], NoReturn]
 
@@ -81,11 +87,12 @@ def voice(file: Path, request: Request) -> tuple[Say, End]:
     """How this process says a line, and how it says its last; kept apart from all that can be looked up."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     pid, word, mpi = os.getpid(), request.word, request.transport == "mpi"
-    write, getpid, leave, sleep = os.write, os.getpid, os._exit, time.sleep
+    write, getpid, leave, sleep, signed = os.write, os.getpid, os._exit, time.sleep, sign
 
     def say(kind: str, text: str) -> None:
         if getpid() == pid:  # not a copy of this process
-            write(descriptor, f"{word} {kind} {text!r}\n".encode())
+            line = f"{kind} {text!r}"
+            write(descriptor, f"{signed(line, word)} {line}\n".encode())
 
     def end(kind: str, text: str) -> NoReturn:
         say(kind, text)
@@ -120,10 +127,10 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
     before = photograph(owners)
     hidden.hide(folder, request.file)
     clock.watch(request.file, lambda text: end("late", text))
-    forbid(Path.cwd())
+    forbid(Path.cwd(), request.file)
     try:
         own = set() if request.answers else defined(request.starter)
-        given = Given(load(request.source, request.file), own)
+        given = Given(request.source, request.file, own)
     except BaseException as error:
         end("failed", f"loading it: {in_words(error, file=request.file)}")
     try:

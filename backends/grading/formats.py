@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from textwrap import indent
 from typing import Any
@@ -85,6 +84,7 @@ def as_gradescope(report: Report) -> dict[str, Any]:
         "score": report.score,
         "execution_time": round(report.seconds),
         "output": f"graded {report.file.name}, SHA-256 {report.digest}",
+        "output_format": "text",  # where nothing is said, Gradescope shows it as HTML
         "visibility": "visible",
         "stdout_visibility": "hidden",
         "tests": [
@@ -123,15 +123,10 @@ def as_junit(report: Report) -> str:
             time=f"{graded.verdict.seconds:.2f}",
         )
         if not graded.verdict.passed:
-            message = printable(graded.verdict.message)
-            failure = ElementTree.SubElement(case, "failure", message=message.splitlines()[0])
-            failure.text = printable(told(graded))
+            first = graded.verdict.message.splitlines()[0]
+            failure = ElementTree.SubElement(case, "failure", message=first)
+            failure.text = told(graded)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def printable(text: str) -> str:
-    """The text without the characters that XML cannot hold."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 def as_text(report: Report, kind: str) -> str:

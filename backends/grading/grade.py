@@ -63,7 +63,7 @@ class Submission:
             raise ValueError(f"there is no file {file}; --submission takes the path of your submission.py")
         held = file.read_bytes()
         try:
-            source = held.decode()
+            source = held.decode("utf-8-sig")  # some editors begin a file with a mark
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{file} is no Python program in UTF-8 (byte {error.start}); save it as UTF-8"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .sources import HIDDEN, reached
+from .sources import HIDDEN, INWARD, reached
 
 # The grader itself, and what finds its way to it without naming it
 GRADER = (
@@ -19,9 +19,17 @@ GRADER = (
     "__main__",
     "gc",
     "ctypes",
+    "inspect.currentframe",
+    "inspect.stack",
+    "signal",
     "sys._getframe",
     "sys._current_frames",
+    "sys.setprofile",
     "sys.settrace",
+    "tasks",
+    "threading.setprofile",
+    "threading.settrace",
+    *INWARD,
 )
 LIBRARY = ("minigrad", "backends")
 ROOT = Path(__file__).parents[2]
@@ -33,6 +41,7 @@ class Hidden:
     def __init__(self, answers: Iterable[str]):
         self.modules: list[str] = []
         self.objects: list[Any] = []
+        self.behind: dict[str, ModuleType] = {}  # what stands behind a stand-in
         for answer in answers:
             module, _, name = answer.partition(":")
             found = importlib.import_module(module)
@@ -53,6 +62,15 @@ class Hidden:
         home = x.__name__ if isinstance(x, ModuleType) else getattr(x, "__module__", None)
         return isinstance(home, str) and self.names(home)
 
+    def leads(self, x: Any) -> bool:
+        """Whether ``x`` is an answer, or is the library's from a module that took one in, to call it."""
+        home = None if isinstance(x, ModuleType) else getattr(x, "__module__", None)
+        if self.holds(x) or not isinstance(home, str) or home.split(".")[0] not in LIBRARY:
+            return self.holds(x)
+        module = self.behind.get(home, sys.modules.get(home))
+        taken = [] if module is None else [x for x in vars(module).values() if self.holds(x)]
+        return any(getattr(x, "__module__", None) != home for x in taken)
+
     def names(self, module: str) -> bool:
         return any(module == name or module.startswith(f"{name}.") for name in self.modules)
 
@@ -68,7 +86,7 @@ class Hidden:
         found = look_up(name)
         if star and isinstance(found, ModuleType):
             return any(self.holds(value) for value in vars(found).values())
-        return found is not None and self.holds(found)
+        return found is not None and self.leads(found)
 
     def refusal(self, source: str) -> str | None:
         """Why a program with this text may not be graded; None where it may be, or is no Python."""
@@ -89,7 +107,7 @@ class Hidden:
             if self.reaches(name):
                 return (
                     f"line {line} takes {name.removesuffix('.*')} from the library, and that is the answer "
-                    "to this task; write it yourself"
+                    "to this task, or calls it; write it yourself"
                 )
         return None
 
@@ -109,7 +127,7 @@ class Hidden:
                 continue
             if self.names(name) or any(self.holds(value) for value in vars(module).values()):
                 stand_in = StandIn(module, self, trusted)
-                sys.modules[name] = stand_in
+                self.behind[name], sys.modules[name] = module, stand_in
                 parent, _, last = name.rpartition(".")
                 if getattr(sys.modules.get(parent), last, None) is module:  # not a function of that name
                     setattr(sys.modules[parent], last, stand_in)
@@ -125,7 +143,7 @@ class StandIn(ModuleType):
         def __getattr__(name: str) -> Any:
             value = getattr(module, name)
             asked_by = sys._getframe(1).f_code.co_filename
-            if trusted(asked_by) or isinstance(value, ModuleType) or not hidden.holds(value):
+            if trusted(asked_by) or isinstance(value, ModuleType) or not hidden.leads(value):
                 return value
             raise PermissionError(f"{module.__name__}.{name} is the library's answer; write it yourself")
 

@@ -26,6 +26,8 @@ def limit(mebibytes: int, seconds: float, written: int = 16) -> None:
         "RLIMIT_FSIZE": written * MEBIBYTE,
         "RLIMIT_CORE": 0,
     }
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where memory is out, the system is to end this process, and not the grader
     for name, bound in bounds.items():
         kind = getattr(resource, name)
         hard = resource.getrlimit(kind)[1]

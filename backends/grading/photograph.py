@@ -45,9 +45,9 @@ def keep(kept: Kept, name: str, value: Any) -> None:
 
 
 def changed(before: Kept, after: Kept) -> list[str]:
-    """The names that stand for something else now, or for nothing; and what was added to a class."""
+    """The names that stand for something else now, or for nothing; and what was added."""
     other = [name for name, things in before.items() if not same(things, after.get(name, ()))]
-    return other + [name for name in after if name not in before and name.rpartition(".")[0] in before]
+    return other + [name for name in after if name not in before]
 
 
 def same(these: tuple[Any, ...], those: tuple[Any, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from ..launch import THREAD_VARIABLES, environment, find_mpiexec
 from ..supervise import MARK, sweep, sweep_memory
-from .child import MPI_RANKS, NEXT_CASE, Request
+from .child import MPI_RANKS, NEXT_CASE, Request, sign
 
 STARTING = 20.0  # seconds beyond a task's own, for Python to start on a busy core
 TAIL = 2000  # characters shown of what was printed
@@ -51,7 +52,7 @@ def grade_apart(request: Request) -> Verdict:
         lines = [heard(folder / f"verdict.{rank}", request.word) for rank in range(ranks)]
         passed, message = conclude(lines, status, request.seconds)
         output = "\n".join(filter(None, (tail(folder / f"output.{rank}") for rank in range(ranks))))
-    return Verdict(passed, message, output, time.monotonic() - began)
+    return Verdict(passed, printable(message), printable(output), time.monotonic() - began)
 
 
 def command(folder: Path, transport: str) -> list[str]:
@@ -102,11 +103,12 @@ Lines = list[tuple[str, str]]
 
 
 def heard(file: Path, word: str) -> Lines:
-    """What a rank said: kind and text of each line that begins with the word."""
+    """What a rank said: kind and text of each line that is signed with the word."""
     if not file.exists():
         return []
-    lines = [line.split(" ", 2) for line in file.read_text(errors="replace").splitlines()]
-    return [(line[1], ast.literal_eval(line[2])) for line in lines if len(line) == 3 and line[0] == word]
+    lines = [line.partition(" ") for line in file.read_text(errors="replace").split("\n")]
+    said = [line.split(" ", 1) for signed, _, line in lines if signed == sign(line, word)]
+    return [(kind, ast.literal_eval(text)) for kind, text in said]
 
 
 def conclude(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bool, str]:
@@ -139,6 +141,11 @@ def ending(status: int | None, seconds: float) -> str:
     if status < 0:
         return f"the process was ended by signal {-status} ({signal.Signals(-status).name})"
     return f"the process ended with status {status} before there was a verdict; does it call exit?"
+
+
+def printable(text: str) -> str:
+    """The text without the characters that a terminal obeys, and that XML and databases cannot hold."""
+    return re.sub("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 def tail(file: Path) -> str:

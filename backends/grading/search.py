@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 
 from ..comm.threads import Deadlock, RankFailed, run_ranks
+from .given import on_rank
 from .task import Task, Wrong
 
 SHRINKING = 200  # tries at making the case smaller
@@ -109,7 +110,7 @@ def trouble(task: Task, submission: Any, case: Any, turns: int) -> str | None:
 
     def work(comm: Any) -> None:
         try:
-            task.check(submission, case, comm)
+            task.check(on_rank(submission, comm.rank), case, comm)
         except BaseException as error:  # SystemExit too: a rank that leaves is no reason for all to leave
             errors[comm.rank] = error
             raise Broken from None
@@ -146,7 +147,8 @@ def in_words(error: BaseException, rank: int | None = None, file: str | None = N
     if wrong is not None:
         return shorten(str(wrong))
     cause = causes[-1]
-    text = f"{type(cause).__name__}: {cause}".rstrip(": ")
+    said = cause.msg if isinstance(cause, SyntaxError) else cause  # its text names the file, too
+    text = f"{type(cause).__name__}: {said}".rstrip(": ")
     if isinstance(cause, NotImplementedError):
         text = f"not written yet ({text})"
     if isinstance(cause, SystemExit):

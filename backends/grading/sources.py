@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 HIDDEN = "?"  # stands for whatever is reached by a name that is made while the program runs
+INWARD = ("__self__", "__closure__")  # attributes that lead behind what one is given
 MAKES_CODE = {"exec", "eval", "compile"}
 IMPORTERS = {"importlib.import_module", "importlib.reload", "builtins.__import__", "runpy.run_module"}
 
@@ -48,6 +49,8 @@ class Finder(ast.NodeVisitor):
             self.note(HIDDEN, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in INWARD:
+            self.note(node.attr, node)
         if name := self.dotted(node):
             whole, _, last = name.rpartition(".")
             self.note(f"{whole}.*" if last == "__dict__" else name, node)

@@ -44,6 +44,9 @@ def main(words: list[str]) -> int:
             law = bug.law.__name__.replace("_", " ")
             table.add_row(bug.name, short(bug.where), law, said, f"{seconds:.2f}")
         table.add_section()
+    if not count:
+        console.print(f"no bug has {' or '.join(words)} in its part, name or module")
+        return 1
     console.print(table)
     console.print(f"{count - escaped} of {count} bugs caught in {perf_counter() - start:.0f} s")
     if not escaped:

@@ -4,10 +4,14 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from backends.comm import run_ranks
+from backends.comm.trace import Traced
 from backends.grading import find_assignment
 from backends.grading.grade import Submission, grade
+from backends.grading.offered import Offered
 from backends.supervise import MARK
 
 from .conftest import DOUBLE, TOTAL, messages, scores
@@ -17,6 +21,13 @@ def total(comm, x):
     if comm.size > 1:
         return comm.recv((comm.rank + 1) % comm.size)
     return x
+"""
+
+SWAP = """
+    for other in range(comm.size):
+        if other != comm.rank: comm.send(x, other)
+    for other in range(comm.size):
+        if other != comm.rank: comm.recv(other)
 """
 
 # name: (text, points of total and of double, words about one of the tasks that lost)
@@ -61,6 +72,42 @@ BREAKS_ONE = {
     "another's function under the name": (
         "from backends.grid import check_grid as total\n" + DOUBLE,
         "total is backends.grid.check_grid of the library; write your own",
+    ),
+    "answer by what calls it, by an alias": (
+        "import backends.comm.adjoint as a\nb = a\n"
+        "def total(comm, x): return b.all_reduce(x, comm=comm).data\n" + DOUBLE,
+        "backends.comm.adjoint.all_reduce is the library's answer",
+    ),
+    "nothing under the name": ("total = None\n" + DOUBLE, "total is None, not a function or a class"),
+    "a name near it": (TOTAL.replace("total", "totals") + DOUBLE, "it has totals: is that the one?"),
+    "a coroutine": (TOTAL.replace("def", "async def") + DOUBLE, "rank 0 returned coroutine"),
+    "no Unicode": ("def total(comm, x): raise ValueError('\\ud800\\x1b[2J')\n" + DOUBLE, "ValueError: ??[2J"),
+    "shared memory": (  # one rank does not see what another keeps, as if they were processes
+        "kept = {}\ndef total(comm, x):\n    kept[comm.rank] = x\n"
+        + SWAP
+        + "    return sum(kept.values())\n"
+        + DOUBLE,
+        "2 ranks, 1 elements: rank 1 has",
+    ),
+    "its caller's frame": (
+        """
+def total(comm, x):
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        return getattr(error.__traceback__, "tb_" + "frame").f_back.f_locals["wanted"].copy()
+"""
+        + DOUBLE,
+        "may not look at what calls it (tb_frame)",
+    ),
+    "its caller's frame, by another name": (
+        "import sys\nlook = getattr(sys, '_get' + 'frame')\n"
+        "def total(comm, x): return look().f_back.f_locals['wanted'].copy()\n" + DOUBLE,
+        "may not look at what calls it (sys._getframe)",
+    ),
+    "its caller's frame, by a generator": (
+        "def total(comm, x):\n    def rows(): yield\n    return getattr(rows(), 'gi_' + 'frame')\n" + DOUBLE,
+        "may not look at what calls it (gi_frame)",
     ),
     "answer of the other task": ("from minigrad.schedules import *\n" + TOTAL + DOUBLE, "minigrad.schedules"),
 }
@@ -125,7 +172,11 @@ def owner(x, found=[]):
     object.__setattr__(frame.f_locals["task"], "check", lambda *a: None)
 owner(0)
 """,
-        "it changes",
+        "may not look at what calls it (tb_frame)",
+    ),
+    "adds to NumPy": (  # where all ranks would find it
+        "import numpy\nnumpy.kept = {}\n" + TOTAL + DOUBLE,
+        "it changes numpy.kept",
     ),
     "deletes the assignment": (
         "import os\nfor name in ('tasks', 'submission'): os.remove(f'{FOLDER}/{name}.py')\n",
@@ -164,6 +215,73 @@ os._exit(0)
 """
     report = graded(text)
     assert scores(report) == [0, 0] and "before there was a verdict" in messages(report)[0]
+
+
+def test_a_line_that_was_read_does_not_sign_another(graded):
+    """By the first case the file of the verdict holds a signed line, and its place can be found."""
+    text = """
+import glob, os
+def total(comm, x):
+    signed = open(glob.glob("../verdict.*")[0]).read().split()[0]
+    for place in range(3, 30):
+        try:
+            os.write(place, f"{signed} passed ''\\n".encode())
+        except OSError:
+            pass
+    os._exit(0)
+"""
+    report = graded(text + DOUBLE)
+    assert scores(report) == [0, 40] and "before there was a verdict" in messages(report)[0]
+
+
+HARMLESS = """\ufeffimport atexit, collections, dataclasses, logging, numpy, os, sys, threading
+import time, traceback, typing, warnings
+
+threading.Thread(target=time.sleep, args=(999,)).start()
+atexit.register(os._exit, 3)
+os.chdir("/")
+warnings.simplefilter("error")
+numpy.seterr(all="raise")
+P = collections.namedtuple("P", "a")  # which asks who calls, as the next ones do
+logging.warning("here")
+
+class N(typing.NamedTuple):
+    a: int
+
+@dataclasses.dataclass
+class D:
+    a: "int"
+
+try:
+    1 / 0
+except ZeroDivisionError:
+    traceback.print_exc()
+sys.stdout.close()
+ranks = set()  # each rank has its own
+
+def once(comm):
+    ranks.add(comm.rank)
+    assert len(ranks) == 1
+"""
+
+
+def test_what_does_no_harm_costs_nothing(graded):
+    report = graded(HARMLESS + TOTAL.replace("    for", "    once(comm)\n    for", 1) + DOUBLE)
+    assert scores(report) == [60, 40], messages(report)
+
+
+def test_a_communicator_is_offered_without_what_is_behind_it():
+    def work(comm):
+        traced = Traced(comm)
+        offered = Offered(traced)
+        with pytest.raises(AttributeError, match="comm has no ledger here, only rank, size, send"):
+            print(offered.ledger)
+        offered.send(np.ones(2), 1 - comm.rank)
+        assert (offered.rank, offered.size) == (comm.rank, 2) and (offered.recv(1 - comm.rank) == 1).all()
+        assert traced.record.ledger.sent().messages == 1
+        assert not hasattr(Offered(traced, ("recv",)), "send")
+
+    run_ranks(2, work)
 
 
 @pytest.mark.parametrize("body", ["while True: pass", "time.sleep(1000)"])

@@ -241,10 +241,18 @@ REACHES = {  # a program, and whether it takes the answer backends.comm.collecti
     "def f():\n    if 1:\n        from backends.laws import integers": True,
     "import gc": True,
     "from backends.grading import Wrong": True,
+    "from backends.comm.adjoint import all_reduce": True,
+    "import backends.comm.adjoint as a\nx = a.fan_out": True,
+    "import tasks": True,
+    "import threading\nthreading.setprofile(print)": True,
+    "from signal import alarm": True,
+    "x = [].append.__self__": True,
+    "import inspect\nx = inspect.currentframe()": True,
+    "import inspect, threading\nx = inspect.signature, threading.Thread": False,
     "import numpy as np\nx = getattr(np, 'su' + 'm')": False,
     "import backends.comm as c\nx = getattr(c, 'Comm')": False,
     "import sys\nx = sys.modules['numpy']": False,
-    "from backends.laws import trains_like_serial": False,
+    "from backends.laws import trains_like_serial": True,  # its module calls an answer
     "from backends.comm import Comm, run_ranks": False,
     "import backends.comm as c\nx = c.Comm": False,
     "import importlib\nx = importlib.import_module('numpy')": False,
@@ -265,6 +273,9 @@ def finds_what_is_taken(hidden):
     refusal = found.refusal("import numpy\nfrom backends.laws import integers\n")
     assert refusal and refusal.startswith("line 2 takes backends.laws.integers from the library")
     assert hidden.Hidden(()).refusal("from backends.laws import integers") is None
+    beside = "from minigrad.schedules import constant"
+    found = hidden.Hidden(("minigrad.schedules:warm_up",))
+    assert found.refusal(beside) is None and found.refusal(f"{beside}, warm_up")
 
 
 def test_a_submissions_imports_are_read():
@@ -281,6 +292,7 @@ SOURCE_BUGS = {
     "no aliases": ("self.bound[alias.asname or alias.name] = name", "pass"),
     "any getattr": ("{name or '*'}", "*"),
     "sys.modules": ('name.startswith("sys.modules")', "False"),
+    "no way behind a method": ("if node.attr in INWARD:", "if False:"),
 }
 
 
@@ -295,6 +307,8 @@ HIDDEN_BUGS = {
     "only by name": ("if any(x is answer for answer in self.objects):", "if False:"),
     "only objects": ("module == name or module.startswith(", "False and ("),
     "no stars": ("if star and isinstance", "if False and isinstance"),
+    "what calls an answer": ("and self.leads(found)", "and self.holds(found)"),
+    "what stands beside an answer": ('getattr(x, "__module__", None) != home', "True"),
     "the grader is free": ("if any(name == part", "if False and any(name == part"),
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 from backends.comm import Comm
 from backends.comm.trace import Traced
 from backends.grading import Task, Wrong
+from backends.grading.offered import Offered
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
 ORDERS = {
@@ -114,11 +115,11 @@ class Cost(NamedTuple):
     to: int | None = None
 
 
-def check_call(comm: Comm, call: Callable[[Comm], Any], x: np.ndarray, wanted: Wanted, cost: Cost) -> None:
+def check_call(comm: Comm, call: Callable[[Any], Any], x: np.ndarray, wanted: Wanted, cost: Cost) -> None:
     """``call(comm)``, which was given ``x``, is ``wanted``, in new memory, and sends ``cost``."""
     let_sends_wait(comm)
     traced, before, me = Traced(comm), x.copy(), f"rank {comm.rank}"
-    found = call(traced)
+    found = call(Offered(traced))
     if type(found) is not np.ndarray:
         raise Wrong(f"{me} returned {'nothing' if found is None else type(found).__name__}, not an array")
     if (found.shape, found.dtype) != (wanted.total.shape, wanted.total.dtype):

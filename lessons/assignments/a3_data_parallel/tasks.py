@@ -17,6 +17,7 @@ from backends.comm.trace import Traced
 from backends.grading import Task, Wrong
 from backends.grading.arrays import counted, equal, listed
 from backends.grading.assignment import load_file
+from backends.grading.offered import Offered
 from minigrad import ops
 from minigrad.testing import c_order, fortran_order, with_gaps
 
@@ -113,7 +114,7 @@ def check_broadcast(given: Any, case: Parameters, comm: Comm) -> None:
     if world is not None:  # ranks are threads: let a send wait for its receiver, as a large one of MPI does
         world.rendezvous = True
     mine, wanted, traced, me = values(comm.rank), values(0), Traced(comm), f"rank {comm.rank}"
-    given.broadcast_parameters(traced, list(mine))
+    given.broadcast_parameters(Offered(traced), list(mine))
     for i, (found, right) in enumerate(zip(mine, wanted, strict=True)):
         if comm.rank and found.size and np.array_equal(found, values(comm.rank)[i]):
             raise Wrong(f"{me}'s parameter {i} is as it was: write into the array itself, x[...] = ...")
@@ -133,7 +134,7 @@ def check_buckets(given: Any, case: Sizes, comm: Comm) -> None:
     found = given.buckets(sizes, case.most)
     if sizes != list(case.sizes):
         raise Wrong("the list of sizes was changed: work on a copy")
-    if not isinstance(found, list) or not all(isinstance(bucket, list) for bucket in found):
+    if type(found) is not list or not all(type(bucket) is list for bucket in found):
         raise Wrong("buckets should be returned as a list of lists of parameter numbers")
     wanted: list[list[int]] = []
     for i in reversed(range(len(sizes))):

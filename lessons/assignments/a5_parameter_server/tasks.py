@@ -14,6 +14,7 @@ from backends.comm import Comm, allreduce
 from backends.comm.trace import Traced
 from backends.grading import Task, Wrong
 from backends.grading.assignment import load_file
+from backends.grading.offered import POINT_TO_POINT, Offered
 
 script = load_file(Path(__file__).parent / "script.py", "script_of_a5")
 Vector, Job, BoundedJob = script.Vector, script.Job, script.BoundedJob
@@ -122,7 +123,9 @@ def check_train(given: Any, case: Any, comm: Comm) -> None:
 
     steps = case.steps[comm.rank] if is_worker else 0
     own = gradient if is_worker else None
-    found = given.train(traced, case.workers, start, steps, own, RATE, case.bound)
+    found = given.train(
+        Offered(traced, (*POINT_TO_POINT, "recv_any")), case.workers, start, steps, own, RATE, case.bound
+    )
     if computed != steps:
         raise Wrong(f"{me} computed {counted(computed, 'gradient')}, not {steps}")
     right_kind(found, case.elements, f"{me} returned")

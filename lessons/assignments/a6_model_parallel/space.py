@@ -11,6 +11,7 @@ import numpy as np
 from backends.comm import Comm
 from backends.comm.trace import Traced
 from backends.grading.assignment import load_file
+from backends.grading.offered import Offered
 
 checking = load_file(Path(__file__).parent / "checking.py", "checking_of_a6_space")
 Call, check_array, check_messages = checking.Call, checking.check_array, checking.check_messages
@@ -74,7 +75,7 @@ def check_halo(given: Any, case: Image, comm: Comm) -> None:
     me, heights = comm.rank, list(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, sum(heights), case.width)
     x, (start, stop), traced = case.part(whole, me), case.rows(me), Traced(comm)
-    found = given.halo(traced, x, heights, case.radius)
+    found = given.halo(Offered(traced), x, heights, case.radius)
     padded = with_border(whole, case.radius, 0)
     wanted = padded[:, :, start : stop + 2 * case.radius if heights[me] else start]
     check_array(comm, found, wanted, "halo")
@@ -83,7 +84,7 @@ def check_halo(given: Any, case: Image, comm: Comm) -> None:
 
     gradients = [numbers(case, 1 + rank, *shape) for rank, shape in enumerate(halo_shapes(case))]
     g, traced = gradients[me].copy(), Traced(comm)
-    found = given.halo_backward(traced, g, heights, case.radius)
+    found = given.halo_backward(Offered(traced), g, heights, case.radius)
     total = np.zeros_like(padded)
     for rank, gradient in enumerate(gradients):
         first = case.rows(rank)[0]

@@ -1,0 +1,56 @@
+"""A lesson that is run with a broken library does not end well: what it asserts is about the library.
+
+The lesson is the one that is shipped, in a process of its own; in the library one piece of a file is changed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bugs.world import changed
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240  # on a busy machine; alone each takes 3 to 10
+
+BUGS = {
+    "06_data_parallel": (  # a mean of means, where the shares differ
+        "minigrad/backend.py",
+        "return len(mine) / len(batch)",
+        "return bool(len(mine)) / getattr(self, 'size', 1)",
+    ),
+    "11_model_parallel": (  # of a value that all ranks use each has only its own gradient
+        "backends/comm/adjoint.py",
+        "return x, (lambda g: collectives.allreduce(comm, g),)",
+        "return x, (lambda g: g,)",
+    ),
+    "14_hybrid": (  # of the shares of a stack's strategies only the innermost counts
+        "backends/stack.py",
+        "weight *= member.weight",
+        "weight = member.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
+    """By an assertion, in the lesson itself."""
+    where, right, wrong = BUGS[name]
+    for package in ("minigrad", "backends"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    file, lesson = tmp_path / where, ROOT / "lessons" / name / "lesson.py"
+    file.write_text(changed(file.read_text(), where, [(right, wrong)]))
+    found = subprocess.run(
+        [sys.executable, str(lesson)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert found.returncode == 1, found.stdout + found.stderr
+    last, error = found.stderr.rstrip().rpartition("File ")[2].split("\n", 1)
+    assert last.startswith(f'"{lesson}"') and "AssertionError" in error, found.stderr
