@@ -1,6 +1,6 @@
 """Arrays live on the CPU (NumPy) or on a GPU (CuPy); chosen once, afterwards the data decides.
 
-The only file that imports CuPy. Lecture section: GPU against CPU.
+The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
 from types import ModuleType
@@ -50,7 +50,7 @@ def cuda_problem() -> str | None:
     try:
         cupy = _cupy()
     except ImportError:
-        return "CuPy is not installed; install minigrad-course[cuda12] or [cuda13], or use --device numpy"
+        return "CuPy is not installed; pip install -e '.[cuda12]' or '.[cuda13]', or use --device numpy"
     if not cupy.cuda.is_available():
         return "CuPy finds no CUDA device (no GPU or no driver); use --device numpy"
     return None

@@ -1,4 +1,7 @@
-"""The arrays that a closure holds: what a tape costs in memory. Lecture section: data lifetimes."""
+"""The arrays that a closure holds: what a tape costs in memory.
+
+Lecture section: data lifetimes. Lesson: 03_memory.
+"""
 
 from __future__ import annotations
 

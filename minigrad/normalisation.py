@@ -1,4 +1,7 @@
-"""Layers that normalise: over the batch, over groups of its samples, or over the features of each."""
+"""Layers that normalise: over the batch, over groups of its samples, or over the features of each.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ An op returns its value and one pullback per array input, each ``g -> gradient o
 are positional, settings keyword-only. A pullback may be None where no gradient exists (labels,
 indices). It returns a fresh array, ``g`` itself, or a view of either, never one that a closure
 holds; it need not undo broadcasting, the tape does. Ops never write into an input.
+Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations

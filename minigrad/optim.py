@@ -1,4 +1,6 @@
-"""Optimizers: they read ``grad`` and update ``data`` in place. Lecture section: gradient descent.
+"""Optimizers: they read ``grad`` and update ``data`` in place.
+
+Lecture section: gradient descent. Lesson: 01_gradient_descent.
 
 ``HeavyBall`` and ``LARS`` belong to large mini-batches.
 """

@@ -1,4 +1,7 @@
-"""What all optimizers share: the parameters, the step over them or over this rank's part of them, norms."""
+"""What all optimizers share: the parameters, the step over them or over this rank's part of them, norms.
+
+Lecture section: gradient descent. Lesson: 01_gradient_descent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Learning rates over time, and how they follow the batch size. Lecture section: large mini-batches.
+"""Learning rates over time, and how they follow the batch size.
+
+Lecture section: large mini-batches. Lesson: 07_large_batches.
 
 A schedule is made from the base rate and the number of steps, then called with a step, counted from 0.
 """

@@ -3,7 +3,7 @@
 An entry is what one op left behind: ``[(index, shape, pullback), ...]``, one triple for each input
 that leads to a leaf. A leaf gets an entry of its own at its first use, so reaching that entry on the
 way back means that every use has been seen: its gradient is final, and is announced there, once.
-Lecture section: back-propagation.
+Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations

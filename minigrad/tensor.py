@@ -1,4 +1,7 @@
-"""A tensor is an array that a tape may follow; its operators and methods are the ops."""
+"""A tensor is an array that a tape may follow; its operators and methods are the ops.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``fit`` is the only training loop: whatever the strategy, it asks the backend for a step."""
+"""``fit`` is the only training loop: whatever the strategy, it asks the backend for a step.
+
+Lecture section: gradient descent. Lesson: 01_gradient_descent.
+"""
 
 from __future__ import annotations
 

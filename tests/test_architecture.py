@@ -1,6 +1,7 @@
 """What the tree promises: direction of imports, one door per dependency, no hidden state, CuPy's names."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -56,6 +57,28 @@ def test_one_file_imports(package, door):
 @pytest.mark.parametrize("path", [p for p in FILES if p.name != "testing.py"], ids=str)
 def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages(path):
     assert not {"torch", "pytest"} & set(imported(path))
+
+
+# The index: a strategy's file says which slide it belongs to, and which lesson draws it.
+
+STRATEGIES = ("data_parallel", "model_parallel", "pipeline", "collectives")
+TAUGHT = [p for p in LIBRARY if p.name != "__init__.py" and set(STRATEGIES) & set(p.parts)]
+ENGINE_TAUGHT = [ROOT / "minigrad" / f"{name}.py" for name in ("tape", "op", "tensor", "optim", "train")]
+
+
+@pytest.mark.parametrize("path", [*TAUGHT, *(p.relative_to(ROOT) for p in ENGINE_TAUGHT)], ids=str)
+def test_what_a_lecture_treats_names_its_section_and_lesson(path):
+    assert {"Lecture section:", "Lesson:"} <= set(re.findall(r"Lecture section:|Lesson:", said_by(path)))
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_lessons_that_a_module_names_exist(path):
+    for lesson in re.findall(r"Lesson: (\w+)", said_by(path)):
+        assert (ROOT / "lessons" / lesson / "lesson.py").exists()
+
+
+def said_by(path):
+    return ast.get_docstring(tree(path)) or ""
 
 
 # State: a module's names are bound when it is imported and its containers are filled then, never later.

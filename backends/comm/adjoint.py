@@ -25,7 +25,7 @@ by a factor of p, silently.
 An op whose result one rank alone has (``gather``, ``sum_to``, ``send``) is a 0 on the others: a token,
 on which ``backward`` can be called, or which can be added to a loss. Every rank must take part in
 backward, in the same order: the input must require a gradient on all ranks or on none, and every
-rank's loss must reach its result. Lecture section: model parallelism.
+rank's loss must reach its result. Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Gradients of the last layers can be summed while those of the first are still being computed. The jobs have
 a communicator of their own, so what they send never mixes with what the rank sends meanwhile.
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
+Lesson: 06_data_parallel.
 """
 
 from __future__ import annotations

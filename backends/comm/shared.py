@@ -1,6 +1,6 @@
 """Memory that the ranks of one machine share, and how they meet there without a message.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ n bytes takes ``n * reduction``. Nothing sleeps: one rank runs at a time, the on
 earliest, so the same seed gives the same timeline bit for bit. A rank's background has a clock of its
 own: its next job starts when it was posted or when the job before is done, whichever is later, and what
 it computes (the reductions) takes none of the rank's time.
+Lecture section: what a cluster would do. Lesson: 15_scale.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All-reduce in memory that the ranks of one machine share: each sums its share for all, no message is sent.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

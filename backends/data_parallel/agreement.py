@@ -1,6 +1,6 @@
 """What all ranks must agree on before they train together, looked at once, when the model is placed.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
 
 from __future__ import annotations

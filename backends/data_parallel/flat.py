@@ -1,6 +1,6 @@
 """Parameters laid end to end in one array, so that one message carries them and ranks can own equal parts.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
 
 from __future__ import annotations

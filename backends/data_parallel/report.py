@@ -1,6 +1,6 @@
 """What ranks tell one another beside gradients, in the same message: loss, reached parameters, statistics.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
 
 from __future__ import annotations

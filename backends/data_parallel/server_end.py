@@ -1,6 +1,7 @@
 """How training by servers ends: the first gathers and tells, in plain messages, as a worker may be missing.
 
-Lecture section: asynchronous parameter server. A collective would wait for the missing one.
+A collective would wait for the missing one.
+Lecture section: asynchronous parameter server. Lesson: 08_parameter_server.
 """
 
 from __future__ import annotations

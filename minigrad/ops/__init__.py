@@ -1,4 +1,7 @@
-"""The differentiable functions: each returns its value and one pullback per input."""
+"""The differentiable functions: each returns its value and one pullback per input.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from .conv import conv2d
 from .dropout import dropout

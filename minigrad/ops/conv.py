@@ -1,6 +1,7 @@
 """Convolution of images, (N, C, H, W) to the reader and channels-last in memory.
 
 ``direct`` is the readable form and the oracle of the fast ones.
+Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ops that treat every element alone; shapes broadcast as in NumPy. Lecture section: back-propagation."""
+"""Ops that treat every element alone; shapes broadcast as in NumPy.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

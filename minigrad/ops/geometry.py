@@ -1,4 +1,7 @@
-"""Where a window stands on an image. Images are (N, C, H, W) to the reader and (N, H, W, C) in memory."""
+"""Where a window stands on an image. Images are (N, C, H, W) to the reader and (N, H, W, C) in memory.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

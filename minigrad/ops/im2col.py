@@ -1,4 +1,7 @@
-"""Convolution as one matrix product: what each window sees becomes a row (Chellapilla et al. 2006)."""
+"""Convolution as one matrix product: what each window sees becomes a row (Chellapilla et al. 2006).
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Matrix products and the linear layer's op. Lecture section: back-propagation."""
+"""Matrix products and the linear layer's op.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

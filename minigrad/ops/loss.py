@@ -1,4 +1,7 @@
-"""Losses: each is the mean over the samples it saw, so a share of a batch weighs in by its size."""
+"""Losses: each is the mean over the samples it saw, so a share of a batch weighs in by its size.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

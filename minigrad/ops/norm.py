@@ -1,4 +1,7 @@
-"""Normalisation over the batch or over the features of a sample."""
+"""Normalisation over the batch or over the features of a sample.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

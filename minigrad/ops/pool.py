@@ -1,4 +1,7 @@
-"""Pooling of images, (N, C, H, W) to the reader and channels-last in memory."""
+"""Pooling of images, (N, C, H, W) to the reader and channels-last in memory.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ops that sum up axes, and the softmax family. Lecture section: back-propagation."""
+"""Ops that sum up axes, and the softmax family.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from __future__ import annotations
 

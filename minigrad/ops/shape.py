@@ -1,4 +1,4 @@
-"""Ops that rearrange elements. Lecture section: back-propagation."""
+"""Ops that rearrange elements. Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 

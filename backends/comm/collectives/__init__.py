@@ -3,7 +3,7 @@
 p ranks, n bytes on each, alpha seconds per message, beta per byte, gamma per byte reduced;
 L = ceil(log2 p), q = 2^l the largest power of two in p, r = p - q. Every rank calls, in the same
 order. Inputs are not changed. Messages count when they leave a rank, empty ones too.
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from .doubling import doubling_allgather, doubling_allreduce

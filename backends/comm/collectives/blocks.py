@@ -1,4 +1,7 @@
-"""An array as p blocks, and blocks as one message. Lecture section: synchronous data parallelism."""
+"""An array as p blocks, and blocks as one message.
+
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ It needs a power of two. With p = q + r ranks each even one of the first 2r hand
 odd one after it, which speaks for both, and gets the result back (MPICH's fold).
 
 Source: Thakur, Rabenseifner and Gropp 2005; MPICH, allreduce_intra_recursive_doubling.
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

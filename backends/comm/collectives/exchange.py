@@ -1,7 +1,8 @@
 """One step between ranks: send and receive at once, combine two arrays; and the tags of the collectives.
 
 Empty arrays are sent too, as messages of 0 bytes: then the number of messages is the closed form for
-every size, also with fewer elements than ranks. Lecture section: synchronous data parallelism.
+every size, also with fewer elements than ranks.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     double    ab, then abcd      the same swaps backwards, without adding
 
 Sources: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005; MPICH,
-allreduce_intra_reduce_scatter_allgather. Lecture section: synchronous data parallelism.
+allreduce_intra_reduce_scatter_allgather. Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All-reduce in two levels: links inside a node are fast, those between nodes few and slow.
 
 Source: Goyal et al. 2017, section 4 (reduce in the server, all-reduce between servers, broadcast).
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

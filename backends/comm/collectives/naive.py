@@ -1,6 +1,6 @@
 """Collectives in their simplest form: everyone talks to whom it concerns. The reference of the others.
 
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

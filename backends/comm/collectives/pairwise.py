@@ -1,7 +1,7 @@
 """Each with each: in step t rank k sends to k + t and receives from k - t, so nobody queues at anyone.
 
 Source: Thakur, Rabenseifner and Gropp 2005 (pairwise exchange).
-Lecture section: synchronous data parallelism.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ ranks c, c + 1, ..., and is complete on rank c - 1, which then starts it round a
 sends in every step, and 2n (p-1)/p bytes in all: no all-reduce can do with fewer per rank.
 
 Sources: Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005. Lecture section: synchronous
-data parallelism.
+data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations

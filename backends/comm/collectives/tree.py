@@ -6,7 +6,8 @@
     /|  |
    6 5  3               (p = 7; counted from the root)
 
-Source: MPICH, bcast_intra_binomial, scatter_intra_binomial; lecture section: synchronous data parallelism.
+Source: MPICH, bcast_intra_binomial, scatter_intra_binomial.
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations
