@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
+from hypothesis.internal.conjecture import providers
 
 from ..comm.threads import Deadlock, RankFailed, run_ranks
 from .given import on_rank
@@ -68,7 +71,8 @@ def counterexample(
             raise Broken
 
     try:
-        law()
+        with seed_alone():
+            law()
     except Flaky:
         return found[0] + FLAKY
     except (Broken, Enough):
@@ -88,6 +92,22 @@ def drawing(examples: int, shrink: bool = False) -> settings:
     )
 
 
+@contextmanager
+def seed_alone() -> Iterator[None]:
+    """Let draws depend on the seed alone: Hypothesis also tries numbers that it finds in modules, whichever
+    are loaded by then, the submission's perhaps among them. (Its versions before 6.131 do not.)
+    """
+    if not hasattr(providers, "_get_local_constants"):
+        yield
+        return
+    cache, constants = providers.CONSTANTS_CACHE, providers.Constants  # pyright: ignore
+    with (
+        patch.object(providers, "_get_local_constants", constants),
+        patch.object(providers, "CONSTANTS_CACHE", type(cache)(cache.max_size)),
+    ):
+        yield
+
+
 def draw_cases(task: Task, seed_of_cases: int, most_ranks: int, count: int) -> list[Any]:
     """At most ``count`` different cases of 2 to ``most_ranks`` ranks, or of 1 where there are no others."""
     drawn: dict[str, Any] = {}
@@ -98,7 +118,8 @@ def draw_cases(task: Task, seed_of_cases: int, most_ranks: int, count: int) -> l
     def collect(case: Any) -> None:
         drawn[str(case)] = case
 
-    collect()
+    with seed_alone():
+        collect()
     few = [case for case in drawn.values() if case.ranks <= most_ranks]
     chosen = [case for case in few if case.ranks > 1] or few
     return chosen[:: max(1, len(chosen) // count)][:count]

@@ -112,7 +112,7 @@ def larger(scaled, fixed, n):
     right.text(34, fixed[32] * 32 / n, "rate stays", color=ORANGE, va="center")
     for lost in set(scaled) - set(arrived):
         right.plot(lost, 24, "x", color=RED, ms=11, mew=2.5)
-        right.text(lost, 21.3, "never", color=RED, ha="center")
+        right.text(lost, 23, "not in 10", color=RED, ha="center", va="top")
     right.text(b[3], (steps * b / n).max() + 1.2, "rate in proportion to b", color=BLUE, ha="center")
     left.set(ylabel="steps until 90 % are right", title="Larger batches: fewer steps ...")
     right.set(

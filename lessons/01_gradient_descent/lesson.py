@@ -19,14 +19,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches
 from minigrad.schedules import cosine
 from minigrad.train import accuracy, fit
 
-if rank_under_mpiexec():  # one process is enough
-    raise SystemExit
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/01_gradient_descent")
 FIGURES.mkdir(parents=True, exist_ok=True)
@@ -92,12 +91,13 @@ for name, (size, rate, epochs) in plans.items():
 drawings.bowl(lambda w: height(bowl, w), best, paths, plans).savefig(FIGURES / "bowl.png")
 
 # %% [markdown]
-# With all samples every step goes down, the steeper the longer, and the path is smooth. A single sample knows
-# only its own slope: many steps go *up*, and in the end the weights never come to rest. Yet look at what it
-# costs: two passes over the data instead of thirty.
+# With all samples every step goes down, further where it is steeper, and the path is smooth. A single sample
+# knows only its own slope: many steps go *up*, and in the end the weights never come to rest. Yet look at
+# what it costs: two passes over the data instead of thirty.
 #
-# For a bowl theory knows each point of the batch path: with H = 2 XᵀX / n the distance to the best point is
-# multiplied by (I - rate H) in every step. And to bring the restless one to rest, let the rate fall to zero.
+# For a bowl theory knows each point of the batch path. Let H = 2 XᵀX / n, the matrix of the loss's second
+# derivatives (its *Hessian*): every step multiplies the vector from the best point to the weights by
+# (I - rate H). And to bring the restless one to rest, let the rate fall to zero.
 
 # %%
 hessian = 2 * bowl.x.T @ bowl.x / len(bowl)
@@ -134,8 +134,8 @@ for name, part in rates.items():
 assert falls["1.9"][-1] < 0.1 < falls["0.02"][-1] < falls["0.02"][0] < falls["2.05"][-1]
 
 # %% [markdown]
-# A network has no single H, but the same two cliffs. 5,000 handwritten digits, 784 pixels each, a network
-# with 64 hidden neurons, one epoch in mini-batches of 16, and rates from a ten-thousandth to three:
+# A network has no single H, but the same two ways to go wrong. 5,000 handwritten digits, 784 pixels each, a
+# network with 64 hidden neurons, one epoch in mini-batches of 16, and rates from a ten-thousandth to three:
 
 # %%
 digits = mnist.load("mnist5k")  # 5,000 to learn from, in no particular order, and 1,000 to test on
@@ -170,8 +170,9 @@ drawings.rates(falls, sweep).savefig(FIGURES / "rates.png")
 # ## 3. How wrong is the gradient of a few samples?
 # Each sample has a gradient of its own, and the gradient of the loss is their mean. The gradient of a
 # mini-batch is a mean of b of them: like a poll that asks b people. It is right *on average*: the mean over
-# the mini-batches of an epoch is the full gradient. And its squared error is that of one sample divided by
-# b, times (n - b) / (n - 1), because nobody is asked twice; n is 1,000 digits here.
+# the mini-batches of an epoch is the full gradient. Its squared error, the squared length of the difference
+# from the full gradient, is on average that of one sample divided by b, times (n - b) / (n - 1), because
+# nobody is asked twice; n is 1,000 digits here.
 
 # %%
 print("\n3. How wrong is the gradient of a few samples?")

@@ -19,13 +19,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import minigrad
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from minigrad import Tensor, mnist, nn, op, ops, optim
 from minigrad.nets import one_hot
 from minigrad.testing import gradient_matches_difference
 
-if rank_under_mpiexec():  # one process is enough
-    raise SystemExit
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/02_backpropagation")
 FIGURES.mkdir(parents=True, exist_ok=True)
@@ -247,7 +246,8 @@ def noting(x, w):
 def who_is_called(x_wanted, w_wanted):
     called.clear()
     with minigrad.Tape() as tape:
-        x, w = Tensor(np.ones((4, 3)), x_wanted), Tensor(np.ones((3, 2)), w_wanted)
+        x = Tensor(np.ones((4, 3)), requires_grad=x_wanted)
+        w = Tensor(np.ones((3, 2)), requires_grad=w_wanted)
         y = op(noting)(x, w)
     tape.backward(y, np.ones((4, 2)))
     return list(called)
@@ -263,8 +263,9 @@ assert sorted(who_is_called(True, True)) == ["to w", "to x"]
 
 # %% [markdown]
 # **How a wrong pullback is found.** Not by looking at the loss. Here is a sigmoid whose pullback lacks the
-# factor a. No sign is wrong, only every size. The law compares the gradient with a
-# central difference in a random direction; one line for any op.
+# factor a. No sign is wrong, only every size. `gradient_matches_difference` compares the gradient with a
+# central difference in a random direction: one line for any op. It is the first *law* of this course: a
+# statement that must hold for every input, and is tried on inputs drawn at random.
 
 
 # %%
@@ -357,9 +358,10 @@ drawings.careless(right, wrong).savefig(FIGURES / "careless.png")
 #
 # ## 7. What does backward cost?
 # Count multiplications. X W with X (N, n) and W (n, m) takes N n m. Each of its two pullbacks takes as
-# many. So backward costs about **twice** forward, whatever the number of parameters: two products for one.
-# It is a little less, since the first layer's dL/dX is never asked for. (To get the same by differences
-# would take two forward passes *per parameter*.) We let the real tape run real layers, and count.
+# many. So backward costs up to **twice** forward, whatever the number of parameters: two products for one.
+# It is less by the first layer's share, whose dL/dX is never asked for: in a deep network hardly less, in a
+# small one whose first layer is nearly all of it only once forward. (To get the same by differences would
+# take two forward passes *per parameter*.) We let the real tape run real layers, and count.
 
 # %%
 print("\n7. What does backward cost?")

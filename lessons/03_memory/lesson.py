@@ -21,13 +21,12 @@ import vgg16
 from diary import Diary, Mark
 from threadpoolctl import threadpool_limits
 
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
 from minigrad.data import Batch
 from minigrad.held import arrays_in, base_of
 
-if rank_under_mpiexec():  # one process is enough
-    raise SystemExit
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/03_memory")
 FIGURES.mkdir(parents=True, exist_ok=True)
@@ -109,7 +108,9 @@ drawings.lifetimes(inference, training, layers).savefig(FIGURES / "lifetimes.png
 # %% [markdown]
 # So two formulas. Inference needs room for the *largest* pair of neighbours, in + out; training for the *sum*
 # of what backward asks for. (Besides both, the batch itself, which is there anyway, but counts as held by the
-# tape.) The loss keeps the probabilities, the labels and the row numbers.
+# tape. And the most that was held above, in the first layer's step back, is more than what is kept of the
+# activations: the gradients of the weights have come by then.) The loss keeps the probabilities, the labels
+# and the row numbers.
 
 # %%
 pairs = max(

@@ -22,12 +22,11 @@ from timing import H200, seconds
 
 from backends.comm import run_ranks
 from backends.comm.wire import finish, pack, unpack
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, ops
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 
-if rank_under_mpiexec():  # one process is enough
-    raise SystemExit
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/04_gpu")
 FIGURES.mkdir(parents=True, exist_ok=True)
@@ -83,7 +82,9 @@ drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
 # each weight once: 1/2. Times a batch of b samples: b times as much work on the same weights.
 #
 # The *roofline*: no operation runs faster than memory delivers, (bytes a second) x (operations a byte), nor
-# faster than the arithmetic units can.
+# faster than the arithmetic units can. (We measure both roofs: memory by a copy, the units by the fastest
+# product above. A copy writes as much as it reads, which takes longer than reading alone: so a product with
+# one sample, which hardly writes, may come out a little above.)
 
 # %%
 print("\n2. Operations per byte")
@@ -125,7 +126,7 @@ drawings.roofline(measured, bandwidth, roof, H200).savefig(FIGURES / "roofline.p
 # Each operation that Python sends to a GPU costs a *launch*, whatever its size: 5 to 20 microseconds from
 # CuPy are reported. In that time a CPU has finished a small product. And if the numbers lie in the host's
 # memory they have to go there and back, over a link of 64 GB/s each way (PCIe 5, 16 lanes), 75 times slower
-# than the GPU's own memory.
+# than the GPU's own memory; and each of the three copies costs a launch, too.
 #
 # Without a GPU we compute the *least* times that these figures allow: launch (10 us), then arithmetic or
 # memory, whichever takes longer. That is no measurement, and a real one is above it.
@@ -189,9 +190,10 @@ even = 6 * H200.flops / H200.link  # 2 n^3 / flops = 12 n^2 / link
 assert round(even) == 6281 and round(H200.memory / H200.link) == 75
 needed = H200.flops / H200.link
 print(f"   to hide the copy of a batch: {needed:.0f} operations a byte of it;", end=" ")
-reuse = {"mlp": 6 * 118_016 / (4 * 784), "VGG-16": 6 * 15.47e9 / (4 * 3 * 224**2)}  # products a sample
+# 118,016 and 15.47e9 are the products a sample takes; its pixels are 4 bytes each
+reuse = {"784-128-128-10": 6 * 118_016 / (4 * 784), "VGG-16": 6 * 15.47e9 / (4 * 3 * 224**2)}
 print(", ".join(f"{name} has {found:,.0f}" for name, found in reuse.items()))
-assert reuse["mlp"] < needed < reuse["VGG-16"]
+assert reuse["784-128-128-10"] < needed < reuse["VGG-16"]
 
 # %% [markdown]
 # ## 4. Compile once, use often
@@ -231,6 +233,10 @@ else:
 # an array of the same shape with what comes, gets all the right numbers at the wrong places. No error is
 # raised, the sum is right, and the loss may even fall. (mpi4py's `Send` takes `a.T` and does just that; an
 # array with gaps it refuses: "buffer is not contiguous".)
+#
+# Lesson 05 is about messages. Here it is enough that `run_ranks(2, f)` calls `f(comm)` twice at the same
+# time, with `comm.rank` 0 and 1; that `comm.send(x, to=1)` sends an array to the other; that `comm.recv(0)`
+# waits for it; and that what the two return comes back as a list.
 
 # %%
 print("\n5. The order of an array in memory")

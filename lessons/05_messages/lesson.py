@@ -21,8 +21,10 @@ from backends.comm import run_ranks
 from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
 from backends.comm.virtual import Link, VirtualCluster
 from backends.comm.world import Deadlock
+from backends.launch import only_rank_0
 from minigrad import mnist
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/05_messages")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)
@@ -51,6 +53,9 @@ assert received == 3.25 and received.shape == (1, 1) and received.dtype == np.fl
 
 # %% [markdown]
 # ## 2. Broadcast, scatter, gather: gradient descent on two ranks
+# Operations in which all ranks take part are *collectives*. *Broadcast*: one rank gives the same array to
+# all. *Scatter*: it gives each a part of its own. *Gather*: each gives a part, and one rank has the list.
+#
 # A gradient summed over all samples is the sum of the gradients of their parts. So, in every iteration
 # of the classic MPI tutorials: broadcast the weights, scatter the samples, gather the gradients, and
 # rank 0 takes the step. The model is one matrix: softmax regression, on real digits.
@@ -127,13 +132,16 @@ for once in (False, True):
 
 # %% [markdown]
 # ## 3. A ring all-reduce, from nothing but send and receive
-# Above, rank 0 hears everyone and tells everyone: among many ranks, its link is the bottleneck. In a
-# ring each rank sends to its right neighbour only, and every link is busy in every step. Cut the array
-# into p chunks:
+# *All-reduce*: every rank brings an array, and every rank gets the sum of all. Above, rank 0 hears everyone
+# and tells everyone: among many ranks, its link is the bottleneck. In a ring each rank sends to its right
+# neighbour only, and every link is busy in every step. Cut the array into p chunks; numbers of ranks and
+# chunks are meant modulo p, and steps count from t = 0:
 #
-# - *reduce-scatter*: in step t rank k passes on chunk k - t, and adds what comes from the left to its own.
-#   After p - 1 steps rank k has the complete sum of one chunk, number k + 1.
+# - *reduce-scatter*: in step t rank k passes on chunk k - t, and adds what comes from the left to its own
+#   chunk k - t - 1. After p - 1 steps rank k has the complete sum of one chunk, number k + 1.
 # - *all-gather*: the complete chunks go round once more; now what comes replaces instead of being added.
+#
+# `start_send` begins to send and does not wait; what it returns is called to finish. Part 5 shows why.
 
 # %%
 print("\n3. A ring all-reduce")

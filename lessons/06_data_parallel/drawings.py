@@ -23,14 +23,13 @@ def weighted_mean(sizes, plain_errors, right_errors, curves):
     )
     for (name, accuracies), color in zip(curves.items(), (BLUE, RED), strict=True):
         epochs = np.arange(1, len(accuracies) + 1)
-        right.plot(epochs, accuracies, "o-", color=color, lw=2)
-        right.text(epochs[-1] + 0.06, accuracies[-1], name, color=color, va="center")
+        right.plot(epochs, accuracies, "o-", color=color, lw=2, label=name)
+    right.legend(loc="lower right", labelcolor="linecolor")
     right.set(
         xlabel="epoch",
         ylabel="test accuracy",
         ylim=(min(min(a) for a in curves.values()) - 0.03, max(max(a) for a in curves.values()) + 0.03),
         xticks=epochs,
-        xlim=(0.9, epochs[-1] + 0.75),
         title="... and the accuracy rises all the same",
     )
     return figure

@@ -23,12 +23,14 @@ from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import Bucketed, DataParallel, Proportional, Sharded
 from backends.data_parallel.backup_workers import step_seconds
+from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.nets import mlp
 from minigrad.train import accuracy, fit
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/06_data_parallel")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)
@@ -76,9 +78,10 @@ assert all(np.isclose(g, terms.mean(), rtol=1e-15) for g in found)
 
 # %% [markdown]
 # ## 2. What goes wrong without the weights, and why nobody notices
-# `DataParallel` does what we just did, for any model. Leave the weights out, and batches that the ranks
-# do not divide get a wrong gradient: every *last* batch of an epoch, to begin with. It still points
-# roughly downhill. So training works, accuracy rises, and the bug stays.
+# `DataParallel` does what we just did, for any model: `place` gives every rank the model of rank 0, `step`
+# runs a share of the batch forward and back and adds up the gradients, `full_gradients` shows them. Leave the
+# weights out, and batches that the ranks do not divide get a wrong gradient: every *last* batch of an epoch,
+# to begin with. It still points roughly downhill. So training works, accuracy rises, and the bug stays.
 
 # %%
 print("\n2. What goes wrong without the weights")
@@ -267,7 +270,7 @@ times, gradients = {}, {}
 for name, strategy in strategies.items():
     trace, start, times[name], gradients[name] = one_step(strategy)
     print(f"\n   {name}: {1e3 * times[name]:.2f} ms")
-    print("   " + gantt(trace, 76, start, start + times[name]).replace("\n", "\n   "))
+    print("   " + gantt(trace, 76, start, start + max(times.values())).replace("\n", "\n   "))
     draw(
         trace,
         FIGURES / f"{name.replace(' ', '_')}.png",
@@ -283,8 +286,10 @@ assert computing < times["with overlap"] < 1.25 * computing < times["without ove
 # %% [markdown]
 # ## 5. How large a bucket?
 # A message costs a latency, so many small buckets cost many latencies. One bucket of everything can only
-# start when backward is over. In between is the best. If bucket j is ready at R_j and takes c_j, it is
-# through at C_j = max(R_j, C_(j-1)) + c_j; the step ends when both backward and the last bucket have.
+# start when backward is over. The longer the latency, the larger the best bucket. If bucket j is ready at R_j
+# and takes c_j, it is through at C_j = max(R_j, C_(j-1)) + c_j; the step ends when both backward and the last
+# bucket have. (Where messages are fast, only the *last* bucket shows: so of six layers 4 + 2 can be better
+# than 3 + 3.)
 
 # %%
 print("\n5. How large a bucket?")
@@ -302,7 +307,7 @@ def ring_seconds(network, nbytes, p=4):
 
 
 def predicted(network, layers):
-    """The formula; sizes in whole layers, the few bytes of the report left out."""
+    """The formula; sizes in whole layers, without the few bytes for the loss that travel along."""
     done, forward = 0.0, WORK * LAYERS
     for first in range(0, LAYERS, layers):
         last = min(first + layers, LAYERS)
@@ -376,9 +381,9 @@ drawings.zero_stages(ranks=4, optimizer_bytes=8).savefig(FIGURES / "who_holds_wh
 # %% [markdown]
 # ## 7. The slowest rank sets the pace
 # A synchronous step lasts as long as its slowest rank's. If computing times are random (here
-# exponential, with mean 1), the slowest of N takes 1 + 1/2 + ... + 1/N on average. Start b more workers
-# than are needed, take the first N gradients and drop the others, and the tail is cut off. No gradient
-# is stale.
+# exponential, with mean 1), the slowest of N takes H(N) = 1 + 1/2 + ... + 1/N on average. Start b more
+# workers than are needed, take the first N gradients and drop the others, and the tail is cut off:
+# H(N + b) - H(b). No gradient is stale, that is, computed from weights of an earlier step.
 
 # %%
 print("\n7. The slowest rank sets the pace")

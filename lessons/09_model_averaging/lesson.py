@@ -22,12 +22,14 @@ from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from backends.launch import only_rank_0
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.schedules import cosine
 from minigrad.train import accuracy, fit
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/09_model_averaging")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)

@@ -29,7 +29,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.compression import RandomK, TopK
 from backends.data_parallel.compression.momentum import basic, corrected, discount
 from backends.data_parallel.flat import Flat
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.nets import lenet
@@ -37,8 +37,7 @@ from minigrad.schedules import constant
 from minigrad.tensor import Parameter
 from minigrad.train import fit
 
-if rank_under_mpiexec():  # one process is enough
-    raise SystemExit
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/10_gradient_compression")
 FIGURES.mkdir(parents=True, exist_ok=True)

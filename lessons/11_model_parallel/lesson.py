@@ -21,6 +21,7 @@ from backends.comm.collectives import allgather, barrier, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
+from backends.launch import only_rank_0
 from backends.model_parallel import LayerWise, ModelParallel
 from backends.model_parallel.activation import Activation
 from backends.model_parallel.kinds import KINDS
@@ -29,6 +30,7 @@ from minigrad import Tape, Tensor, mnist, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/11_model_parallel")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)

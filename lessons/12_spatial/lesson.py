@@ -24,6 +24,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
+from backends.launch import only_rank_0
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.activation import Activation, Cut, even_cut
 from backends.model_parallel.geometry import Needed, Window
@@ -34,6 +35,7 @@ from minigrad.data import Batch
 from minigrad.nets import lenet
 from minigrad.train import accuracy, fit
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/12_spatial")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)

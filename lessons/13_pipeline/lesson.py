@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from backends.comm import run_ranks
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
+from backends.launch import only_rank_0
 from backends.laws import bound_for, differences_from_serial, trains_like_serial
 from backends.pipeline import (
     SCHEDULES,
@@ -44,6 +45,7 @@ from minigrad.data import Batch, shares
 from minigrad.nets import mlp
 from minigrad.train import accuracy, fit
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/13_pipeline")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)

@@ -22,6 +22,7 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
+from backends.launch import only_rank_0
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
@@ -31,6 +32,7 @@ from minigrad import mnist, ops
 from minigrad.data import Batch
 from minigrad.nets import SAMPLE, lenet, mlp
 
+only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/14_hybrid")
 FIGURES.mkdir(parents=True, exist_ok=True)
 plt.rcParams.update(drawings.STYLE)

@@ -30,15 +30,14 @@ from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
-from backends.launch import rank_under_mpiexec
+from backends.launch import only_rank_0
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from minigrad import ops
 from minigrad.data import Batch
 from minigrad.nets import mlp
 
-if rank_under_mpiexec():
-    raise SystemExit  # no rank of MPI's is needed: the first one does it all
+only_rank_0()  # one process is enough
 
 FIGURES = Path("runs/lessons/15_scale")
 FIGURES.mkdir(parents=True, exist_ok=True)

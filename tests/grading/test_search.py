@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from backends.grading import Task, Wrong, hidden, search, sources
+from backends.grading.assignment import load_file
 from tests.bugs.mutant import mutant
 
 
@@ -325,3 +326,35 @@ def test_a_case_that_no_search_needs_is_not_drawn():
     check = task(lambda given, case, comm: tries.append(case) or given(case, comm))
     assert search.counterexample(check, SimpleNamespace(), shrink=False)
     assert len(tries) < 12
+
+
+# The same seed, the same cases: whatever else is loaded
+
+
+def draws_the_same_whatever_is_loaded(module, folder):
+    """Also after a file was imported that is full of numbers which might be drawn."""
+
+    def drawn():
+        cases: list[str] = []
+        wide = task(check_given, st.builds(Case, st.just(1), st.integers(0, 10**6)))
+        assert module.counterexample(wide, lambda *_: None, 3, examples=200, watch=cases.append) is None
+        return cases
+
+    before = drawn()
+    (folder / "numbers_to_find.py").write_text(f"FOUND = {[*range(1000, 500_000, 1001)]}")
+    load_file(folder / "numbers_to_find.py", f"numbers_to_find_{folder.name}")
+    assert drawn() == before
+
+
+def test_the_same_seed_draws_the_same_whatever_is_loaded(tmp_path):
+    draws_the_same_whatever_is_loaded(search, tmp_path)
+
+
+def test_cases_that_depend_on_what_is_loaded_are_caught(tmp_path):
+    with pytest.raises(AssertionError):
+        draws_the_same_whatever_is_loaded(
+            mutant(
+                "backends.grading.search", ('if not hasattr(providers, "_get_local_constants"):', "if True:")
+            ),
+            tmp_path,
+        )
