@@ -332,7 +332,7 @@ def test_a_case_that_no_search_needs_is_not_drawn():
 
 
 def draws_the_same_whatever_is_loaded(module, folder):
-    """Also after a file was imported that is full of numbers which might be drawn."""
+    """Also after files were imported that are full of numbers which might be drawn."""
 
     def drawn():
         cases: list[str] = []
@@ -341,8 +341,10 @@ def draws_the_same_whatever_is_loaded(module, folder):
         return cases
 
     before = drawn()
-    (folder / "numbers_to_find.py").write_text(f"FOUND = {[*range(1000, 500_000, 1001)]}")
-    load_file(folder / "numbers_to_find.py", f"numbers_to_find_{folder.name}")
+    others = np.random.default_rng([*folder.name.encode()]).integers(1000, 10**6, (40, 10))
+    for n, numbers in enumerate(others):
+        (folder / f"numbers{n}.py").write_text(f"FOUND = {[*map(int, numbers)]}")
+        load_file(folder / f"numbers{n}.py", f"numbers{n}_of_{folder.name}")
     assert drawn() == before
 
 
