@@ -70,6 +70,7 @@ def lesson(
     chosen = [one for one in known if number.zfill(2) == one.number or number == one.file.parent.name]
     if not chosen:
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
+    print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
     sys.exit(subprocess.run([sys.executable, str(chosen[0].file)]).returncode)
 
 

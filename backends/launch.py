@@ -75,7 +75,7 @@ def find_mpiexec() -> Path | None:
 
 def mpi_problem() -> str | None:
     """Why ranks cannot be MPI processes, with the way out; None when they can."""
-    remedy = "pip install 'minigrad-course[mpi]' brings both, or use --transport threads"
+    remedy = "pip install -e '.[mpi]' brings both, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
     if find_mpiexec() is None and not under_mpiexec():

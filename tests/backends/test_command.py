@@ -266,7 +266,7 @@ def test_without_mpi4py_threads_still_work(minigrad, monkeypatch):
     without(monkeypatch, "mpi4py")
     assert minigrad("prove", "--data", "2", "--net", "mlp")[0] == 0
     status, _, err = minigrad("prove", "--data", "2", "--transport", "mpi")
-    assert status == 1 and "mpi4py is not installed; pip install 'minigrad-course[mpi]'" in err
+    assert status == 1 and "mpi4py is not installed; pip install -e '.[mpi]'" in err
 
 
 def test_without_mpiexec_threads_still_work(minigrad, monkeypatch):
