@@ -95,7 +95,9 @@ HELLO = """import os, signal, sys, time
 import numpy as np
 from backends.comm.mpi import MPIComm
 comm = MPIComm()
-open(f"{comm.rank}.pid", "w").write(str(os.getpid()))
+with open(f"{comm.rank}.pid", "w") as file:
+    file.write(str(os.getpid()))
+comm.meet("for all ranks to have written their number")  # before one of them ends the others
 """
 
 
