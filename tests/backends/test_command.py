@@ -92,7 +92,9 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
 @pytest.mark.parametrize("net", ["mlp", "sigmoid", "lenet"])
 def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     arguments = ["prove", "--data", "3", "--transport", "threads", "--net", net, "--json", "p.json"]
-    status, out, _ = minigrad(*arguments)
+    status, out, _ = minigrad(*arguments, "--svg", "p.svg")
+    picture = (tmp_path / "p.svg").read_text()
+    assert picture.startswith("<svg") and "PROVED" in picture
     found = json.loads((tmp_path / "p.json").read_text())
     assert status == 0 and found["passed"] and "PROVED" in out
     assert found["max_rel_error"] <= 1e-12
@@ -216,6 +218,7 @@ MISTAKES = [
         ["train", "--json", "no/where.json"],
         "cannot write no/where.json: its folder must exist and be writable",
     ),
+    (["prove", "--svg", "no/where.svg"], "cannot write no/where.svg: its folder must exist"),
     (["prove", "--batch", "6000", "--transport", "threads"], "--batch must be 1 to 5000, got 6000"),
 ]
 

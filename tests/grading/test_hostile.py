@@ -1,6 +1,7 @@
 """What a submission breaks costs its own points; all else is graded, and nothing is left behind."""
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from backends.grading.offered import Offered
 from backends.supervise import MARK
 
 from .conftest import DOUBLE, TOTAL, messages, scores
+
+STOLEN = Path(tempfile.gettempdir()) / f"stolen-{os.getpid()}"  # outside of a submission's folder
 
 DEADLOCK = """
 def total(comm, x):
@@ -52,7 +55,10 @@ BREAKS_ONE = {
     ),
     "shell": ("import os\ndef total(comm, x): os.system('true')\n" + DOUBLE, "may not start other processes"),
     "kill": ("import os\ndef total(comm, x): os.kill(os.getppid(), 9)\n" + DOUBLE, "may not send signals"),
-    "write": ("def total(comm, x): open('/tmp/stolen', 'w')\n" + DOUBLE, "may write in its own folder only"),
+    "write": (
+        f"def total(comm, x): open({str(STOLEN)!r}, 'w')\n" + DOUBLE,
+        "may write in its own folder only",
+    ),
     "lost message": (
         "def total(comm, x):\n    comm.send(x, 0)\n    return x\n" + DOUBLE,
         "messages were sent but never received",
@@ -119,7 +125,7 @@ def test_only_the_broken_task_loses_its_points(name, graded):
     report = graded(text)
     assert scores(report) == ([60, 0] if "other task" in name else [0, 40]), messages(report)
     assert any(words in message for message in messages(report)), messages(report)
-    assert not Path("/tmp/stolen").exists()
+    assert not STOLEN.exists()
 
 
 BREAKS_ALL = {
