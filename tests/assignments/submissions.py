@@ -1,7 +1,7 @@
 """Submissions for the tests: a solution written from an assignment's text, and copies with a mistake."""
 
 import types
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -39,3 +39,15 @@ JUNK = (None, 3, "x", [1.0], np.nan, np.zeros(2, complex), np.array([None]), np.
 def refused(assignment: Assignment) -> bool:
     """Whether the wrong answer of each task, which the tasks bring along, is refused."""
     return all(counterexample(task, task.broken) for task in assignment.tasks)
+
+
+def costs(
+    assignment: Assignment, changes: Iterable[tuple[str, str]], lost: Container[str], words: str
+) -> None:
+    """The law: a right solution with these mistakes loses the tasks ``lost``, no other, and is told why."""
+    short = assignment.name.partition("_")[0]
+    names = {task.name for task in assignment.tasks}
+    kept = {name for name in names if name not in lost}
+    found = faults(assignment, submission(f"solved_{short}.py", *changes), few=kept)
+    assert set(found) == names - kept, found
+    assert any(words in said for said in found.values()), found

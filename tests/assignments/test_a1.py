@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from backends.grading import find_assignment
-from tests.assignments.submissions import JUNK, faults, submission
+from tests.assignments.submissions import JUNK, costs, faults, submission
 
 A1 = find_assignment("a1")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of submissions that overflow
@@ -183,5 +183,4 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_costs_its_task_and_no_other(mistake):
     right, wrong, lost, words = MISTAKES[mistake]
-    found = faults(A1, submission("solved_a1.py", (right, wrong)), few=ALL - {lost})
-    assert set(found) == {lost} and words in found[lost], found
+    costs(A1, [(right, wrong)], {lost}, words)
