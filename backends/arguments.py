@@ -31,6 +31,8 @@ def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
 
 
+MOST_SAMPLES = 60_000  # in the largest data set
+
 # Flags that are options of one strategy, by its name
 FLAGS = {"servers": "server", "staleness": "server", "compress": "compressed", "density": "compressed"}
 
@@ -56,8 +58,12 @@ def layout_for(
     plan: Path | None,
     asked: Asked,
     flags: Mapping[str, Any],
+    samples: int | None = None,
 ) -> Layout:
-    """How the ranks share ``net``; raises ValueError for what does not fit, before any rank is started."""
+    """How the ranks share ``net``; raises ValueError for what does not fit, before any rank is started.
+
+    ``samples`` are those of a step over all ranks, None all there are.
+    """
     find_net(net)
     find_strategy(strategy)
     options = with_flags(strategy, read_options(option or []), flags)
@@ -68,7 +74,7 @@ def layout_for(
             "--option micro_batches takes a pipeline through several times; pass --micro instead"
         )
     layout = Layout(strategy, options, data, pipe, model, plan_for(plan, net))
-    return with_pipelines(layout, net, asked)
+    return with_pipelines(layout, net, asked, samples)
 
 
 def with_flags(strategy: str, options: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,10 +118,11 @@ def plan_for(file: Path | None, net: str) -> Plan | None:
     return plan
 
 
-def with_pipelines(layout: Layout, net: str, asked: Asked) -> Layout:
+def with_pipelines(layout: Layout, net: str, asked: Asked, samples: int | None) -> Layout:
     """The layout with what was asked; raises ValueError for a schedule or bounds that are not defined.
 
-    The default is 1F1B with two micro-batches for each rank of a pipeline.
+    The default is 1F1B with two micro-batches for each rank of a pipeline. Numbers that no timetable of this
+    net can have are refused before one is written: it grows with their product.
     """
     schedule, micro, chunks, bounds, recompute = asked
     if schedule in rates.SCHEDULES:
@@ -125,14 +132,21 @@ def with_pipelines(layout: Layout, net: str, asked: Asked) -> Layout:
         )
     if layout.pipe == 1:
         for name, value in asked._asdict().items():
-            if value not in (None, False):
+            if value is not None and value is not False:  # a 0 was asked for, too
                 raise ValueError(f"--{name} is for pipelines; add --pipe 2 or more, or leave it out")
         return layout
     found = find_schedule(schedule or "1f1b")
+    layers = len(find_net(net).build(np.random.default_rng(0)).children())
+    if layout.pipe * (chunks or 1) > layers:
+        raise ValueError(
+            f"--pipe {layout.pipe}{f' --chunks {chunks}' if chunks else ''} needs a layer for each stage, "
+            f"and {net} has {layers} layers; take at most {layers} stages"
+        )
+    check_micro_batches(micro, layout, samples)
     table = found.of(layout.pipe, 2 * layout.pipe if micro is None else micro, chunks)
     check_timetable(table)
     cuts = stage_bounds("bytes" if bounds is None else bounds)
-    check_bounds(table, cuts, len(find_net(net).build(np.random.default_rng(0)).children()))
+    check_bounds(table, cuts, layers)
     if cuts == "time" and layout.data * layout.model > 1:
         raise ValueError(
             "--bounds time is measured by each pipeline for itself, and two would find other bounds; measure "
@@ -146,6 +160,16 @@ def with_pipelines(layout: Layout, net: str, asked: Asked) -> Layout:
         bounds=cuts,
         recompute=recompute,
     )
+
+
+def check_micro_batches(micro: int | None, layout: Layout, samples: int | None) -> None:
+    """Raise ValueError for micro-batches most of which would get no sample: of a full MNIST none can."""
+    most = max(samples or MOST_SAMPLES, 4 * layout.pipe)
+    if micro is not None and micro > most:
+        raise ValueError(
+            f"--micro {micro} cuts a step of {samples or MOST_SAMPLES} samples into more parts than samples; "
+            f"take at most {most}"
+        )
 
 
 def stage_bounds(given: str) -> tuple[int, ...] | str:

@@ -10,16 +10,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from minigrad.environment import check_variables
 from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule
 
 from . import course, options, proof, training
 from . import doctor as health
-from .arguments import Asked, batch_size, check_device, check_positive, check_seed, choice, layout_for
+from .arguments import (
+    MOST_SAMPLES,
+    Asked,
+    batch_size,
+    check_device,
+    check_positive,
+    check_seed,
+    choice,
+    layout_for,
+)
+from .capacity import check_capacity
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
-from .launch import choose_transport, cores, run, run_script, say, world_size
+from .launch import choose_transport, cores, run, run_script, say, under_mpiexec, world_size
 from .layout import about
+from .refusal import in_one_line, is_refusal
 from .trace_view import show, show_trace
 
 app = typer.Typer(
@@ -49,6 +61,7 @@ def train(
     compress: options.Compress = None,
     density: options.Density = None,
     transport: options.Transport = None,
+    oversubscribe: options.Oversubscribe = False,
     device: options.Device = "numpy",
     dtype: options.Dtype = "float32",
     epochs: options.Epochs = 8,
@@ -67,11 +80,23 @@ def train(
     choice("--dtype", dtype, options.DTYPES)
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
+    transport = choose_transport(transport, ranks)
+    if not under_mpiexec():
+        check_capacity(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
     flags = {"servers": servers, "staleness": staleness, "compress": compress, "density": density}
     layout = layout_for(
-        net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked, flags=flags
+        net,
+        strategy,
+        option,
+        data=data,
+        pipe=pipe,
+        model=model,
+        plan=plan,
+        asked=asked,
+        flags=flags,
+        samples=batch_size(batch),
     )
     check_device(device)
     check_positive("--lr", lr)
@@ -84,7 +109,7 @@ def train(
         **vars(layout),
         dataset=dataset,
         net=net,
-        transport=choose_transport(transport, ranks),
+        transport=transport,
         device=device,
         dtype=dtype,
         epochs=epochs,
@@ -100,6 +125,8 @@ def train(
         training.check_writable(json)
     if trace is not None:
         training.check_writable(trace, "--trace")
+    training.check_drawing()
+    config.check(config.batch or MOST_SAMPLES)
     console = Console()
 
     def work(comm) -> None:
@@ -114,8 +141,8 @@ def train(
         training.write_json(folder / "metrics.json", metrics)
         if json is not None:
             training.write_json(json, metrics)
-        console.print(training.report(metrics))
         training.draw_curves(metrics, folder / "curves.png")
+        console.print(training.report(metrics))  # last: nobody may be there to read it
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
         if trace is not None and found is not None:
             training.write_json(trace, chrome_trace(found, told))
@@ -144,6 +171,7 @@ def prove(
     option: options.Options = None,
     compress: options.Compress = None,
     transport: options.Transport = None,
+    oversubscribe: options.Oversubscribe = False,
     dtype: options.Dtype = "float64",
     batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
     seed: options.Seed = 0,
@@ -154,21 +182,34 @@ def prove(
     choice("--dtype", dtype, options.DTYPES)
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
+    transport = choose_transport(transport, ranks)
+    if not under_mpiexec():
+        check_capacity(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 < pipe else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
     flags = {"compress": compress}
     layout = layout_for(
-        net, strategy, option, data=data, pipe=pipe, model=model, plan=plan, asked=asked, flags=flags
+        net,
+        strategy,
+        option,
+        data=data,
+        pipe=pipe,
+        model=model,
+        plan=plan,
+        asked=asked,
+        flags=flags,
+        samples=batch,
     )
     check_seed(seed)
     settings = proof.Proof(
         **vars(layout),
         net=net,
-        transport=choose_transport(transport, ranks),
+        transport=transport,
         dtype=dtype,
         batch=batch,
         seed=seed,
     )
+    settings.check(batch)
     for flag, file in (("--json", json), ("--svg", svg)):
         if file is not None:
             training.check_writable(file, flag)
@@ -201,6 +242,7 @@ def trace_command(
     """Show a step of a traced run; that of a pipeline below its plan."""
     if png is not None:
         training.check_writable(png, "--png")
+        training.check_drawing()
     console = Console()
     show(file, step, png, width or console.width, console)
 
@@ -211,9 +253,10 @@ def run_command(
     ranks: Annotated[int, typer.Option("-n", help="how many processes")] = cores(),
     hosts: Annotated[Path | None, typer.Option(help="print the line for the hosts in this file")] = None,
     survive: Annotated[bool, typer.Option("--survive", help="outlive a rank that is killed")] = False,
+    oversubscribe: options.Oversubscribe = False,
 ) -> None:
     """Run a script on MPI processes; under Slurm through srun."""
-    sys.exit(run_script(ranks, script, hosts, survive))
+    sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
 
 
 @app.command()
@@ -226,18 +269,17 @@ def doctor() -> None:
 
 course.add_to(app)
 
-EXPECTED = (ValueError, TypeError, RuntimeError, OSError, FloatingPointError)
-
 
 def main() -> None:
     """The entry point: a mistake of the user's ends in one line, not in a traceback."""
     try:
+        check_variables()
         app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise
-        if isinstance(error, EXPECTED):
-            say(str(error))
+        if is_refusal(error):
+            say(in_one_line(error))
             sys.exit(1)
         usage = getattr(error, "format_message", None)  # what typer finds wrong with the arguments
         if usage is None:

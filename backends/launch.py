@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from .capacity import check_capacity, cores
 from .comm import Comm, run_ranks
 from .grid import check_grid
 from .supervise import supervise
@@ -29,11 +30,6 @@ TRANSPORTS = ("threads", "mpi")
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def under_mpiexec() -> bool:
@@ -160,7 +156,13 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[s
     return [start[0], "-disable-auto-cleanup", *start[1:], sys.executable, "-m", "backends.shield", *command]
 
 
-def run_script(ranks: int, arguments: list[str], hosts: Path | None = None, survive: bool = False) -> int:
+def run_script(
+    ranks: int,
+    arguments: list[str],
+    hosts: Path | None = None,
+    survive: bool = False,
+    oversubscribe: bool = False,
+) -> int:
     """Run ``python arguments`` on ``ranks`` MPI processes, through srun inside a Slurm job; the exit status.
 
     With ``hosts``, a host file, it only prints the line that does: every host needs the same paths. With
@@ -176,6 +178,8 @@ def run_script(ranks: int, arguments: list[str], hosts: Path | None = None, surv
     if (srun is None or hosts is not None) and (problem := mpi_problem()):
         raise RuntimeError(f"minigrad run: {problem}")
     python = [sys.executable, "-m", "mpi4py", *arguments]
+    if hosts is None and srun is None:
+        check_capacity(ranks, "mpi", oversubscribe)
     if hosts is not None:
         print(shlex.join([*on_hosts(hosts), "-n", str(ranks), *python]))
         return 0

@@ -11,10 +11,12 @@ import numpy as np
 from minigrad.backend import Backend
 from minigrad.nets import SAMPLE
 
+from .comm import run_ranks
 from .comm.collectives import allgather
 from .comm.protocol import Comm
 from .comm.trace import Traced
 from .grid import Grid
+from .launch import under_mpiexec
 from .model_parallel.place import ModelParallel
 from .pipeline import Pipeline
 from .stack import Stack
@@ -41,6 +43,14 @@ class Layout:
     chunks: int | None = None
     bounds: Sequence[int] | str | None = None
     recompute: bool = False
+
+    def check(self, batch_size: int) -> None:
+        """Construct every rank's strategies, without a model, to hear what one of them refuses.
+
+        Ranks are threads here, so it is said once, before any process is started.
+        """
+        if not under_mpiexec():
+            run_ranks(self.data * self.pipe * self.model, lambda comm: self.backend_on(comm, batch_size))
 
     def backend_on(self, comm: Comm, batch_size: int) -> Backend:
         """The strategies on this rank, as a stack where there are several.

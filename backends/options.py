@@ -91,6 +91,9 @@ Density = Annotated[
         rich_help_panel=COMPRESSED,
     ),
 ]
+Oversubscribe = Annotated[
+    bool, typer.Option("--oversubscribe", help="start more ranks than this machine has cores and memory for")
+]
 Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi where installed)")]
 NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
 Options = Annotated[

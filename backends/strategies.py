@@ -7,7 +7,7 @@ import types
 from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Union, get_args, get_origin
 
 from minigrad.backend import Backend, Serial
@@ -30,20 +30,36 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None) -> Strate
     Raises ValueError, naming the choices, for an unknown name, an option it has not, or one of another
     type; RuntimeError for a strategy that cannot be imported.
     """
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
+    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if not points:
         raise ValueError(f"unknown strategy {name!r}; choose one of {', '.join(strategy_names())}")
-    try:
-        strategy = found[0].load()
-    except (ImportError, AttributeError) as error:
+    if len(points) > 1:
+        origins = " and as ".join(map(origin, points.values()))
         raise RuntimeError(
-            f"strategy {name!r} is declared as {found[0].value}, which cannot be loaded: {error}; "
-            "install what it needs, or choose another --strategy"
+            f"strategy {name!r} is declared twice, as {origins}; uninstall or rename one of them"
+        )
+    (point,) = points.values()
+    try:
+        strategy: Any = point.load()
+    except (Exception, SystemExit) as error:  # a plug-in's module may do anything
+        raise RuntimeError(
+            f"strategy {name!r} is declared as {origin(point)}, which cannot be loaded: "
+            f"{type(error).__name__}: {error}; install what it needs, or choose another --strategy"
         ) from error
+    if not callable(strategy):
+        raise RuntimeError(
+            f"strategy {name!r} is declared as {origin(point)}, which is a "
+            f"{type(strategy).__name__}, not a class or function that takes a communicator"
+        )
     if not options:
         return strategy
     check_options(name, settings_of(strategy), options)
     return partial(strategy, **options)
+
+
+def origin(point: EntryPoint) -> str:
+    """The object that an entry point names, and the package that declares it, where that is known."""
+    return point.value if point.dist is None else f"{point.value} by the package {point.dist.name}"
 
 
 def serial(comm: Comm, *, micro_batches: int = 1) -> Serial:

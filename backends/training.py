@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -188,6 +187,16 @@ def new_run_folder(name: str, parent: Path = Path("runs")) -> Path:
     raise FileExistsError(f"{parent} already holds a thousand runs of this second; clear it")
 
 
+def check_drawing() -> None:
+    """Raise RuntimeError, before any work is done, where matplotlib cannot be loaded."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except (ImportError, ValueError) as error:
+        raise RuntimeError(
+            f"matplotlib, which draws the curves, cannot be loaded: {error}; mend that, or unset MPLBACKEND"
+        ) from error
+
+
 def check_writable(file: Path, flag: str = "--json") -> None:
     """Raise OSError, before any work is done, unless ``file`` can be written."""
     if file.is_dir() or not os.access(file.parent, os.W_OK):
@@ -197,12 +206,18 @@ def check_writable(file: Path, flag: str = "--json") -> None:
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Write ``content`` so that ``file`` is whole or untouched, whatever happens."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1))
-    os.replace(part, file)
+    try:
+        part.write_text(json.dumps(content, indent=1))
+        os.replace(part, file)
+    except OSError as error:  # a full disk does not say which file
+        part.unlink(missing_ok=True)
+        raise OSError(f"cannot write {file}: {error.strerror}") from error
 
 
 def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     """The loss of every step and the test accuracy of every epoch, as a PNG."""
+    from matplotlib.figure import Figure
+
     losses, accuracies = metrics["losses"], metrics["test_accuracies"]
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.subplots()

@@ -125,4 +125,7 @@ def span_of(event: dict[str, Any], ends: Mapping[str, int]) -> Span:
         stop = start + event["dur"]
         what = what.rsplit(" ", 2)[0] if "peer" in args else what  # without "to 3"
     times = start / MICROSECONDS, stop / MICROSECONDS
+    numbers = [args.get(key) for key in ("peer", "bytes", "tag")]
+    if not isinstance(what, str) or any(not isinstance(n, int | None) for n in (rank, *numbers)):
+        raise ValueError(f"a span's name is text, its rank, peer, bytes and tag whole numbers, got {event}")
     return Span(rank, what, args.get("peer"), args.get("bytes", 0), args.get("tag"), *times)

@@ -6,7 +6,6 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from minigrad.device import Array, array_module, to_host
+from minigrad.environment import variable
 
 from . import wire
 from .background import ProcessBackground
@@ -116,7 +116,7 @@ class MPIComm:
         if self.window is not None and self.window.owns(x):
             return self.window(self, x)
         sent = np.asarray(to_host(x), order="C")
-        if sent.nbytes <= CHECKED or os.environ.get("MINIGRAD_CHECK") == "all":
+        if sent.nbytes <= CHECKED or variable("MINIGRAD_CHECK") == "all":
             check_same(self, f"{sent.dtype}{sent.shape}")
         return array_module(x).asarray(self.start_allreduce(sent)())
 

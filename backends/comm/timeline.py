@@ -10,11 +10,12 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from typing import TYPE_CHECKING
 
 from .spans import RECEIVED, Span, Trace, is_started
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LETTERS = {
     "forward": "F",
@@ -166,6 +167,9 @@ def amount(nbytes: float) -> str:
 
 def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
     """A PNG: a bar for each rank, and thin ones below it for what was under way."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     first, last = window(trace, start, stop)
     scale, unit = time_unit(last - first)
     names = kinds(trace.spans)

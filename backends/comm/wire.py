@@ -6,13 +6,13 @@ own memory into the receiver's: nobody copies or pickles it.
 
 from __future__ import annotations
 
-import os
 import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigrad.device import Array, array_module, to_device
+from minigrad.environment import variable
 
 INLINE = 4096  # bytes of an array that still travel in the first piece
 PIECE = INLINE + 1024  # the longest first piece
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 def cuda_aware() -> bool:
     """Whether the user says that this MPI reads and writes GPU memory itself."""
-    return os.environ.get("MINIGRAD_CUDA_AWARE", "") not in ("", "0")
+    return variable("MINIGRAD_CUDA_AWARE") == "1"
 
 
 def pack(x: Array) -> tuple[bytes, Array | None, bool]:

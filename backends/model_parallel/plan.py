@@ -49,7 +49,7 @@ def read_plan(file: Path) -> Plan:
         raise ValueError(f"there is no plan file {file}; {example}")
     try:
         text = file.read_text()
-        plan = tomllib.loads(text) if toml else json.loads(text)
+        plan = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=unique)
     except ValueError as error:  # of either format, and of text that is none
         raise ValueError(f"the plan {file} cannot be read: {error}; {example}") from error
     wrong = [repr(plan)]
@@ -58,6 +58,14 @@ def read_plan(file: Path) -> Plan:
     if wrong:
         raise ValueError(f"the plan {file} must give a kind for each layer, got {wrong[0]}; {example}")
     return plan
+
+
+def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a dictionary; raises ValueError for a name that stands twice: JSON would take the last."""
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]!r} stands in it twice")
+    return dict(pairs)
 
 
 def default_plan(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> Plan:

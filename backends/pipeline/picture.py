@@ -9,11 +9,7 @@ from __future__ import annotations
 from math import ceil
 from pathlib import Path
 from statistics import median
-
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from typing import TYPE_CHECKING
 
 from ..comm.spans import Span, Trace
 from ..comm.timeline import save, time_unit
@@ -28,6 +24,10 @@ from .spans import (
     numbers,
     span_name,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "as_trace",
@@ -131,6 +131,9 @@ def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
 
 def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     every = [instructions_of(trace) for trace in traces.values()]
     chunks = 1 + max(i.chunk for done in every for _, i in done)
     found = {(type(i), i.chunk) for done in every for _, i in done}
@@ -171,6 +174,8 @@ def typical_boxes(done: Done) -> float:
 
 def boxes(axes: Axes, done: Done, bubbles: list[float], chunks: int) -> None:
     """The instructions' boxes on the rows of the ranks, and at the end of each row how long it was idle."""
+    from matplotlib.patches import Rectangle
+
     (first, last), ranks = ends(done), range(len(bubbles))
     scale, unit = time_unit(last - first)
     for rank in ranks:
@@ -206,7 +211,9 @@ def write_numbers(axes: Axes, done: Done, chunks: int) -> None:
 
 
 def shade(kind: type[Instruction], chunk: int, chunks: int) -> tuple[float, float, float]:
-    """A kind's colour, paler in later chunks."""
+    """A kind's color, paler in later chunks."""
+    from matplotlib.colors import to_rgb
+
     white = 0.6 * chunk / chunks
     r, g, b = (white + (1 - white) * c for c in to_rgb(COLORS[kind]))
     return r, g, b

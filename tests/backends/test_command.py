@@ -361,7 +361,7 @@ def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad
     status, _, err = minigrad("prove", "--strategy", "lost")
     assert status == 1 and err == (
         "minigrad: strategy 'lost' is declared as no.such_module:Thing, which cannot be loaded: "
-        "No module named 'no'; install what it needs, or choose another --strategy\n"
+        "ModuleNotFoundError: No module named 'no'; install what it needs, or choose another --strategy\n"
     )
 
 

@@ -184,7 +184,7 @@ MISTAKES = [
     (["prove", "--pipe", "2", "--chunks", "2"], "it has 1 chunk on each rank, not 2; interleaved has more"),
     (
         ["train", "--pipe", "7", "--net", "mlp"],
-        "7 stages (7 ranks, chunks on each: 1) cannot each have one of the model's 6 layers; take at most 6",
+        "--pipe 7 needs a layer for each stage, and mlp has 6 layers; take at most 6 stages",
     ),
     (
         ["train", "--pipe", "2", "--bounds", "0,5"],

@@ -1,0 +1,24 @@
+"""Environment variables that take one of a few values: another value is refused, not guessed at."""
+
+import os
+
+VALUES = {
+    "MINIGRAD_MALLOC": ("", "default"),
+    "MINIGRAD_CHECK": ("", "all"),
+    "MINIGRAD_CUDA_AWARE": ("", "0", "1"),
+}
+
+
+def variable(name: str) -> str:
+    """The variable's value, "" where it is not set. Raises ValueError for one that it does not take."""
+    value = os.environ.get(name, "")
+    if value not in VALUES[name]:
+        known = ", ".join(repr(known) for known in VALUES[name] if known)
+        raise ValueError(f"{name} takes {known}, got {value!r}; unset it, or choose one of these")
+    return value
+
+
+def check_variables() -> None:
+    """Raise ValueError for a variable with a value that it does not take."""
+    for name in VALUES:
+        variable(name)
