@@ -20,6 +20,7 @@ from minigrad.tensor import Tensor
 from .comm.collectives import allgather
 from .data_parallel.compression import Compressed
 from .model_parallel.place import ModelParallel
+from .pipeline.asynchronous import AsynchronousPipeline
 from .pipeline.pipeline import Pipeline
 
 
@@ -151,6 +152,11 @@ def check_members(members: tuple[Backend, ...]) -> None:
                 "these hold would not stay the same; choose another strategy for the data axis, or a pipeline"
             )
     for outer, member in pairwise(members):
+        if isinstance(outer, AsynchronousPipeline):
+            raise ValueError(
+                "an AsynchronousPipeline applies gradients as its stages find them, which a strategy inside "
+                "of it may have to finish; let it stand alone, or stack LayerWise or Pipeline instead"
+            )
         if isinstance(outer, ModelParallel):
             raise ValueError(
                 "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"

@@ -40,7 +40,7 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None) -> Strate
         )
     (point,) = points.values()
     try:
-        strategy: Any = point.load()
+        strategy: Strategy = point.load()
     except (Exception, SystemExit) as error:  # a plug-in's module may do anything
         raise RuntimeError(
             f"strategy {name!r} is declared as {origin(point)}, which cannot be loaded: "

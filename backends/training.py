@@ -138,7 +138,7 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not shown,
+        disable=not (shown and console.is_terminal),
         refresh_per_second=4,
     )
     bar.add_task("training", total=steps, loss=float("nan"))

@@ -100,12 +100,6 @@ class AsynchronousPipeline(LayerWise):
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
-        """As ``LayerWise.place``; ValueError also for a stack with another strategy inside."""
-        if "passes" in vars(self):  # put there by a Stack
-            raise ValueError(
-                "an asynchronous pipeline applies gradients as its stages find them, which a strategy inside "
-                "of it may have to finish; let it stand alone, or stack LayerWise or Pipeline instead"
-            )
         agree(self.comm, model, {"versions": self.versions})
         return super().place(model)
 

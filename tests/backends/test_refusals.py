@@ -1,0 +1,332 @@
+"""What cannot be is refused in one line before anything is computed; a fault of the program is not hidden."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, entry_points
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from backends import capacity, launch, layout, strategies, training
+from backends.capacity import check_capacity
+from backends.data_parallel import DataParallel
+from backends.pipeline.schedule import Schedule
+from backends.refusal import LONGEST, in_one_line, is_refusal
+from minigrad.environment import VALUES
+
+KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+HUGE = st.integers(100, 10**30)
+
+
+def one_line(result, message, status=1):
+    ended, out, err = result
+    assert ended == status and not out, (ended, out, err)
+    assert err.startswith("minigrad: ") and err.count("\n") == 1 and re.search(message, err), err
+
+
+# Absurd sizes
+
+
+@KEEPS_FIXTURES
+@given(
+    command=st.sampled_from(["train", "prove"]),
+    size=HUGE,
+    flags=st.sampled_from(
+        [
+            ["--pipe", "{}"],
+            ["--pipe", "2", "--schedule", "interleaved", "--chunks", "{}"],
+            ["--pipe", "2", "--micro", "{}0000"],
+            ["--data", "{}"],
+            ["--model", "{}"],
+            ["--data", "2", "--pipe", "{}", "--model", "2"],
+        ]
+    ),
+    transport=st.sampled_from([[], ["--transport", "threads"], ["--transport", "mpi"]]),
+)
+def test_absurd_sizes_are_refused_before_anything_is_computed(
+    minigrad, monkeypatch, command, size, flags, transport
+):
+    def computed(*_, **__):
+        raise AssertionError("something was computed, or a rank was started")
+
+    for owner, name in (
+        (Schedule, "of"),
+        (layout, "run_ranks"),
+        (launch, "run_ranks"),
+        (launch, "supervise"),
+    ):
+        monkeypatch.setattr(owner, name, computed)
+    oversubscribe = ["--oversubscribe"] if "--pipe" in flags else []
+    result = minigrad(command, *(flag.format(size) for flag in flags), *transport, *oversubscribe)
+    one_line(result, r"; (take|pass) ")
+
+
+@given(
+    ranks=st.integers(1, 10**30),
+    cores=st.integers(1, 256),
+    free=st.integers(0, 2**40),
+    transport=st.sampled_from(["threads", "mpi"]),
+)
+def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ranks, cores, free, transport):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capacity, "cores", lambda: cores)
+        patch.setattr(capacity, "free_memory", lambda: free)
+        fits = ranks <= max(16, 8 * cores) and (transport == "threads" or ranks * 2**27 <= free)
+        check_capacity(ranks, transport, oversubscribe=True)
+        if fits:
+            check_capacity(ranks, transport)
+        else:
+            with pytest.raises(
+                ValueError, match=f"^{ranks} ranks are more than the .* pass --oversubscribe$"
+            ):
+                check_capacity(ranks, transport)
+
+
+def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
+    asked = ["prove", "--net", "mlp", "--data", "17", "--batch", "17", "--transport", "threads"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capacity, "cores", lambda: 1)
+        one_line(minigrad(*asked), "17 ranks are more than the 16 that 1 core can hold")
+        assert minigrad(*asked, "--oversubscribe")[0] == 0
+        one_line(minigrad("run", "-n", "17", __file__), "pass --oversubscribe")
+
+
+def test_a_zero_is_not_taken_for_nothing(minigrad):
+    one_line(minigrad("train", "--micro", "0"), "--micro is for pipelines")
+    one_line(minigrad("prove", "--chunks", "0"), "--chunks is for pipelines")
+
+
+def test_what_every_rank_would_refuse_is_refused_before_a_rank_is_started(minigrad, monkeypatch):
+    monkeypatch.setattr(launch, "supervise", lambda *_: pytest.fail("ranks were started"))
+    for command in ("train", "prove"):
+        grid = [command, "--data", "2", "--pipe", "2", "--transport", "mpi", "--strategy"]
+        one_line(minigrad(*grid, "pipedream"), "AsynchronousPipeline")
+        one_line(minigrad(*grid, "model-parallel"), "ModelParallel")
+
+
+# Whose fault it is
+
+
+def refuse():
+    raise ValueError("refused; take another")
+
+
+def unpack():
+    _, _ = [1, 2, 3]
+
+
+def broadcast():
+    return np.ones(3) + np.ones(4)
+
+
+def concatenate():
+    np.concatenate([])
+
+
+def stack():
+    np.stack([np.ones(3), np.ones(4)])  # raised by NumPy's Python
+
+
+def number():
+    int("three")
+
+
+def call():
+    refuse(3)  # pyright: ignore
+
+
+def strict():
+    list(zip([1], [1, 2], strict=True))
+
+
+FAULTS = (unpack, broadcast, concatenate, stack, number, call, strict)
+
+
+@given(st.sampled_from([refuse, *FAULTS]), st.integers(0, 3))
+def test_only_what_is_raised_on_purpose_is_a_refusal(fails, depth):
+    def deeper(n):
+        try:
+            deeper(n - 1) if n else fails()
+        finally:
+            pass
+
+    with pytest.raises((ValueError, TypeError)) as caught:
+        deeper(depth)
+    assert is_refusal(caught.value) == (fails is refuse)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("command", [["prove"], ["train", "--epochs", "1"]])
+def test_a_fault_of_the_program_keeps_its_traceback(minigrad, monkeypatch, fault, command):
+    monkeypatch.setattr(DataParallel, "finish", lambda self, model, loss: fault())
+    with pytest.raises((ValueError, TypeError)):
+        minigrad(*command, "--net", "mlp", "--data", "2", "--transport", "threads")
+
+
+def test_too_little_memory_is_said_in_one_line(minigrad, monkeypatch):
+    def finish(self, model, loss):
+        raise MemoryError
+
+    monkeypatch.setattr(DataParallel, "finish", finish)
+    result = minigrad("prove", "--net", "mlp", "--data", "2", "--transport", "threads")
+    one_line(result, "out of memory; take a smaller --batch, or fewer ranks")
+
+
+@given(st.text(max_size=20), st.integers(0, 200_000))
+def test_no_message_is_longer_than_a_screen(text, times):
+    told = in_one_line(ValueError(text * times))
+    assert len(told) <= LONGEST + 60
+    if len(text) * times <= LONGEST:
+        assert told == text * times
+
+
+def test_a_plan_with_a_name_of_a_megabyte_is_refused_in_few_words(minigrad, tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps({"1": "x" * 1_000_000}))
+    result = minigrad("prove", "--model", "2", "--plan", "plan.json")
+    one_line(result, r"\(1,000,\d+ characters\)")
+    assert len(result[2]) < 2 * LONGEST
+
+
+def test_a_layer_that_a_plan_names_twice_is_refused(minigrad, tmp_path):
+    (tmp_path / "plan.json").write_text('{"7": "column", "7": "row"}')
+    one_line(minigrad("prove", "--model", "2", "--plan", "plan.json"), "'7' stands in it twice")
+
+
+# The environment
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_variable_takes_its_own_values_only(minigrad, monkeypatch, name):
+    monkeypatch.setenv(name, "junk")
+    one_line(minigrad("prove"), f"{name} takes .*, got 'junk'; unset it")
+
+
+def test_a_wrong_backend_of_matplotlib_is_named_before_training(tmp_path):
+    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    variables = {**os.environ, "MPLBACKEND": "junk"}
+    ended = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1
+    assert "matplotlib" in ended.stderr and "unset MPLBACKEND" in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+# Files
+
+
+def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
+    def full(self, *_):
+        self.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'm.json'}: No space left")):
+        training.write_json(tmp_path / "m.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
+    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.communicate(timeout=120)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"metrics.json", "curves.png"}
+
+
+# Plug-ins
+
+
+MODULES = {
+    "raises": "1 / 0",
+    "exits": "raise SystemExit(0)",
+    "misses": "import nowhere_to_be_seen",
+    "empty": "",
+    "number": "Thing = 3",
+}
+
+
+@pytest.mark.parametrize("how", MODULES)
+def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
+    (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", strategies.GROUP))
+    for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
+        one_line(
+            minigrad(*command, "--strategy", "theirs"), f"'theirs' is declared as plug_in_that_{how}:Thing"
+        )
+    assert minigrad("prove", "--net", "mlp", "--data", "2", "--transport", "threads")[0] == 0
+
+
+def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
+    declare(
+        monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", strategies.GROUP)
+    )
+    one_line(minigrad("prove", "--data", "2"), "'replicated' is declared twice, as .* rename one of them")
+
+
+def declare(monkeypatch, *points):
+    everything = [*points, *entry_points(group=strategies.GROUP)]
+    monkeypatch.setattr(
+        strategies,
+        "entry_points",
+        lambda group, name=None: [p for p in everything if name in (None, p.name)],
+    )
+
+
+# Traces
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=3,
+)
+
+
+def places(node, path=()):
+    """The paths of all that is in a JSON value."""
+    yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+@KEEPS_FIXTURES
+@given(data=st.data())
+def test_a_trace_with_anything_in_the_wrong_place_is_shown_or_refused(minigrad, tmp_path, data):
+    whole = tmp_path / "whole.json"
+    if not whole.exists():
+        training_run = [
+            "train",
+            "--net",
+            "mlp",
+            "--batch",
+            "all",
+            "--epochs",
+            "1",
+            "--pipe",
+            "2",
+            "--micro",
+            "2",
+        ]
+        assert minigrad(*training_run, "--transport", "threads", "--trace", "whole.json")[0] == 0
+    content = json.loads(whole.read_text())
+    path = data.draw(st.sampled_from(list(places(content))))
+    other = data.draw(JSON)
+    if path:
+        node = content
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = other
+    else:
+        content = other
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    status, _, err = minigrad("trace", "run.json")
+    assert status in (0, 1) and err.count("\n") == status
