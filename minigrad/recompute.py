@@ -63,15 +63,14 @@ class Recomputed(Sequential):
         self.bounds = bounds
 
     def forward(self, x: Any) -> Tensor:
-        tape, order = current_tape.get(), self.order()
+        tape = current_tape.get()
         if tape is None:
-            return self.through(order, x)
-        x = self.through(order[: self.bounds[0]], x)
+            return super().forward(x)
+        x = self.forward_range(x, 0, self.bounds[0])
         for start, stop in pairwise(self.bounds):
-            segment = order[start:stop]
-            replay = Replay(*(self.layers[i] for i in segment))
-            x = unrecorded(tape, partial(self.through, segment), x, replay)
-        return self.through(order[self.bounds[-1] :], x)
+            segment = partial(self.forward_range, start=start, stop=stop)
+            x = unrecorded(tape, segment, x, Replay(*self.layers[start:stop]))
+        return self.forward_range(x, self.bounds[-1], len(self.layers))
 
 
 Run = Callable[[Tensor], Tensor]
