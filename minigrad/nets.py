@@ -33,8 +33,8 @@ class Net(NamedTuple):
         return Batch(data.x.astype(dtype), targets.astype(dtype) if targets.dtype.kind == "f" else targets)
 
 
-# The networks pool before the ReLU: max(x, 0) keeps the order of numbers, so values and gradients are those of
-# convolution, ReLU, pooling, bit for bit, and the ReLU has a quarter of the work.
+# The networks pool before the ReLU: max(x, 0) keeps the order of numbers, so values and gradients are those
+# of the usual order, bit for bit, and the ReLU has a quarter of the work.
 
 
 def mlp(rng: Rng) -> Module:

@@ -45,10 +45,10 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     n = len(model)
     if segments is None:
         segments = max(1, round(math.sqrt(n)))
-    if isinstance(segments, int):
+    if isinstance(segments, int | np.integer):
         if not 1 <= segments <= n:
             raise ValueError(f"a model of {n} layers has 1 to {n} segments, not {segments}")
-        segments = [i * n // segments for i in range(segments + 1)]
+        segments = [i * n // int(segments) for i in range(int(segments) + 1)]
     bounds = tuple(segments)
     if len(bounds) < 2 or bounds[0] < 0 or bounds[-1] > n or any(a >= b for a, b in pairwise(bounds)):
         raise ValueError(f"bounds of segments are 2 or more numbers that rise within 0 to {n}, got {bounds}")
