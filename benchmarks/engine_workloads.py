@@ -211,7 +211,7 @@ WORKLOADS = {
         0.95,
         (64, 1, 28, 28),
         [
-            *(("conv", 1, 16), RELU, POOL, ("conv", 16, 32), RELU, POOL, FLATTEN),
+            *(("conv", 1, 16), POOL, RELU, ("conv", 16, 32), POOL, RELU, FLATTEN),
             *(("linear", 1568, 128), RELU, ("linear", 128, 10)),
         ],
     ),
@@ -220,8 +220,8 @@ WORKLOADS = {
         1.0,
         (64, 3, 32, 32),
         [
-            *(("conv", 3, 32), RELU, ("conv", 32, 32), RELU, POOL),
-            *(("conv", 32, 64), RELU, ("conv", 64, 64), RELU, POOL, FLATTEN),
+            *(("conv", 3, 32), RELU, ("conv", 32, 32), POOL, RELU),
+            *(("conv", 32, 64), RELU, ("conv", 64, 64), POOL, RELU, FLATTEN),
             *(("linear", 4096, 256), RELU, ("linear", 256, 10)),
         ],
         1e-3,

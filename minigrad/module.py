@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,6 @@ class Module:
 
     Subclasses write ``forward``. Arrays that are no parameters (running statistics) are part of the state.
     """
-
-    passes_maximum = False  # applied to each element, like max(x, 0): the largest in, the largest out
-    takes_maximum = False  # puts out the largest of some elements each
 
     def forward(self, x: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
@@ -123,29 +119,17 @@ class Sequential(Module):
         return {str(i): layer for i, layer in enumerate(self.layers)}
 
     def forward(self, x: Any) -> Tensor:
-        return self.through(self.order(), x)
+        return self.forward_range(x, 0, len(self.layers))
 
-    def through(self, positions: list[int], x: Any) -> Any:
-        """``x`` after the layers at ``positions``, one behind the other."""
-        for i in positions:
+    def forward_range(self, x: Any, start: int, stop: int) -> Any:
+        """``x`` after layers ``start`` to ``stop - 1``."""
+        for i in range(start, stop):
             try:
                 x = self.layers[i](x)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise
         return x
-
-    def order(self) -> list[int]:
-        """The layers' positions as they are applied: a ReLU changes places with a max pooling behind it.
-
-        The larger of two numbers stays the larger under max(x, 0), so values and gradients are the same,
-        bit for bit, and the ReLU has a quarter of the work (2 x 2 windows).
-        """
-        positions = list(range(len(self.layers)))
-        for i, (layer, behind) in enumerate(pairwise(self.layers)):
-            if layer.passes_maximum and behind.takes_maximum:
-                positions[i : i + 2] = i + 1, i
-        return positions
 
     def __getitem__(self, i: int) -> Module:
         return self.layers[i]

@@ -113,8 +113,6 @@ class Pool(Module):
 class MaxPool2d(Pool):
     """The largest element of each window."""
 
-    takes_maximum = True
-
     def forward(self, x: Any) -> Tensor:
         return ops.max_pool2d(x, **self.settings)
 
@@ -164,8 +162,6 @@ class Flatten(Module):
 
 class ReLU(Module):
     """max(x, 0)."""
-
-    passes_maximum = True
 
     def forward(self, x: Any) -> Tensor:
         return ops.relu(x)

@@ -18,7 +18,7 @@ import numpy as np
 
 from .device import Array
 from .tape import current_tape
-from .tensor import Tensor, as_array
+from .tensor import Tensor, as_array, as_operand
 
 Pullback = Callable[[Array], Array]
 Pulled = tuple[Array, tuple[Pullback | None, ...]]
@@ -95,13 +95,9 @@ def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor
     return lifted
 
 
-def as_operand(x: Any) -> Any:
-    """What an op gets for an input that is no Tensor: an array, or a Python number, which has no dtype."""
-    if isinstance(x, np.generic):
-        return x.item()
-    if isinstance(x, np.ndarray | int | float) or hasattr(x, "__cuda_array_interface__"):
-        return x
-    return np.asarray(x)
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of an operand; a Python number has none."""
+    return getattr(x, "shape", ())
 
 
 def settled(value: Any, *operands: Any) -> Array:

@@ -45,10 +45,10 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     n = len(model)
     if segments is None:
         segments = max(1, round(math.sqrt(n)))
-    if isinstance(segments, int):
+    if isinstance(segments, int | np.integer):
         if not 1 <= segments <= n:
             raise ValueError(f"a model of {n} layers has 1 to {n} segments, not {segments}")
-        segments = [i * n // segments for i in range(segments + 1)]
+        segments = [i * n // int(segments) for i in range(int(segments) + 1)]
     bounds = tuple(segments)
     if len(bounds) < 2 or bounds[0] < 0 or bounds[-1] > n or any(a >= b for a, b in pairwise(bounds)):
         raise ValueError(f"bounds of segments are 2 or more numbers that rise within 0 to {n}, got {bounds}")
@@ -63,15 +63,14 @@ class Recomputed(Sequential):
         self.bounds = bounds
 
     def forward(self, x: Any) -> Tensor:
-        tape, order = current_tape.get(), self.order()
+        tape = current_tape.get()
         if tape is None:
-            return self.through(order, x)
-        x = self.through(order[: self.bounds[0]], x)
+            return super().forward(x)
+        x = self.forward_range(x, 0, self.bounds[0])
         for start, stop in pairwise(self.bounds):
-            segment = order[start:stop]
-            replay = Replay(*(self.layers[i] for i in segment))
-            x = unrecorded(tape, partial(self.through, segment), x, replay)
-        return self.through(order[self.bounds[-1] :], x)
+            segment = partial(self.forward_range, start=start, stop=stop)
+            x = unrecorded(tape, segment, x, Replay(*self.layers[start:stop]))
+        return self.forward_range(x, self.bounds[-1], len(self.layers))
 
 
 Run = Callable[[Tensor], Tensor]

@@ -5,12 +5,15 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .device import Array, array_module, to_host
 from .tape import OnGrad, Tape
+
+Axis = int | Sequence[int] | None
 
 
 class Tensor:
@@ -93,6 +96,27 @@ class Tensor:
     def __len__(self) -> int:
         return len(self.data)
 
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim:
+            raise TypeError("a tensor without axes cannot be walked through; its one number is .item()")
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"a tensor of shape {self.shape} is neither true nor false; take .numpy().any() or .all()"
+            )
+        return bool(self.data.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The data, for NumPy's functions. Raises TypeError where a gradient would get lost on the way."""
+        if self.requires_grad:
+            raise TypeError(
+                "a tensor that requires a gradient cannot become part of a NumPy array, which has none; join "
+                "tensors with ops.stack or ops.concatenate, or take .numpy() where no gradient is needed"
+            )
+        return np.array(self.numpy(), dtype, copy=copy)  # pyright: ignore[reportArgumentType]
+
     def __repr__(self) -> str:
         asked = ", requires_grad=True" if self.requires_grad else ""
         return (
@@ -100,6 +124,19 @@ class Tensor:
         )
 
     # Operators
+
+    def __eq__(self, other: object) -> Any:
+        """Element by element, as in NumPy, without a gradient; False beside what holds no numbers."""
+        try:
+            return Tensor(self.data == (other.data if isinstance(other, Tensor) else as_operand(other)))
+        except TypeError:
+            return NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else Tensor(~equal.data)
+
+    __hash__ = object.__hash__
 
     def __add__(self, other: Any) -> Tensor:
         return ops.add(self, other)
@@ -185,14 +222,10 @@ class Tensor:
         return ops.var(self, axis=axis, keepdims=keepdims)
 
     def reshape(self, *shape: Any) -> Tensor:
-        return ops.reshape(
-            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        )
+        return ops.reshape(self, shape=shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Tensor:
-        return ops.transpose(
-            self, axes=axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        )
+        return ops.transpose(self, axes=axes[0] if len(axes) == 1 else axes or None)
 
     @property
     def T(self) -> Tensor:
@@ -221,12 +254,24 @@ class Parameter(Tensor):
         self.buffer: Array | None = None
 
 
-Axis = int | tuple[int, ...] | None
-
-
 def as_array(x: Any) -> Array:
-    """``x`` as an array; device arrays stay where they are."""
-    return x if hasattr(x, "__cuda_array_interface__") else np.asarray(x)
+    """``x`` as an array of numbers; device arrays stay where they are. Raises TypeError for anything else."""
+    if hasattr(x, "__cuda_array_interface__"):
+        return x
+    array = np.asarray(x)
+    if array.dtype.kind in "OSUmM":
+        raise TypeError(
+            f"a tensor holds numbers, not {array.dtype} as in {type(x).__name__}; pass numbers, arrays or "
+            "nested lists of numbers, and join tensors with ops.stack or ops.concatenate"
+        )
+    return array
+
+
+def as_operand(x: Any) -> Any:
+    """What an op gets for an input that is no Tensor: an array, or a Python number, which has no dtype."""
+    if isinstance(x, np.generic):
+        return x.item()
+    return x if isinstance(x, int | float) else as_array(x)
 
 
 from . import ops  # noqa: E402  (the ops are lifted to the Tensor defined above, and are its methods)

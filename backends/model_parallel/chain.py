@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.backend import Values
-from minigrad.module import Module, Sequential
+from minigrad.module import Module
 
 from ..comm.collectives import broadcast
 from ..comm.protocol import Comm
@@ -19,20 +19,20 @@ from .layer import SplitLayer
 
 
 class Chain(SplitLayer):
-    """The layers of ``model``, in its order and by its names; what is cut stays so from layer to layer."""
+    """The layers of a Sequential, by its names; what is cut stays so from layer to layer."""
 
-    def __init__(self, model: Sequential, layers: list[SplitLayer]):
+    def __init__(self, layers: list[SplitLayer]):
         super().__init__()
-        self.layers, self.order = layers, model.order()
+        self.layers = layers
         self.out = layers[-1].out if layers else None
 
     def children(self) -> dict[str, Module]:
         return {str(i): layer for i, layer in enumerate(self.layers)}
 
     def split_forward(self, a: Activation) -> Activation:
-        for i in self.order:
+        for i, layer in enumerate(self.layers):
             try:
-                a = self.layers[i].split_forward(a)
+                a = layer.split_forward(a)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise

@@ -102,7 +102,7 @@ class ModelParallel(Backend):
                     layers.append(self.split(name, layer, into))
                 a = None if a is None else layers[-1].split_forward(a)
             into = layers[-1].out if a is None else a.along(1)
-        return Chain(model, layers)
+        return Chain(layers)
 
     def split(self, name: str, layer: Module, into: Cut | None = None) -> SplitLayer:
         """The layer called ``name``, behind one whose features are cut as ``into``."""

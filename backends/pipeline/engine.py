@@ -74,6 +74,10 @@ class Engine:
     shared: tuple[Tensor, ...] = ()
     recompute: bool = False
 
+    def is_shared(self, parameter: Tensor) -> bool:
+        """Whether other stages have ``parameter`` too."""
+        return any(parameter is other for other in self.shared)
+
     def step(
         self,
         micros: Mapping[int, Batch],
@@ -114,7 +118,7 @@ class Step:
         final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
 
         def announce(leaf: Tensor) -> None:
-            if on_grad is not None and isinstance(leaf, Parameter) and leaf not in self.engine.shared:
+            if on_grad is not None and isinstance(leaf, Parameter) and not self.engine.is_shared(leaf):
                 on_grad(leaf)
 
         for n, i in enumerate(instructions):

@@ -122,18 +122,18 @@ def costs_by_time(
     one rank measures another does not: let one do it, and broadcast. Raises ValueError for 0 repeats.
     """
     at_least_one("repeats", repeats)
-    order, parameters = model.order(), model.parameters()
+    parameters = model.parameters()
     kept = [(p.grad, p.buffer) for p in parameters]
-    seconds: list[list[float]] = [[] for _ in order]
+    seconds: list[list[float]] = [[] for _ in model.layers]
     with Replay(model):
         for _ in range(1 + repeats):
             x = Tensor(batch.x)
-            for i in order:
+            for i, layer in enumerate(model.layers):
                 for p in parameters:
                     p.grad = p.buffer = None
-                last = loss_fn if i == order[-1] else None
+                last = loss_fn if i == len(model) - 1 else None
                 start = clock()
-                y = there_and_back(model.layers[i], x, batch, last)
+                y = there_and_back(layer, x, batch, last)
                 seconds[i].append(clock() - start)
                 x = Tensor(y, requires_grad=y.dtype.kind == "f")
     for p, (grad, buffer) in zip(parameters, kept, strict=True):

@@ -140,7 +140,7 @@ class Pipeline(Backend):
         return sum(losses[i] for i in sorted(losses))
 
     def is_final(self, parameter: Tensor) -> bool:
-        return parameter not in self.engine.shared
+        return not self.engine.is_shared(parameter)
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of parameters that several ranks hold, and the losses of the last stages."""

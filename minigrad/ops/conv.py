@@ -11,9 +11,19 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import Pulled, op, shape_of
 from ..tape import once
-from .geometry import Convolved, Geometry, Pair, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+from .geometry import (
+    Convolved,
+    Geometry,
+    Pair,
+    are_integers,
+    check_windows_fit,
+    nchw,
+    nhwc,
+    pad_rows_and_columns,
+    pair,
+)
 from .im2col import im2col
 from .winograd import fits, winograd
 
@@ -121,8 +131,10 @@ def conv2d(
     ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {bias.shape}")
+    if bias is not None and shape_of(bias) != weight.shape[:1]:
+        raise ValueError(
+            f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
+        )
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
     y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(nhwc(x), weight, geometry)
@@ -132,6 +144,7 @@ def conv2d(
         return nchw(y), pullbacks
     # A whole image at a time: adding a few channels at a time takes twice as long.
     n, rows, columns, filters = y.shape
+    y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y.reshape(n, rows * columns * filters)[...] += array_module(y).tile(bias, rows * columns)
     return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(n * rows * columns, filters))
 
@@ -139,23 +152,25 @@ def conv2d(
 def checked_geometry(
     x: Array, weight: Array, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> Geometry:
-    if x.ndim != 4 or weight.ndim != 4:
+    if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
         raise ValueError(
-            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {x.shape} and {weight.shape}"
+            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {shape_of(x)} and {shape_of(weight)}"
         )
+    if not are_integers((groups,), 1, 1):
+        raise ValueError(f"groups must be an integer of at least 1, got {groups}")
     filters, channels = weight.shape[0], weight.shape[1] * groups
-    if x.shape[1] != channels or groups < 1 or filters % groups:
+    if x.shape[1] != channels or filters % groups:
         raise ValueError(
             f"conv2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has {x.shape[1]} "
             f"channels, the weight takes {channels} and has {filters} filters; make them agree and both "
             "divisible by groups"
         )
     geometry = Geometry(
-        weight.shape[2:],
+        pair(weight.shape[2:], "kernel", 1),
         pair(stride, "stride", 1),
         pair(padding, "padding", 0),
         pair(dilation, "dilation", 1),
-        groups,
+        int(groups),
     )
     check_windows_fit(x, geometry)
     return geometry

@@ -19,7 +19,8 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator) -> Pulled:
     """
     check_probability(p)
     xp = array_module(x)
-    mask = xp.empty_like(x)  # in x's memory layout; the draw follows the logical order
+    # In x's memory layout; the draw follows the logical order.
+    mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
     mask[...] = xp.asarray(rng.random(x.shape) >= p)
     mask *= 1 / (1 - p)
     return x * mask, (lambda g: g * mask,)

@@ -5,7 +5,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..device import Array, array_module
 from ..op import Pullback
@@ -81,10 +84,20 @@ def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:
 
 def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
     """A setting for rows and columns, given as one number or two."""
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2 or min(both) < least:
+    both = value if np.iterable(value) else (value, value)
+    if not are_integers(both, 2, least):
         raise ValueError(f"{name} must be one or two integers of at least {least}, got {value}")
-    return both
+    rows, columns = both
+    return int(rows), int(columns)
+
+
+def are_integers(values: Any, count: int, least: int) -> bool:
+    """Whether ``values`` are ``count`` integers, NumPy's among them, of at least ``least``."""
+    return (
+        isinstance(values, Sequence | np.ndarray)
+        and len(values) == count
+        and all(isinstance(v, int | np.integer) and v >= least for v in values)
+    )
 
 
 def check_windows_fit(x: Array, geometry: Geometry) -> None:

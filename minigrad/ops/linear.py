@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import Pulled, op, shape_of
 
 
 @op
@@ -17,7 +17,7 @@ def matmul(x: Array, y: Array) -> Pulled:
 
     Raises ValueError where the inner sizes differ.
     """
-    first, second = getattr(x, "shape", ()), getattr(y, "shape", ())  # numbers have none
+    first, second = shape_of(x), shape_of(y)
     if not first or not second or first[-1] != second[max(len(second) - 2, 0)]:
         raise ValueError(
             f"matmul of shapes {first} and {second}: the last axis of the first must equal the last but one "
@@ -72,17 +72,19 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Pulled:
     Computed as (w x.T).T, with the big operand on the left and the samples last in memory, which is up
     to a half faster at few rows. Raises ValueError where the shapes do not fit.
     """
-    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
+    first, second = shape_of(x), shape_of(weight)
+    if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
         raise ValueError(
-            f"linear takes x (N, in) and weight (out, in), got x {x.shape} and weight {weight.shape}; "
-            f"flatten or resize x to {weight.shape[-1]} features, or make the weight (out, {x.shape[-1]})"
+            f"linear takes x (N, in) and weight (out, in), got x {first} and weight {second}; "
+            f"flatten or resize x to {second[-1] if second else 1} features, or change the weight's last axis"
         )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"linear with weight {weight.shape} needs bias {weight.shape[:1]}, got {bias.shape}")
+    if bias is not None and shape_of(bias) != second[:1]:
+        raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
     y = (weight @ x.T).T
     to_x, to_weight = lambda g: (weight.T @ g.T).T, WeightPullback(x)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
+    y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, to_weight, lambda g: g)
 
@@ -94,6 +96,8 @@ def embedding(weight: Array, indices: Array) -> Pulled:
     Raises TypeError for indices that are not integers, ValueError for one out of range.
     """
     indices = array_module(weight).asarray(indices)
+    if len(shape_of(weight)) != 2:
+        raise ValueError(f"embedding takes a table (rows, width), got {shape_of(weight)}; reshape it")
     rows, width = weight.shape
     if indices.dtype.kind not in "iu":
         raise TypeError(

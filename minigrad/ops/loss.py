@@ -5,10 +5,11 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
+
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import Pulled, op, shape_of
 from .elementwise import logistic
-from .reduce import softmax_and_logsumexp
 
 
 @op
@@ -19,19 +20,22 @@ def cross_entropy(logits: Array, labels: Array) -> Pulled:
     that do not fit and for a label out of range.
     """
     xp = array_module(logits)
-    labels = checked_labels(xp.asarray(labels), logits.shape)
+    labels = checked_labels(xp.asarray(labels), shape_of(logits))
     n, classes = logits.shape
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
     rows = xp.arange(n)
-    p, total = softmax_and_logsumexp(logits, 1)
+    shifted = logits - logits.max(axis=1, keepdims=True)  # a large common part would swallow the loss
+    p = xp.exp(shifted)
+    total = p.sum(axis=1, keepdims=True)
+    p /= total
 
     def to_logits(g: Array) -> Array:
         d = p * (g / n)
         d[rows, labels] -= g / n
         return d
 
-    return (total[:, 0] - logits[rows, labels]).sum() / n, (to_logits, None)
+    return (xp.log(total[:, 0]) - shifted[rows, labels]).sum() / n, (to_logits, None)
 
 
 def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
@@ -57,27 +61,27 @@ def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
 @op
 def mse(x: Array, y: Array) -> Pulled:
     """The mean of (x - y) ** 2 over all elements of two arrays of one shape."""
-    first, second = getattr(x, "shape", ()), getattr(y, "shape", ())  # numbers have none
-    if first != second:
-        raise ValueError(f"mse compares arrays of one shape, got {first} and {second}; reshape one of them")
-    d, n = x - y, max(x.size, 1)
-    return (d * d).sum() / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
+    if shape_of(x) != shape_of(y):
+        raise ValueError(
+            f"mse compares arrays of one shape, got {shape_of(x)} and {shape_of(y)}; reshape one of them"
+        )
+    d, n = x - y, max(math.prod(shape_of(x)), 1)
+    return array_module(d).sum(d * d) / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
 
 
 @op
 def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Pulled:
     """The mean over all elements of -t log p - (1 - t) log(1 - p), p = sigmoid(logits), t in [0, 1]."""
     xp = array_module(logits)
-    if logits.shape != targets.shape:
+    if shape_of(logits) != shape_of(targets):
         raise ValueError(
-            f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {logits.shape} "
-            f"and {targets.shape}; one-hot encode integer labels first"
+            f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {shape_of(logits)} "
+            f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
-    n = max(logits.size, 1)
-    zeros = xp.zeros_like(logits)
+    n = max(math.prod(shape_of(logits)), 1)
     # log(1 + e^z) - t z, with the exponential always of a negative number
-    each = xp.maximum(logits, zeros) - logits * targets + xp.log1p(xp.exp(-xp.abs(logits)))
-    return each.sum() / n, (
+    each = logits * (xp.greater(logits, 0) - targets) + xp.log1p(xp.exp(-xp.abs(logits)))
+    return xp.sum(each) / n, (
         lambda g: (logistic(logits) - targets) * (g / n),
         lambda g: logits * (g * -1 / n),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import Pulled, op, shape_of
 from ..tape import once
 
 Observe = Callable[[Array, Array, float], None]
@@ -34,9 +34,10 @@ def batch_norm(
     2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
     this rank's sums. Raises ValueError where C differs.
     """
-    if x.ndim not in (2, 4) or weight.shape != x.shape[1:2]:
+    if len(shape_of(x)) not in (2, 4) or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
         raise ValueError(
-            f"batch_norm takes x (N, C) or (N, C, H, W) and C weights, got {x.shape} and {weight.shape}"
+            f"batch_norm takes x (N, C) or (N, C, H, W), C weights and C biases, got {shape_of(x)}, "
+            f"{shape_of(weight)} and {shape_of(bias)}"
         )
     xp = array_module(x)
     n: float = x.size // max(x.shape[1], 1)
@@ -93,9 +94,11 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
 @op
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Pulled:
     """Each sample's last axis with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016)."""
-    if weight.shape != x.shape[-1:]:
+    shape = shape_of(x)[-1:]
+    if not shape or not shape_of(weight) == shape_of(bias) == shape:
         raise ValueError(
-            f"layer_norm of x {x.shape} needs weights of shape {x.shape[-1:]}, got {weight.shape}"
+            f"layer_norm of x {shape_of(x)} needs weights and biases of shape {shape or '(features,)'}, got "
+            f"{shape_of(weight)} and {shape_of(bias)}"
         )
     xp = array_module(x)
     centred = x - x.mean(axis=-1, keepdims=True)

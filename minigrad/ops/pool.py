@@ -22,7 +22,7 @@ CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at t
 def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> Pulled:
     """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
 
-    The gradient goes to the first largest in reading order.
+    The gradient goes to the first largest in reading order, or to the last NaN, as in PyTorch.
     """
     geometry = pool_geometry(x, kernel, stride, padding)
     apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
@@ -33,7 +33,8 @@ def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
 def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
     """Any windows on (N, H, W, C) images: the readable form."""
     xp, (_, height, width, _) = array_module(x), x.shape
-    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, -xp.inf), geometry.padding
+    least = -xp.inf if x.dtype.kind == "f" else xp.iinfo(x.dtype).min
+    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, least), geometry.padding
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
@@ -41,7 +42,7 @@ def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(padded.shape, g.dtype)
-        for place, share in zip(places, shares_of_first(g, y, padded, places), strict=True):
+        for place, share in zip(places, shares(g, y, padded, places), strict=True):
             d[place] += share
         return d[:, ph : ph + height, pw : pw + width]
 
@@ -67,24 +68,42 @@ def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array],
         covered = (rows * kh, columns * kw) == x.shape[1:3]
         d = (xp.empty if covered else xp.zeros)(x.shape, g.dtype)
         for images in runs:
-            shares = shares_of_first(g[images], y[images], x[images], places)
-            for place, share in zip(places, shares, strict=True):
+            parts = shares(g[images], y[images], x[images], places)
+            for place, share in zip(places, parts, strict=True):
                 d[images][place] = share
         return d
 
     return y, to_x
 
 
-def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """For each place of the windows its part of g: all where it is the first to equal y, else nothing.
+def shares(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+    """For each place of the windows its part of g: all where the largest element stands, else nothing."""
+    plain = g.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()
+    return shares_of_first(g, y, x, places) if plain else shares_of_largest(g, x, places)
 
-    Who comes first takes all there is, so the later equal ones get nothing, and the last place what is left.
+
+def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+    """The readable form, which also knows NaN."""
+    xp = array_module(x)
+    largest, taker = x[places[0]], xp.zeros(g.shape, int)
+    for i, place in enumerate(places):
+        larger = (x[place] > largest) | xp.isnan(x[place])
+        largest, taker = xp.where(larger, x[place], largest), xp.where(larger, i, taker)
+    for i in range(len(places)):
+        yield xp.where(taker == i, g, 0)
+
+
+def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+    """All where a place is the first to equal y: it takes all there is, and the last place what is left.
+
+    The gradient's bits are multiplied, as integers, which keeps what is infinite to its own place too.
     """
+    bits = g.view(f"i{g.dtype.itemsize}")
     for place in places[:-1]:
-        share = g * (x[place] == y)
-        g = g - share
-        yield share
-    yield g
+        share = bits * (x[place] == y)
+        bits = bits - share
+        yield share.view(g.dtype)
+    yield bits.view(g.dtype)
 
 
 @op
@@ -98,7 +117,7 @@ def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
     y = padded[places[0]].copy()
     for place in places[1:]:
         y += padded[place]
-    y /= len(places)
+    y = xp.divide(y, len(places), out=y if y.dtype.kind == "f" else None)
     height, width = x.shape[2:]
     ph, pw = geometry.padding
 

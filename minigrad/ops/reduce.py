@@ -6,87 +6,105 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
+
+import numpy as np
 
 from ..device import Array, array_module
 from ..op import Pulled, op
-
-Axis = int | tuple[int, ...] | None
+from ..tensor import Axis
+from .axes import axes_of
+from .elementwise import masked
 
 
 @op
 def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
     """The sum over ``axis`` (all axes when None)."""
-    spread = spreader(x, axis)
-    return x.sum(axis=axis, keepdims=keepdims), (spread,)
+    axes = axes_of(axis, x.ndim)
+    return x.sum(axis=axes, keepdims=keepdims), (spreader(x, axes),)
 
 
 @op
 def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
     """The mean over ``axis`` (all axes when None)."""
-    spread, n = spreader(x, axis), count(x, axis)
-    return x.mean(axis=axis, keepdims=keepdims), (lambda g: spread(g / n),)
+    axes = axes_of(axis, x.ndim)
+    spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
+    return x.mean(axis=axes, keepdims=keepdims), (lambda g: spread(g / n),)
 
 
 @op
 def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
-    """The largest element; equal ones share the gradient evenly."""
-    y = x.max(axis=axis, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axis),)
+    """The largest element, NaN where there is one; equal ones share the gradient evenly."""
+    axes = axes_of(axis, x.ndim)
+    y = x.max(axis=axes, keepdims=keepdims)
+    return y, (share_of_extremum(x, y, axes),)
 
 
 @op
 def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
-    """The smallest element; equal ones share the gradient evenly."""
-    y = x.min(axis=axis, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axis),)
+    """The smallest element, NaN where there is one; equal ones share the gradient evenly."""
+    axes = axes_of(axis, x.ndim)
+    y = x.min(axis=axes, keepdims=keepdims)
+    return y, (share_of_extremum(x, y, axes),)
 
 
 @op
 def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
     """The variance over ``axis``, divided by the count (not the count minus one)."""
-    spread, n = spreader(x, axis), count(x, axis)
-    centred = x - x.mean(axis=axis, keepdims=True)
-    value = (centred * centred).mean(axis=axis, keepdims=keepdims)
-    return value, (lambda g: spread(g * (2 / builtins.max(n, 1))) * centred,)
+    axes = axes_of(axis, x.ndim)
+    spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
+    centred = x - x.mean(axis=axes, keepdims=True)
+    value = (centred * centred).mean(axis=axes, keepdims=keepdims)
+    return value, (lambda g: spread(g * (2 / n)) * centred,)
 
 
 @op
 def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
-    """log(sum(exp(x))), shifted by the maximum so that nothing overflows."""
-    spread = spreader(x, axis)
-    p, total = softmax_and_logsumexp(x, axis)
-    value = total if keepdims else total.reshape(x.sum(axis=axis).shape)
-    return value, (lambda g: spread(g) * p,)
+    """log(sum(exp(x))), shifted by the maximum so that nothing overflows; of no elements it is -inf."""
+    xp, axes = array_module(x), axes_of(axis, x.ndim)
+    spread = spreader(x, axes)
+    largest = largest_kept(x, axes)
+    largest = xp.where(xp.isfinite(largest), largest, 0)  # infinities are kept by the exponentials
+    e = xp.exp(x - largest)
+    total = e.sum(axis=axes, keepdims=True)
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
+        value = xp.log(total) + largest
+    return value if keepdims else value.squeeze(axes), (lambda g: spread(g) * (e / total),)
 
 
 @op
 def softmax(x: Array, *, axis: int = -1) -> Pulled:
     """exp(x) / sum(exp(x)) along ``axis``."""
-    y, _ = softmax_and_logsumexp(x, axis)
-    return y, (lambda g: y * (g - (g * y).sum(axis=axis, keepdims=True)),)
+    axes = axes_of(axis, x.ndim)
+    xp = array_module(x)
+    y = xp.exp(x - largest_kept(x, axes))
+    y /= y.sum(axis=axes, keepdims=True)
+    return y, (lambda g: y * (g - (g * y).sum(axis=axes, keepdims=True)),)
 
 
 @op
 def log_softmax(x: Array, *, axis: int = -1) -> Pulled:
-    """x - logsumexp(x) along ``axis``."""
-    p, total = softmax_and_logsumexp(x, axis)
-    return x - total, (lambda g: g - p * g.sum(axis=axis, keepdims=True),)
-
-
-def softmax_and_logsumexp(x: Array, axis: Axis) -> tuple[Array, Array]:
-    """The softmax of an array, and the logarithm of its denominator with ``axis`` kept."""
+    """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
+    axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    largest = x.max(axis=axis, keepdims=True)
-    e = xp.exp(x - largest)
-    total = e.sum(axis=axis, keepdims=True)
-    e /= total
-    return e, xp.log(total) + largest
+    shifted = x - largest_kept(x, axes)
+    p = xp.exp(shifted)
+    total = p.sum(axis=axes, keepdims=True)
+    p /= total
+    return shifted - xp.log(total), (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
 
 
-def spreader(x: Array, axis: Axis) -> Callable[[Array], Array]:
+def largest_kept(x: Array, axes: tuple[int, ...]) -> Array:
+    """The largest elements along ``axes``, which are kept as 1; -inf where there are none."""
+    if x.size:
+        return x.max(axis=axes, keepdims=True)
+    return array_module(x).full(kept_shape(x.shape, axes), -np.inf, x.dtype if x.dtype.kind == "f" else float)
+
+
+def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
     """g of the reduced shape -> a view of it in ``x``'s shape."""
-    shape, dtype, kept = x.shape, x.dtype, kept_shape(x.shape, axis)
+    shape, dtype, kept = x.shape, x.dtype, kept_shape(x.shape, axes)
 
     def spread(g: Array) -> Array:
         xp = array_module(g)
@@ -95,27 +113,25 @@ def spreader(x: Array, axis: Axis) -> Callable[[Array], Array]:
     return spread
 
 
-def share_of_extremum(x: Array, y: Array, axis: Axis) -> Callable[[Array], Array]:
-    spread, kept = spreader(x, axis), kept_shape(x.shape, axis)
+def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
+    spread, kept = spreader(x, axes), kept_shape(x.shape, axes)
 
     def to_x(g: Array) -> Array:
-        hit = x == y.reshape(kept)
-        return spread(g / hit.sum(axis=axis).reshape(g.shape).astype(x.dtype)) * hit
+        xp = array_module(x)
+        extremum = y.reshape(kept)
+        hit = x == extremum
+        if xp.isnan(extremum).any():
+            hit |= xp.isnan(x)
+        return masked(spread(g / hit.sum(axis=axes).reshape(g.shape).astype(x.dtype)), hit)
 
     return to_x
 
 
-def kept_shape(shape: tuple[int, ...], axis: Axis) -> tuple[int, ...]:
+def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with the reduced axes kept as 1."""
-    if axis is None:
-        return (1,) * len(shape)
-    axes = {a % len(shape) for a in (axis if isinstance(axis, tuple) else (axis,))}
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
-def count(x: Array, axis: Axis) -> int:
+def count(x: Array, axes: tuple[int, ...]) -> int:
     """How many elements of ``x`` go into each element of the result."""
-    n = 1
-    for size, kept in zip(x.shape, kept_shape(x.shape, axis), strict=True):
-        n *= 1 if size == kept else size
-    return n
+    return math.prod(x.shape[a] for a in axes)

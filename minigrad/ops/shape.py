@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from ..device import Array, array_module
-from ..op import Pulled, op
-from ..tensor import Tensor
-from .reduce import Axis
+from ..op import Pulled, op, shape_of
+from ..tensor import Axis, Tensor
+from .axes import axes_of, axis_of
+from .geometry import are_integers
 
 
 @op
@@ -22,7 +26,7 @@ def reshape(x: Array, *, shape: tuple[int, ...] | int) -> Pulled:
 @op
 def flatten(x: Array, *, start_axis: int = 0) -> Pulled:
     """All axes from ``start_axis`` on as one, in C order; images keep their memory order going back."""
-    before = x.shape
+    before, start_axis = x.shape, axis_of(start_axis, max(x.ndim, 1))
     channels_last = x.ndim == 4 and not x.flags.c_contiguous
     y = x.reshape(*before[:start_axis], math.prod(before[start_axis:]))
 
@@ -39,7 +43,9 @@ def flatten(x: Array, *, start_axis: int = 0) -> Pulled:
 @op
 def transpose(x: Array, *, axes: Sequence[int] | None = None) -> Pulled:
     """The axes in another order, reversed when ``axes`` is None."""
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(a % x.ndim for a in axes)
+    order = tuple(reversed(range(x.ndim))) if axes is None else axes_of(axes, x.ndim)
+    if len(order) != x.ndim:
+        raise ValueError(f"transpose of an array with {x.ndim} axes needs each of them in axes=, got {axes}")
     back = tuple(order.index(i) for i in range(x.ndim))
     return x.transpose(order), (lambda g: g.transpose(back),)
 
@@ -54,7 +60,7 @@ def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Pulled:
 def squeeze(x: Array, *, axis: Axis = None) -> Pulled:
     """x without its axes of size 1 (or only those named)."""
     before = x.shape
-    return x.squeeze(axis), (lambda g: g.reshape(before),)
+    return x.squeeze(None if axis is None else axes_of(axis, x.ndim)), (lambda g: g.reshape(before),)
 
 
 @op
@@ -69,7 +75,7 @@ def getitem(x: Array, *, index: Any) -> Pulled:
     """x[index] for slices, integers, None, ... and integer or boolean arrays; repeats add up going back."""
     index = unwrap(index)
     shape, parts = x.shape, index if isinstance(index, tuple) else (index,)
-    basic = all(p is None or p is Ellipsis or isinstance(p, int | slice) for p in parts)
+    basic = all(p is None or p is Ellipsis or isinstance(p, int | np.integer | slice) for p in parts)
 
     def to_x(g: Array) -> Array:
         xp = array_module(g)
@@ -87,10 +93,11 @@ def getitem(x: Array, *, index: Any) -> Pulled:
 def pad(x: Array, *, width: Any, value: float = 0) -> Pulled:
     """x with ``value`` around it: ``width`` is ((before, after), ...) per axis, or one number."""
     xp = array_module(x)
-    pairs = [(width, width)] * x.ndim if isinstance(width, int) else [tuple(w) for w in width]
-    if len(pairs) != x.ndim:
+    pairs = list(width) if np.iterable(width) else [(width, width)] * x.ndim
+    if len(pairs) != x.ndim or not all(are_integers(pair, 2, 0) for pair in pairs):
         raise ValueError(
-            f"pad of an array with {x.ndim} axes needs {x.ndim} (before, after) pairs, got {len(pairs)}"
+            f"pad of an array with {x.ndim} axes needs {x.ndim} (before, after) pairs of integers from 0 on, "
+            f"or one such integer, got {width}; to cut elements off, use x[...]"
         )
     inside = tuple(slice(before, before + n) for (before, _), n in zip(pairs, x.shape, strict=True))
     y = xp.full_like(x, value, shape=tuple(n + a + b for (a, b), n in zip(pairs, x.shape, strict=True)))
@@ -98,43 +105,69 @@ def pad(x: Array, *, width: Any, value: float = 0) -> Pulled:
     return y, (lambda g: g[inside],)
 
 
+def concatenate(*xs: Any, axis: int = 0) -> Tensor:
+    """The inputs end to end along ``axis``: ``concatenate(x, y, z, axis=1)``, or a list or tuple."""
+    return concatenate_arrays(*unpacked(xs, "concatenate"), axis=axis)
+
+
 @op
-def concatenate(*xs: Array, axis: int = 0) -> Pulled:
-    """The inputs end to end along ``axis``: ``concatenate(x, y, z, axis=1)``."""
-    stops = [0]
+def concatenate_arrays(*xs: Array, axis: int) -> Pulled:
+    if not all(map(shape_of, xs)):
+        raise ValueError(
+            "concatenate joins arrays along an axis that they have, and a number has none; use stack"
+        )
+    axis, stops = axis_of(axis, len(xs[0].shape)), [0]
+    y = array_module(xs[0]).concatenate(xs, axis)
     for x in xs:
         stops.append(stops[-1] + x.shape[axis])
 
     def piece(start: int, stop: int):
-        return lambda g: g[(slice(None),) * (axis % g.ndim) + (slice(start, stop),)]
+        return lambda g: g[(slice(None),) * axis + (slice(start, stop),)]
 
-    pullbacks = tuple(piece(a, b) for a, b in zip(stops, stops[1:], strict=False))
-    return array_module(xs[0]).concatenate(xs, axis), pullbacks
+    return y, tuple(piece(a, b) for a, b in pairwise(stops))
+
+
+def stack(*xs: Any, axis: int = 0) -> Tensor:
+    """The inputs, all of one shape, along a new axis: ``stack(x, y, z, axis=1)``, or a list or tuple."""
+    return stack_arrays(*unpacked(xs, "stack"), axis=axis)
 
 
 @op
-def stack(*xs: Array, axis: int = 0) -> Pulled:
-    """The inputs, all of one shape, along a new axis: ``stack(x, y, z, axis=1)``."""
+def stack_arrays(*xs: Array, axis: int) -> Pulled:
+    axis = axis_of(axis, len(shape_of(xs[0])) + 1)
 
     def piece(i: int):
-        return lambda g: g[(slice(None),) * (axis % g.ndim) + (i,)]
+        return lambda g: g[(slice(None),) * axis + (i,)]
 
     return array_module(xs[0]).stack(xs, axis), tuple(map(piece, range(len(xs))))
 
 
-def split(x: Tensor, *, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """x cut along ``axis`` into ``sections`` equal pieces, or before each of the given positions."""
-    n = x.shape[axis]
-    if isinstance(sections, int):
-        if n % sections:
+def unpacked(xs: tuple[Any, ...], name: str) -> Sequence[Any]:
+    """What ``name`` joins: its inputs, or those in the one list or tuple that it got."""
+    inputs = xs[0] if len(xs) == 1 and isinstance(xs[0], list | tuple) else xs
+    if not inputs:
+        raise ValueError(f"{name} of nothing has no shape; pass at least one array")
+    return inputs
+
+
+def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """x cut along ``axis`` into ``sections`` equal pieces, or before each of the given rising positions."""
+    x = x if isinstance(x, Tensor) else Tensor(x)
+    before = (slice(None),) * axis_of(axis, x.ndim)
+    n = x.shape[len(before)]
+    if isinstance(sections, int | np.integer):
+        if sections < 1 or n % sections:
             raise ValueError(
                 f"axis {axis} of size {n} does not split into {sections} equal sections; pass positions"
             )
-        cuts = [n // sections * i for i in range(1, sections)]
+        ends = [n // int(sections) * i for i in range(int(sections) + 1)]
     else:
-        cuts = list(sections)
-    before = (slice(None),) * (axis % x.ndim)
-    return [getitem(x, index=(*before, slice(a, b))) for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
+        ends = [0, *(p + n if p < 0 else p for p in sections), n]
+        if sorted(ends) != ends:
+            raise ValueError(
+                f"axis {axis} of size {n} is split at positions that rise from 0 to {n}, got {list(sections)}"
+            )
+    return [getitem(x, index=(*before, slice(a, b))) for a, b in pairwise(ends)]
 
 
 def unwrap(index: Any) -> Any:

@@ -144,12 +144,12 @@ BUGS = {
     "a tied weight announced by its own stage": (
         in_buckets,
         {"build": tied},
-        ("engine", "isinstance(leaf, Parameter) and leaf not in self.engine.shared", "True"),
+        ("engine", "isinstance(leaf, Parameter) and not self.engine.is_shared(leaf)", "True"),
     ),
     "a shared gradient called final before it is summed": (
         in_buckets,
         {"schedule": "chimera"},
-        ("pipeline", "return parameter not in self.engine.shared", "return True"),
+        ("pipeline", "return not self.engine.is_shared(parameter)", "return True"),
     ),
     "gradients sent to a frozen first stage": (
         messages,

@@ -135,10 +135,10 @@ RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 BUGS = [
     Bug("the square in tanh's slope is forgotten", ELEMENTWISE, "g * (1 - y * y)", "g * (1 - y)",
         a_gradient_is_the_difference, DIFFERENCE),
-    Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * x / (y * y)",
-        "lambda g: g * x / (y * y)", a_gradient_is_the_difference, DIFFERENCE),
+    Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * (x / y / y)",
+        "lambda g: g * (x / y / y)", a_gradient_is_the_difference, DIFFERENCE),
     Bug("softmax without what the others take away", "minigrad.ops.reduce",
-        "y * (g - (g * y).sum(axis=axis, keepdims=True))", "y * g",
+        "y * (g - (g * y).sum(axis=axes, keepdims=True))", "y * g",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a row taken twice gets one gradient", "minigrad.ops.shape", "xp.add.at(dx, index, g)",
         "dx[index] = g", a_gradient_is_the_difference, DIFFERENCE),
