@@ -18,8 +18,10 @@ from . import doctor as health
 from .arguments import Asked, batch_size, check_device, check_positive, check_seed, choice, layout_for
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
+from .interrupts import Interrupted, guarded
 from .launch import choose_transport, cores, run, run_script, say, world_size
 from .layout import about
+from .run_folder import RunFolder
 from .trace_view import show, show_trace
 
 app = typer.Typer(
@@ -105,18 +107,26 @@ def train(
     def work(comm) -> None:
         traced = None if trace is None else Traced(comm)
         backend = config.backend(traced or comm)
-        folder = training.new_run_folder(net) if comm.rank == 0 else None
-        metrics = config.run(traced or comm, backend, console)
-        found = None if traced is None else gather_trace(comm, traced)
-        told = about(comm, backend)
-        if folder is None:
+        files = RunFolder(comm, net)
+        keep = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
+        try:
+            metrics = config.run(traced or comm, backend, console, keep)
+        except Interrupted as told:
+            raise Interrupted(told.number, files.kept) from None
+        lost = metrics.get("lost", {})  # the ranks that are left know the same of them
+        found = None if traced is None or lost else gather_trace(comm, traced)
+        told = {} if lost else about(comm, backend)
+        if comm.rank != min(rank for rank in range(comm.size) if str(rank) not in lost):
             return
-        training.write_json(folder / "metrics.json", metrics)
+        metrics["run"] = files.run
+        folder = files.write(metrics)
         if json is not None:
             training.write_json(json, metrics)
         console.print(training.report(metrics))
         training.draw_curves(metrics, folder / "curves.png")
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
+        if trace is not None and lost:
+            console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and found is not None:
             training.write_json(trace, chrome_trace(found, told))
             show_trace(found, folder / "timeline.png", console)
@@ -230,9 +240,15 @@ EXPECTED = (ValueError, TypeError, RuntimeError, OSError, FloatingPointError)
 
 
 def main() -> None:
-    """The entry point: a mistake of the user's ends in one line, not in a traceback."""
+    """The entry point: what a signal ends says so in one line."""
+    guarded(command)
+
+
+def command() -> None:
+    """Run what the arguments name: a mistake of the user's ends in one line, not in a traceback."""
     try:
-        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if status := app(sys.argv[1:] or ["--help"], standalone_mode=False):
+            sys.exit(status)  # typer returns the status of an Exit, and 130 for a KeyboardInterrupt
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..shield import SHIELD
+from ..rank import SHIELD
 from .collectives import allgather
 from .protocol import Comm
 

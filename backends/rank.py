@@ -1,0 +1,73 @@
+"""A rank of an MPI job: how it is known, what it notes for the launcher, and how it ends all others.
+
+``python -m backends.rank script.py`` is ``python -m mpi4py script.py``, which ends the job where the script
+raises, and the launcher learns of it also before MPI has started.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+from typing import NoReturn
+
+# What MPICH's hydra, Open MPI's mpiexec and Slurm tell the processes they start.
+RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+# Tells a job's processes its folder, behind those of the jobs it is part of: by it they are known.
+MARK = "MINIGRAD_JOB"
+SHIELD = "MINIGRAD_SHIELD"  # tells a rank the process that stands between it and mpiexec
+
+
+def number() -> int | None:
+    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), None)
+
+
+def note(name: str, text: str) -> bool:
+    """Write ``text`` to the file ``name`` in the job's folder; whether there is one."""
+    folder = os.environ.get(MARK, "").rpartition(":")[2]
+    file = os.path.join(folder, name)
+    try:
+        with open(f"{file}.{os.getpid()}.part", "w") as part:
+            part.write(text)
+        os.replace(part.name, file)
+    except OSError:  # started by another launcher, or on another machine
+        return False
+    return bool(folder)
+
+
+def leave(number_of_signal: int) -> NoReturn:
+    """End this rank as the signal would, and with it the job: the others may wait for it.
+
+    An end of a process that has started MPI ends the job, unless a shield stands before it. Of an earlier
+    end mpiexec learns only where the process is killed.
+    """
+    status = 128 + number_of_signal
+    noted = SHIELD not in os.environ and note(f"end.{number()}", str(status))
+    if not noted:
+        name = signal.Signals(number_of_signal).name
+        print(f"minigrad, rank {number()}: interrupted by {name}", file=sys.stderr, flush=True)
+    if not noted and SHIELD not in os.environ and "mpi4py.MPI" not in sys.modules:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(status)
+
+
+def main() -> None:
+    """Run the script, module or command that the arguments name, as ``python -m mpi4py`` does."""
+    note(f"pid.{number()}", str(os.getpid()))
+    try:
+        runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)
+    except KeyboardInterrupt:
+        leave(signal.SIGINT)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            note(f"end.{number()}", str(end.code if isinstance(end.code, int) else 1))
+        raise
+    except BaseException:
+        note(f"end.{number()}", "1")
+        raise
+
+
+if __name__ == "__main__":
+    main()
