@@ -119,15 +119,15 @@ def run(
 ) -> int:
     """Run ``work(comm)`` on every rank; the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, whose processes
-    come back here.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks python -m backends.rank -m backends
+    arguments``, whose processes come back here.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
             run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends.cli", *arguments], survive)
+        return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
     work_under_mpi(work)
     return 0
 

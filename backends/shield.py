@@ -19,8 +19,8 @@ import sys
 from typing import Any
 
 from . import rank
-from .interrupts import SIGNALS
 from .rank import SHIELD
+from .signals import SIGNALS
 
 END_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 

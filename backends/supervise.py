@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from . import sweep as sweeping
-from .interrupts import SIGNALS, Interrupted
+from .interrupts import Interrupted
+from .signals import SIGNALS
 from .sweep import MARK, sweep_memory
 
 __all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory"]
@@ -24,6 +27,7 @@ LOOK = 0.05  # seconds between two looks at the job
 GRACE = 2.5  # seconds for a user's script to end by itself, once told to
 LATE = 3.0  # seconds in which a rank's error ends the job, where MPI has been started
 PROXY_LATE = 1.0  # seconds by which mpiexec ends after the proxies that keep its ranks
+BANNER = re.compile(rb"\n={60,}\n=   BAD TERMINATION.*?(FAQ page for debugging suggestions\n|\Z)", re.DOTALL)
 NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 
 
@@ -78,7 +82,7 @@ class Job:
                 return status
         elif status < 0:
             who, status = self.program, 128 - status
-        elif status in set(signal.Signals) - {1, 2} and any(self.folder.glob("pid.*")):
+        elif self.program == "mpiexec" and status in set(signal.Signals) - {1, 2}:
             who, status = "a rank", 128 + status
         else:
             return status
@@ -147,20 +151,40 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
     """Start ``command``; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
         start, outer = time.time(), os.environ.get(MARK)
-        mark = f"{outer}:{folder}" if outer else folder
-        with watched(folder, start):
+        with watched(folder, start), relay() if output is None else nullcontext(output) as stdout:
             process = subprocess.Popen(
                 command,
-                env={**variables, MARK: mark},
+                env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
                 start_new_session=True,
-                stdout=output,
-                stderr=output and subprocess.STDOUT,
+                stdout=stdout,
+                stderr=None if output is None else subprocess.STDOUT,
             )
             try:
                 yield Job(Path(command[0]).name, Path(folder), process)
             finally:
                 sweep(process, folder)
                 sweep_memory(start)
+
+
+@contextmanager
+def relay() -> Iterator[int]:
+    """Where to print what goes to stdout, without MPICH's nine lines on how a rank ended: ours are fewer."""
+    reader, writer = os.pipe()
+
+    def pass_on() -> None:
+        with suppress(OSError), open(reader, "rb", buffering=0) as source:
+            while chunk := source.read(1 << 16):
+                rest = BANNER.sub(b"", chunk)
+                while rest:
+                    rest = rest[os.write(1, rest) :]
+
+    thread = threading.Thread(target=pass_on, name="relay", daemon=True)
+    thread.start()
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+        thread.join(1)
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..rank import one_that_left
 from .protocol import Comm, RankEnded, wait_limit
 from .watch import Watch
 from .world import caller
@@ -34,13 +35,13 @@ class Patience:
         self.idle_since = math.inf if background else 0.0
         self.watch: Watch | None = None
 
-    def wait(self, done: Callable, what: str):
+    def wait(self, done: Callable, what: str, needs: Sequence[int] = ()):
         """Poll ``done()`` until it is true, at first without pause, then ever more seldom; what it returned.
 
         Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded
-        where a rank that is watched has ended.
+        where a rank that is watched has ended, RuntimeError where the program of one of ``needs`` is over.
         """
-        start, pause = time.monotonic(), 0.0
+        start, pause, looks = time.monotonic(), 0.0, 1
         while not (result := done()):
             now = time.monotonic()
             idle = now - max(start, self.idle_since)
@@ -49,6 +50,9 @@ class Patience:
                     yield_core()
                 continue
             self.check(what, now - start)
+            if now - start > looks:
+                looks += 1
+                self.check_left(what, needs)
             if self.watch is not None and (rank := self.watch.ended(now)) is not None:
                 raise RankEnded(rank, what)
             # Leaves the core to those who compute. Most of what a background waits for moves on only when
@@ -85,6 +89,14 @@ class Patience:
         others_gave_up = self.world.Iprobe(tag=self.alarm)
         if others_gave_up or waited > wait_limit() + extra:
             self.give_up(what, waited, tell=not others_gave_up)
+
+    def check_left(self, what: str, needs: Sequence[int]) -> None:
+        """Raise RuntimeError where the program of one of the ``needs`` is over: it does its part no more."""
+        if (gone := one_that_left(needs)) is not None:
+            raise RuntimeError(
+                f"{self.name} waits {what} at {caller()}, but rank {gone}'s program is over; "
+                "check that every rank makes the same calls, and none of them exits before"
+            )
 
     def give_up(self, what: str, waited: float, tell: bool) -> None:
         """Say what this rank waits for, let the others that wait say it too, then raise TimeoutError."""
