@@ -18,9 +18,10 @@ from . import doctor as health
 from .arguments import Asked, batch_size, check_device, check_positive, check_seed, choice, layout_for
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
+from .data_parallel import ParameterServer
 from .interrupts import Interrupted, guarded
 from .launch import choose_transport, cores, run, run_script, say, world_size
-from .layout import about
+from .layout import about, member_of
 from .run_folder import RunFolder
 from .trace_view import show, show_trace
 
@@ -116,7 +117,8 @@ def train(
         lost = metrics.get("lost", {})  # the ranks that are left know the same of them
         found = None if traced is None or lost else gather_trace(comm, traced)
         told = {} if lost else about(comm, backend)
-        if comm.rank != min(rank for rank in range(comm.size) if str(rank) not in lost):
+        server = member_of(backend, ParameterServer)
+        if not (comm.rank == 0 if server is None else server.writes):
             return
         metrics["run"] = files.run
         folder = files.write(metrics)

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from .world import caller
 
 SPINNING = 0.002  # seconds of polling without pause
 GRACE = 1.0  # seconds for other ranks to say what they wait for, before the first one's error ends the job
+WATCHING = 1.5  # times as long a rank that watches waits before it gives up
+NOTHING: Mapping[int, int] = MappingProxyType({})
 yield_core = getattr(os, "sched_yield", lambda: None)
 
 
@@ -49,26 +52,28 @@ class Patience:
                 if idle > SPINNING / 40:
                     yield_core()
                 continue
+            if self.watch is not None and (rank := self.watch.ended(now, start)) is not None:
+                raise RankEnded(rank, what, self.watch.reason(rank))
             self.check(what, now - start)
             if now - start > looks:
                 looks += 1
                 self.check_left(what, needs)
-            if self.watch is not None and (rank := self.watch.ended(now)) is not None:
-                raise RankEnded(rank, what)
             # Leaves the core to those who compute. Most of what a background waits for moves on only when
             # it is looked at, so it is looked at more often.
             pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
             time.sleep(pause)
         return result
 
-    def watch_over(self, comm: Comm, ranks: Iterable[int]) -> None:
+    def watch_over(self, comm: Comm, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """From now on a wait raises RankEnded where one of ``ranks`` of ``comm`` has ended.
 
-        Only of ranks on this machine is that known. The first time all ranks call.
+        Those ``owing`` something, by its number, are ended where that does not come in ``wait_limit()``
+        seconds. Only of ranks on this machine is that known. The first time all ranks call.
         """
         if self.watch is None:
             self.watch = Watch.over(comm)
         self.watch.ranks = set(ranks)
+        self.watch.expect(owing)
 
     def close(self) -> None:
         """All went well: where a rank is missing by then, do without MPI's own end, which waits for all."""
@@ -85,9 +90,12 @@ class Patience:
             self.check(what, time.monotonic() - start, extra=2 * GRACE)
 
     def check(self, what: str, waited: float, extra: float = 0.0) -> None:
-        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has."""
+        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has.
+
+        Where ranks watch for one another's end, first those that are silent are ended.
+        """
         others_gave_up = self.world.Iprobe(tag=self.alarm)
-        if others_gave_up or waited > wait_limit() + extra:
+        if others_gave_up or waited > wait_limit() * (1 if self.watch is None else WATCHING) + extra:
             self.give_up(what, waited, tell=not others_gave_up)
 
     def check_left(self, what: str, needs: Sequence[int]) -> None:

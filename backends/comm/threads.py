@@ -93,8 +93,11 @@ class ThreadComm:
         place, numbers = self.meet("to open a background", number)
         return ThreadBackground(self.of(self.rank, [numbers[r] for r in range(self.size)], place), self)
 
-    def watch(self, ranks: Iterable[int]) -> None:
-        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned."""
+    def watch(self, ranks: Iterable[int], owing: object = None) -> None:
+        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned.
+
+        A thread that is silent cannot be ended; so of those ``owing`` something nothing is known.
+        """
         self.watched = sorted(ranks)
 
     share = share_among_threads
