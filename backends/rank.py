@@ -61,12 +61,11 @@ def leave(number_of_signal: int) -> NoReturn:
     end mpiexec learns only where the process is killed.
     """
     status = 128 + number_of_signal
-    noted = SHIELD not in os.environ and note(f"end.{number()}", str(status))
-    if not noted:
+    if SHIELD not in os.environ and not note(f"end.{number()}", str(status)):
         name = signal.Signals(number_of_signal).name
         print(f"minigrad, rank {number()}: interrupted by {name}", file=sys.stderr, flush=True)
-    if not noted and SHIELD not in os.environ and "mpi4py.MPI" not in sys.modules:
-        os.kill(os.getpid(), signal.SIGKILL)
+        if "mpi4py.MPI" not in sys.modules:
+            os.kill(os.getpid(), signal.SIGKILL)
     os._exit(status)
 
 

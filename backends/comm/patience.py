@@ -15,7 +15,7 @@ import numpy as np
 
 from ..rank import one_that_left
 from .protocol import Comm, RankEnded, wait_limit
-from .watch import Watch
+from .watch import UNDER_WAY, Watch
 from .world import caller
 
 SPINNING = 0.002  # seconds of polling without pause
@@ -44,6 +44,26 @@ class Patience:
         Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded
         where a rank that is watched has ended, RuntimeError where the program of one of ``needs`` is over.
         """
+        try:
+            return self.poll(done, what, needs)
+        except RankEnded:
+            raise
+        except RuntimeError as error:  # also MPI's: it cannot read from a process that was killed meanwhile
+            if (rank := self.just_ended()) is None or self.watch is None:
+                raise
+            raise RankEnded(rank, what, self.watch.reason(rank)) from error
+
+    def just_ended(self) -> int | None:
+        """A watched rank that has ended, or ends within a second."""
+        start = time.monotonic()
+        while self.watch is not None and (now := time.monotonic()) < start + GRACE:
+            if (rank := self.watch.ended(now, start)) is not None:
+                return rank
+            time.sleep(UNDER_WAY)
+        return None
+
+    def poll(self, done: Callable, what: str, needs: Sequence[int]):
+        """``wait``, where MPI's own errors are raised as they are."""
         start, pause, looks = time.monotonic(), 0.0, 1
         while not (result := done()):
             now = time.monotonic()
