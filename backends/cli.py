@@ -29,9 +29,12 @@ from .arguments import (
 from .capacity import check_capacity
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
+from .data_parallel import ParameterServer
+from .interrupts import Interrupted, guarded
 from .launch import choose_transport, cores, run, run_script, say, under_mpiexec, world_size
-from .layout import about
+from .layout import about, member_of
 from .refusal import in_one_line, is_refusal
+from .run_folder import RunFolder
 from .trace_view import show, show_trace
 
 app = typer.Typer(
@@ -132,18 +135,27 @@ def train(
     def work(comm) -> None:
         traced = None if trace is None else Traced(comm)
         backend = config.backend(traced or comm)
-        folder = training.new_run_folder(net) if comm.rank == 0 else None
-        metrics = config.run(traced or comm, backend, console)
-        found = None if traced is None else gather_trace(comm, traced)
-        told = about(comm, backend)
-        if folder is None:
+        files = RunFolder(comm, net)
+        keep = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
+        try:
+            metrics = config.run(traced or comm, backend, console, keep)
+        except Interrupted as told:
+            raise Interrupted(told.number, files.kept) from None
+        lost = metrics.get("lost", {})  # the ranks that are left know the same of them
+        found = None if traced is None or lost else gather_trace(comm, traced)
+        told = {} if lost else about(comm, backend)
+        server = member_of(backend, ParameterServer)
+        if not (comm.rank == 0 if server is None else server.writes):
             return
-        training.write_json(folder / "metrics.json", metrics)
+        metrics["run"] = files.run
+        folder = files.write(metrics)
         if json is not None:
             training.write_json(json, metrics)
         training.draw_curves(metrics, folder / "curves.png")
         console.print(training.report(metrics))  # last: nobody may be there to read it
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
+        if trace is not None and lost:
+            console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and found is not None:
             training.write_json(trace, chrome_trace(found, told))
             show_trace(found, folder / "timeline.png", console)
@@ -271,10 +283,16 @@ course.add_to(app)
 
 
 def main() -> None:
-    """The entry point: a mistake of the user's ends in one line, not in a traceback."""
+    """The entry point: what a signal ends says so in one line."""
+    guarded(command)
+
+
+def command() -> None:
+    """Run what the arguments name: a mistake of the user's ends in one line, not in a traceback."""
     try:
         check_variables()
-        app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if status := app(sys.argv[1:] or ["--help"], standalone_mode=False):
+            sys.exit(status)  # typer returns the status of an Exit, and 130 for a KeyboardInterrupt
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import subprocess
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from .arguments import check_seed, choice
+from .interrupts import Interrupted
 from .launch import TRANSPORTS
+from .supervise import GRACE, supervise
 from .training import check_writable
 
 if TYPE_CHECKING:
@@ -71,7 +73,10 @@ def lesson(
     if not chosen:
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
     print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
-    sys.exit(subprocess.run([sys.executable, str(chosen[0].file)]).returncode)
+    try:
+        sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ), grace=GRACE))
+    except Interrupted as told:
+        raise Interrupted(told.number, "the figures that it has drawn are in runs/lessons/") from None
 
 
 def grade(

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from .launch import (
 )
 from .link import measure
 from .strategies import strategy_names
+from .supervise import supervise
 
 
 class Finding(NamedTuple):
@@ -124,11 +126,14 @@ def links() -> list[Finding]:
         return findings
     command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.link"]
     try:
-        done = subprocess.run(command, env=environment(2), capture_output=True, text=True, timeout=30)
-        line = next((line for line in done.stdout.splitlines() if line.startswith("{")), None)
+        with tempfile.TemporaryFile("w+") as output:
+            status = supervise(command, environment(2), seconds=30, output=output)
+            output.seek(0)
+            lines = output.read().strip().splitlines()
+        line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
             return [*findings, Finding("MPI ranks", speeds(json.loads(line)))]
-        problem = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
+        problem = [f"status {status}", *lines][-1]
     except subprocess.TimeoutExpired:
         problem = "no answer in 30 s"
     remedy = "one MPI per environment: reinstall mpi4py and mpich in a fresh one, or use --transport threads"

@@ -20,14 +20,14 @@ from threadpoolctl import threadpool_limits
 from .capacity import check_capacity, cores
 from .comm import Comm, run_ranks
 from .grid import check_grid
-from .supervise import supervise
+from .rank import RANK_VARIABLES
+from .rank import number as rank_under_mpiexec
+from .supervise import GRACE, supervise
 
 if TYPE_CHECKING:
     from .comm.mpi import MPIComm
 
 TRANSPORTS = ("threads", "mpi")
-# What MPICH's hydra, Open MPI's mpiexec and Slurm tell the processes they start.
-RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -35,11 +35,6 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 def under_mpiexec() -> bool:
     """Whether this process is a rank that an mpiexec started."""
     return any(name in os.environ for name in RANK_VARIABLES)
-
-
-def rank_under_mpiexec() -> int | None:
-    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
-    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), None)
 
 
 def only_rank_0() -> None:
@@ -120,23 +115,26 @@ def run(
 ) -> int:
     """Run ``work(comm)`` on every rank; the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, whose processes
-    come back here.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks python -m backends.rank -m backends
+    arguments``, whose processes come back here.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
-            run_ranks(ranks, work)
+            run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends.cli", *arguments], survive)
+        return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
     work_under_mpi(work)
     return 0
 
 
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False) -> int:
     """Start ``ranks`` MPI processes of ``python arguments`` and wait for them; mpiexec's exit status."""
-    command = mpi_command(ranks, [sys.executable, "-m", "mpi4py", *arguments], survive)
-    print(f"starting {ranks} ranks: mpiexec -n {ranks} python -m mpi4py {' '.join(arguments)}", flush=True)
+    command = mpi_command(ranks, [sys.executable, "-m", "backends.rank", *arguments], survive)
+    print(
+        f"starting {ranks} ranks: mpiexec -n {ranks} python -m backends.rank {' '.join(arguments)}",
+        flush=True,
+    )
     return supervise(command, environment(ranks))
 
 
@@ -185,8 +183,9 @@ def run_script(
         return 0
     if srun is not None:
         print(f"in Slurm job {os.environ['SLURM_JOB_ID']}: srun -n {ranks} {shlex.join(python)}", flush=True)
-        return supervise([srun, "-n", str(ranks), *python], dict(os.environ))
-    return supervise(mpi_command(ranks, python, survive), environment(ranks))
+        return supervise([srun, "-n", str(ranks), *python], dict(os.environ), grace=GRACE)
+    command = [sys.executable, "-m", "backends.rank", *arguments]
+    return supervise(mpi_command(ranks, command, survive), environment(ranks), grace=GRACE)
 
 
 def on_hosts(hosts: Path) -> list[str]:

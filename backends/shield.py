@@ -18,7 +18,10 @@ import subprocess
 import sys
 from typing import Any
 
-SHIELD = "MINIGRAD_SHIELD"  # the variable that tells the rank this process's number
+from . import rank
+from .rank import SHIELD
+from .signals import SIGNALS
+
 END_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
@@ -35,14 +38,14 @@ def main(command: list[str]) -> int:
     signal.signal(signal.SIGUSR2, lambda number, _: watched.append(number))
     variables = {**os.environ, SHIELD: str(os.getpid())}
     process = subprocess.Popen(command, env=variables, close_fds=False, preexec_fn=end_with_parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, pass_on)
     status = process.wait()
-    if status >= 0 or told:
+    number = -status if status < 0 else status - 128  # a rank that a signal ends may do the rest itself
+    if told or (status >= 0 and number not in SIGNALS):
         return status if status >= 0 else 128 - status
-    rank = os.environ.get("PMI_RANK", "?")
-    name = signal.Signals(-status).name
-    print(f"minigrad: rank {rank} was ended by {name}", file=sys.stderr, flush=True)
+    name = signal.Signals(number).name
+    print(f"minigrad: rank {rank.number()} was ended by {name}", file=sys.stderr, flush=True)
     if not watched:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0

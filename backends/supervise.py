@@ -3,118 +3,221 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-import uuid
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-PASSED_ON = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-MARK = "MINIGRAD_JOB"  # the variable by which a job's processes are known: MPICH's ranks leave every group
-PATIENCE = 5  # seconds to end by oneself
-SHARED = ("mpich_shm_", "sm_segment.")  # how MPICH's and Open MPI's files in /dev/shm begin
-SETTLED = 0.3  # seconds after which a file that a starting job has made is mapped by it
+from . import sweep as sweeping
+from .interrupts import Interrupted
+from .signals import SIGNALS
+from .sweep import MARK, sweep_memory
+
+__all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory"]
+
+LOOK = 0.05  # seconds between two looks at the job
+GRACE = 2.5  # seconds for a user's script to end by itself, once told to
+LATE = 3.0  # seconds in which a rank's error ends the job, where MPI has been started
+PROXY_LATE = 1.0  # seconds by which mpiexec ends after the proxies that keep its ranks
+BANNER = re.compile(rb"\n={60,}\n=   BAD TERMINATION.*?(FAQ page for debugging suggestions\n|\Z)", re.DOTALL)
+NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 
 
-class Signalled(BaseException):
-    """This process was told to end."""
+@dataclass
+class Job:
+    """A command under supervision: its processes carry ``folder`` in MARK, its ranks note there how they end.
+
+    ``kept`` in the folder says in words what is left of the work.
+    """
+
+    program: str
+    folder: Path
+    process: subprocess.Popen
+    proxies: dict[int, float] = field(default_factory=dict)  # when each was last seen
+
+    def wait(self, seconds: float | None) -> int:
+        """The status with which the job ended, or has to end; TimeoutExpired after ``seconds``."""
+        start = time.monotonic()
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return self.status(self.process.wait(LOOK))
+            if (status := self.over()) is not None:
+                return status
+            if seconds is not None and time.monotonic() - start > seconds:
+                raise subprocess.TimeoutExpired(self.process.args, seconds)
+
+    def over(self) -> int | None:
+        """The status of a job that runs, but cannot go on, after a word about it."""
+        if end := self.first_end():
+            rank, status, age = end
+            if status in NAMES:
+                self.say(f"rank {rank} was interrupted by {NAMES[status]}, and with it the job ends")
+                return status
+            if age > LATE:
+                self.say(f"rank {rank} has ended with status {status}, and with it the job ends")
+                return status
+        now = time.monotonic()
+        self.proxies |= dict.fromkeys(children(self.process.pid), now)
+        if any(now - seen > PROXY_LATE for seen in self.proxies.values()):
+            self.say("mpiexec's hydra_pmi_proxy was killed, and with it the job ends")
+            return 128 + signal.SIGKILL
+        return None
+
+    def status(self, status: int) -> int:
+        """What the command's exit status tells, as a shell would: of MPICH's it is a rank's signal.
+
+        Its ranks note another status than 0, so what is not noted is the signal by which one of them ended.
+        """
+        if status and (end := self.first_end()):
+            who, status = f"rank {end[0]}", end[1]
+            if status not in NAMES:
+                return status
+        elif status < 0:
+            who, status = self.program, 128 - status
+        elif self.program == "mpiexec" and status in set(signal.Signals) - {1, 2}:
+            who, status = "a rank", 128 + status
+        else:
+            return status
+        self.say(f"{who} was ended by {signal.Signals(status - 128).name}, and with it the job")
+        return status
+
+    def say(self, message: str) -> None:
+        print(f"minigrad: {message}; {self.kept()}", file=sys.stderr, flush=True)
+
+    def kept(self) -> str:
+        try:
+            return (self.folder / "kept").read_text()
+        except OSError:
+            return "nothing was kept"
+
+    def first_end(self) -> tuple[int, int, float] | None:
+        """Of the ranks that noted how they ended the first: its rank, its status, and how long ago."""
+        ends = []
+        for file in self.folder.glob("end.*[0-9]"):
+            with suppress(OSError, ValueError):
+                ends.append((file.stat().st_mtime, int(file.suffix[1:]), int(file.read_text())))
+        if not ends:
+            return None
+        at, rank, status = min(ends)
+        return rank, status, time.time() - at
+
+    def pass_on(self, number: int, seconds: float) -> None:
+        """Tell the ranks, or the one process there is, to end, and give them ``seconds``."""
+        pids = [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")] or [self.process.pid]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
 
-def supervise(command: list[str], variables: dict[str, str]) -> int:
+def supervise(
+    command: list[str],
+    variables: dict[str, str],
+    *,
+    grace: float = 0.0,
+    seconds: float | None = None,
+    output: IO | None = None,
+) -> int:
     """Run ``command`` to its end, and end every process it leaves; its exit status, as a shell tells it.
 
-    SIGINT, SIGTERM and SIGHUP are passed on; what has not ended 5 seconds later is killed.
+    What interrupts this is passed on where the command has ``grace``, the seconds it takes to end by
+    itself; then it is killed. A job whose launcher is killed is ended too. ``output`` takes what the
+    command prints. Raises TimeoutExpired after ``seconds``.
     """
-    mark, start = uuid.uuid4().hex, time.time()
-    process = subprocess.Popen(command, env={**variables, MARK: mark}, start_new_session=True)
+    with supervised(command, variables, output) as job:
+        try:
+            return job.wait(seconds)
+        except Interrupted as told:
+            if grace:
+                job.pass_on(told.number, grace)
+            raise Interrupted(told.number, job.kept()) from None
+        except KeyboardInterrupt:
+            if grace:
+                job.pass_on(signal.SIGINT, grace)
+            raise
 
-    def pass_on(number: int, _) -> None:
-        raise Signalled(number)
 
-    here = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON} if here else {}
+@contextmanager
+def supervised(command: list[str], variables: dict[str, str], output: IO | None) -> Iterator[Job]:
+    """Start ``command``; at the end nothing of it is left."""
+    with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
+        start, outer = time.time(), os.environ.get(MARK)
+        with watched(folder, start), relay() if output is None else nullcontext(output) as stdout:
+            process = subprocess.Popen(
+                command,
+                env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
+                start_new_session=True,
+                stdout=stdout,
+                stderr=None if output is None else subprocess.STDOUT,
+            )
+            try:
+                yield Job(Path(command[0]).name, Path(folder), process)
+            finally:
+                sweep(process, folder)
+                sweep_memory(start)
+
+
+@contextmanager
+def relay() -> Iterator[int]:
+    """Where to print what goes to stdout, without MPICH's nine lines on how a rank ended: ours are fewer."""
+    reader, writer = os.pipe()
+
+    def pass_on() -> None:
+        with suppress(OSError), open(reader, "rb", buffering=0) as source:
+            while chunk := source.read(1 << 16):
+                rest = BANNER.sub(b"", chunk)
+                while rest:
+                    rest = rest[os.write(1, rest) :]
+
+    thread = threading.Thread(target=pass_on, name="relay", daemon=True)
+    thread.start()
     try:
-        status = process.wait()
-    except Signalled as told:
-        ignore(before)
-        status = -told.args[0]
-        end(process, told.args[0])
+        yield writer
     finally:
-        ignore(before)
-        sweep(process, mark)
-        sweep_memory(start)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return status if status >= 0 else 128 - status
+        os.close(writer)
+        thread.join(1)
 
 
-def ignore(numbers: Iterable[int]) -> None:
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def end(process: subprocess.Popen, number: int) -> None:
-    """Pass the signal ``number`` on, and wait; mpiexec ends its ranks where it is given the time."""
-    os.killpg(process.pid, number)
+@contextmanager
+def watched(mark: str, start: float) -> Iterator[None]:
+    """Within this, if this process is killed, what carries ``mark`` is ended."""
+    line = [sys.executable, "-I", "-S", sweeping.__file__, mark, str(start)]
+    watcher = subprocess.Popen(
+        line,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        print(f"minigrad: the job did not end in {PATIENCE} s; it is killed", file=sys.stderr, flush=True)
+        yield
+    finally:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            watcher.communicate(b".", timeout=1)
 
 
 def sweep(process: subprocess.Popen, mark: str) -> None:
-    """Kill what is left of the job."""
-    for pid in marked(mark):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """Kill what is left of the job; mpiexec first, which would only tell of how its ranks end."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    sweeping.kill(mark)
+    process.wait()
 
 
-def marked(mark: str) -> list[int]:
-    """The processes, of this user and machine, that carry ``mark``; none where there is no /proc."""
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` started and that have not ended; none where the system does not tell."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:  # ended meanwhile, or another user's
-            continue
+    with suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(int(child))
     return found
-
-
-def sweep_memory(start: float) -> None:
-    """Remove the shared memory, 2 MB and more, that an aborted job which began at ``start`` left."""
-    left = []
-    for prefix in SHARED:
-        for file in Path("/dev/shm").glob(f"{prefix}*"):
-            try:
-                found = file.stat()
-            except OSError:
-                continue
-            if found.st_uid == os.getuid() and found.st_mtime >= start:
-                left.append(file)
-    if not left:
-        return
-    time.sleep(SETTLED)
-    in_use = mapped()
-    for file in left:
-        if file.name not in in_use:
-            file.unlink(missing_ok=True)
-
-
-def mapped() -> str:
-    """All that this user's processes have mapped."""
-    texts = []
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            texts.append(maps.read_text())
-        except OSError:
-            continue
-    return "\n".join(texts)

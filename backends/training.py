@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from inspect import Parameter, signature
 from itertools import pairwise
@@ -55,8 +55,13 @@ class Training(Layout):
         """The strategies on this rank."""
         return self.backend_on(comm, self.batch or len(load(self.dataset).train))
 
-    def run(self, comm: Comm, backend: Backend, console: Console) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. What was measured on this rank."""
+    def run(
+        self, comm: Comm, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
+    ) -> dict[str, Any]:
+        """Train on this rank; rank 0 draws the progress. What was measured on this rank.
+
+        ``keep`` is told, after every epoch, what has been measured so far.
+        """
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(getattr(comm, "local_rank", comm.rank))
@@ -79,16 +84,30 @@ class Training(Layout):
             optimizer.clipped(self.clip)
         trace_step(comm, backend)
         accuracies: list[float] = []
+        taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
+
+        def measured(history: History, finished: bool) -> dict[str, Any]:
+            return {
+                "config": {"momentum": None, **asdict(self), **taken, **settings},
+                "finished": finished,
+                "losses": history.losses,
+                "test_accuracies": accuracies,
+                "seconds": history.seconds,
+                "samples_per_second": history.samples_per_second,
+                "ranks": comm.size,
+            }
+
         with progress_bar(console, steps, shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]
 
             def on_step(_: int, loss: float) -> None:
                 bar.update(task, advance=1, loss=loss)
 
-            def on_epoch(epoch: int, _: History) -> None:
+            def on_epoch(epoch: int, history: History) -> None:
                 if self.batch is not None or epoch == self.epochs - 1:
                     with computing(comm, "test"):
                         accuracies.append(accuracy(model, test))
+                keep(measured(history, finished=False))
 
             history = fit(
                 model,
@@ -104,16 +123,10 @@ class Training(Layout):
                 on_epoch=on_epoch,
             )
         server = member_of(backend, ParameterServer)
-        taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
         return {
-            "config": {"momentum": None, **asdict(self), **taken, **settings},
-            "losses": history.losses,
-            "test_accuracies": accuracies,
+            **measured(history, finished=True),
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
             "train_accuracy": accuracy(model, train),
-            "seconds": history.seconds,
-            "samples_per_second": history.samples_per_second,
-            "ranks": comm.size,
             **({} if server is None else server.told()),
         }
 
@@ -172,19 +185,6 @@ def report(metrics: dict[str, Any]) -> Table:
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
     return table
-
-
-def new_run_folder(name: str, parent: Path = Path("runs")) -> Path:
-    """A fresh folder under ``runs/``, made before training, so that a place that cannot be written shows."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for i in range(1000):
-        folder = parent / (f"{stamp}-{name}" + (f"-{i}" if i else ""))
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise FileExistsError(f"{parent} already holds a thousand runs of this second; clear it")
 
 
 def check_drawing() -> None:

@@ -69,7 +69,8 @@ class MPIComm:
         done = self.note(f"the send to rank {peer} (tag {tag})", requests)
 
         def finish() -> None:
-            self.wait(lambda: all(r.Test() for r, _ in requests), f"to send to rank {peer} (tag {tag})")
+            what = f"to send to rank {peer} (tag {tag})"
+            self.wait(lambda: all(r.Test() for r, _ in requests), what, [peer])
             done()
 
         return finish
@@ -134,7 +135,7 @@ class MPIComm:
         done = self.note(f"the all-reduce of {what}", (request, sent))
 
         def finish() -> Array:
-            self.wait(request.Test, f"for all ranks to all-reduce {what}")
+            self.wait(request.Test, f"for all ranks to all-reduce {what}", self.members)
             done()
             return array_module(x).asarray(total)
 
@@ -216,7 +217,8 @@ class MPIComm:
     def take(self, source: int, tag: int, what: str) -> tuple[int, Array]:
         """The next array from ``source``, or from anyone, whatever its shape; and who sent it."""
         status = MPI.Status()
-        message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
+        needs = [] if source == MPI.ANY_SOURCE else [self.members[source]]
+        message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what, needs)
         first = bytearray(status.Get_count(MPI.BYTE))
         self.wait(message.Irecv([first, MPI.BYTE]).Test, what)
         header, x = wire.unpack(first)
@@ -239,7 +241,7 @@ class MPIComm:
 
     def meet(self, what: str) -> None:
         """Wait for all ranks to come here: what MPI offers only without a bound is entered together."""
-        self.wait(self.mpi.Ibarrier().Test, what)
+        self.wait(self.mpi.Ibarrier().Test, what, self.members)
 
 
 def library_version() -> str:

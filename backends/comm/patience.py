@@ -7,17 +7,21 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from ..rank import one_that_left
 from .protocol import Comm, RankEnded, wait_limit
-from .watch import Watch
+from .watch import UNDER_WAY, Watch
 from .world import caller
 
 SPINNING = 0.002  # seconds of polling without pause
 GRACE = 1.0  # seconds for other ranks to say what they wait for, before the first one's error ends the job
+WATCHING = 1.5  # times as long a rank that watches waits before it gives up
+NOTHING: Mapping[int, int] = MappingProxyType({})
 yield_core = getattr(os, "sched_yield", lambda: None)
 
 
@@ -34,13 +38,33 @@ class Patience:
         self.idle_since = math.inf if background else 0.0
         self.watch: Watch | None = None
 
-    def wait(self, done: Callable, what: str):
+    def wait(self, done: Callable, what: str, needs: Sequence[int] = ()):
         """Poll ``done()`` until it is true, at first without pause, then ever more seldom; what it returned.
 
         Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded
-        where a rank that is watched has ended.
+        where a rank that is watched has ended, RuntimeError where the program of one of ``needs`` is over.
         """
-        start, pause = time.monotonic(), 0.0
+        try:
+            return self.poll(done, what, needs)
+        except RankEnded:
+            raise
+        except RuntimeError as error:  # also MPI's: it cannot read from a process that was killed meanwhile
+            if (rank := self.just_ended()) is None or self.watch is None:
+                raise
+            raise RankEnded(rank, what, self.watch.reason(rank)) from error
+
+    def just_ended(self) -> int | None:
+        """A watched rank that has ended, or ends within a second."""
+        start = time.monotonic()
+        while self.watch is not None and (now := time.monotonic()) < start + GRACE:
+            if (rank := self.watch.ended(now, start)) is not None:
+                return rank
+            time.sleep(UNDER_WAY)
+        return None
+
+    def poll(self, done: Callable, what: str, needs: Sequence[int]):
+        """``wait``, where MPI's own errors are raised as they are."""
+        start, pause, looks = time.monotonic(), 0.0, 1
         while not (result := done()):
             now = time.monotonic()
             idle = now - max(start, self.idle_since)
@@ -48,23 +72,28 @@ class Patience:
                 if idle > SPINNING / 40:
                     yield_core()
                 continue
+            if self.watch is not None and (rank := self.watch.ended(now, start)) is not None:
+                raise RankEnded(rank, what, self.watch.reason(rank))
             self.check(what, now - start)
-            if self.watch is not None and (rank := self.watch.ended(now)) is not None:
-                raise RankEnded(rank, what)
+            if now - start > looks:
+                looks += 1
+                self.check_left(what, needs)
             # Leaves the core to those who compute. Most of what a background waits for moves on only when
             # it is looked at, so it is looked at more often.
             pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
             time.sleep(pause)
         return result
 
-    def watch_over(self, comm: Comm, ranks: Iterable[int]) -> None:
+    def watch_over(self, comm: Comm, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """From now on a wait raises RankEnded where one of ``ranks`` of ``comm`` has ended.
 
-        Only of ranks on this machine is that known. The first time all ranks call.
+        Those ``owing`` something, by its number, are ended where that does not come in ``wait_limit()``
+        seconds. Only of ranks on this machine is that known. The first time all ranks call.
         """
         if self.watch is None:
             self.watch = Watch.over(comm)
         self.watch.ranks = set(ranks)
+        self.watch.expect(owing)
 
     def close(self) -> None:
         """All went well: where a rank is missing by then, do without MPI's own end, which waits for all."""
@@ -81,10 +110,21 @@ class Patience:
             self.check(what, time.monotonic() - start, extra=2 * GRACE)
 
     def check(self, what: str, waited: float, extra: float = 0.0) -> None:
-        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has."""
+        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has.
+
+        Where ranks watch for one another's end, first those that are silent are ended.
+        """
         others_gave_up = self.world.Iprobe(tag=self.alarm)
-        if others_gave_up or waited > wait_limit() + extra:
+        if others_gave_up or waited > wait_limit() * (1 if self.watch is None else WATCHING) + extra:
             self.give_up(what, waited, tell=not others_gave_up)
+
+    def check_left(self, what: str, needs: Sequence[int]) -> None:
+        """Raise RuntimeError where the program of one of the ``needs`` is over: it does its part no more."""
+        if (gone := one_that_left(needs)) is not None:
+            raise RuntimeError(
+                f"{self.name} waits {what} at {caller()}, but rank {gone}'s program is over; "
+                "check that every rank makes the same calls, and none of them exits before"
+            )
 
     def give_up(self, what: str, waited: float, tell: bool) -> None:
         """Say what this rank waits for, let the others that wait say it too, then raise TimeoutError."""

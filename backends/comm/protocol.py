@@ -14,11 +14,12 @@ Result = TypeVar("Result")
 
 
 class RankEnded(RuntimeError):
-    """``rank``, which was watched, has ended: its process was killed, or its program returned."""
+    """``rank``, which was watched, has ended: its process was killed, or its program returned; and why."""
 
-    def __init__(self, rank: int, what: str):
-        super().__init__(f"rank {rank} has ended, for which this rank watched while it waited {what}")
-        self.rank = rank
+    def __init__(self, rank: int, what: str, reason: str = "it ended without a word"):
+        text = f"rank {rank} has ended, for which this rank watched while it waited {what}"
+        super().__init__(f"{text}: {reason}")
+        self.rank, self.reason = rank, reason
 
 
 @runtime_checkable

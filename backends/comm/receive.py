@@ -55,7 +55,7 @@ class Receive:
 
     def complete(self) -> Array:
         """The array of a posted receive."""
-        self.comm.wait(self.posted[0].Test, self.what)
+        self.comm.wait(self.posted[0].Test, self.what, [self.peer])
         header, x = wire.unpack(self.first)
         rest = self.posted[1] if len(self.posted) > 1 else None
         if rest is not None and (header.nbytes, header.dtype) == (self.flat.nbytes, self.flat.dtype):

@@ -66,8 +66,8 @@ class Turns:
             while turn[0] < self.turn and spins:
                 spins -= 1
             if turn[0] < self.turn:
-                peer = f"for rank {self.comm.members[other]} {what}"
-                self.comm.wait(lambda turn=turn: turn[0] >= self.turn, peer)
+                peer = self.comm.members[other]
+                self.comm.wait(lambda turn=turn: turn[0] >= self.turn, f"for rank {peer} {what}", [peer])
         self.sync()
 
 

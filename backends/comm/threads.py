@@ -93,8 +93,11 @@ class ThreadComm:
         place, numbers = self.meet("to open a background", number)
         return ThreadBackground(self.of(self.rank, [numbers[r] for r in range(self.size)], place), self)
 
-    def watch(self, ranks: Iterable[int]) -> None:
-        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned."""
+    def watch(self, ranks: Iterable[int], owing: object = None) -> None:
+        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned.
+
+        A thread that is silent cannot be ended; so of those ``owing`` something nothing is known.
+        """
         self.watched = sorted(ranks)
 
     share = share_among_threads
@@ -193,11 +196,13 @@ def run_ranks(
     *,
     rendezvous: bool = False,
     seed: int | None = None,
+    rank_0_here: bool = False,
 ) -> list[Result]:
     """Run ``fn(comm)`` on ``n`` ranks, each a thread, and return what they returned, by rank.
 
     With ``rendezvous`` a send waits for its receiver, so that what only buffering saves from deadlock
-    shows. With a ``seed`` one rank runs at a time, in turns drawn from it: the same every time.
+    shows. With a ``seed`` one rank runs at a time, in turns drawn from it: the same every time. With
+    ``rank_0_here`` rank 0 runs on the calling thread, so what interrupts that is raised in rank 0's program.
 
     An exception in one rank ends the others at their next communication, and is the one the caller
     sees. Raises Deadlock, drawn, as soon as no rank can go on; RuntimeError for messages never
@@ -205,11 +210,14 @@ def run_ranks(
     """
     turns = None if seed is None else seeded_turns(seed)
     world = World(positive(n), rendezvous=rendezvous, turns=turns)
-    return run_world(world, fn, lambda rank: ThreadComm(world, rank, list(range(n))))
+    return run_world(world, fn, lambda rank: ThreadComm(world, rank, list(range(n))), rank_0_here)
 
 
 def run_world(
-    world: World, fn: Callable[[Any], Result], comm_of: Callable[[int], ThreadComm]
+    world: World,
+    fn: Callable[[Any], Result],
+    comm_of: Callable[[int], ThreadComm],
+    rank_0_here: bool = False,
 ) -> list[Result]:
     """Run ``fn`` on a thread for each rank of ``world``; see ``run_ranks``."""
     n = world.size
@@ -225,9 +233,14 @@ def run_world(
             errors[rank] = error
         world.leave(rank, failed=errors[rank] is not None)
 
-    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in range(n)]
+    ranks = range(int(rank_0_here), n)
+    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in ranks]
     for thread in threads:
         thread.start()
+    if rank_0_here:
+        work(0)
+        if errors[0] is not None and not isinstance(errors[0], Exception):
+            raise errors[0]  # interrupted: the others end at their next communication, or with the process
     for thread in threads:
         thread.join()
     for thread in world.threads:  # a background ends after its rank

@@ -161,7 +161,8 @@ def check_same(comm: Any, what: str) -> None:
     """Raise ValueError, naming two ranks that differ, unless all of an MPIComm say the same ``what``."""
     mine = np.frombuffer(what.encode()[:TEXT].ljust(TEXT), np.uint8)
     all_of_them = np.empty((comm.size, TEXT), np.uint8)
-    comm.wait(comm.mpi.Iallgather(mine, all_of_them).Test, f"for all ranks to all-reduce {what}")
+    request = comm.mpi.Iallgather(mine, all_of_them)
+    comm.wait(request.Test, f"for all ranks to all-reduce {what}", comm.members)
     refuse_unlike(list(all_of_them), comm.members)
 
 

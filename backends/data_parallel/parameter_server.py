@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,9 @@ class ParameterServer(Backend):
 
     With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
     word they learn of threads, and of processes on their machine where the job was started to go on (``run
-    --survive``). The others go on; where a server ends, all do. After ``conclude`` all have the servers'
-    parameters, the workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``.
+    --survive``); of these they end one from which nothing came in MINIGRAD_TIMEOUT seconds. The others go
+    on; where a server ends, all do. After ``conclude`` all have the servers' parameters, the workers' mean
+    statistics, ``staleness_counts`` (of the first server) and ``lost``.
     A step's loss, and its gradients, are those of the worker's own share; 0 on servers.
     """
 
@@ -166,7 +168,9 @@ class ParameterServer(Backend):
         if self.server is not None:
             self.steps += 1
             servers = range(self.workers, self.size)
-            self.server.serve(self.comm, self.steps, optimizer, lambda w: self.watch({*w, *servers}))
+            self.server.serve(
+                self.comm, self.steps, optimizer, lambda w, owing: self.watch({*w, *servers}, owing)
+            )
         elif not self.reason:
             self.push()
             self.steps += 1
@@ -231,15 +235,23 @@ class ParameterServer(Backend):
         own = weighed(found, weight, self.layout.parameters[0].data)
         return at_others(self.comm, own if self.server is None else self.server.weights, self.workers)
 
+    @property
+    def writes(self) -> bool:
+        """Whether this rank, of those that are left after ``conclude``, is the one to write the results."""
+        return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
+
     def told(self) -> dict[str, Any]:
         """What ``conclude`` learned, for JSON: gradients by staleness, and the workers that left."""
         staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
         return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
 
-    def watch(self, ranks: Iterable[int]) -> None:
-        """With ``survive``, let waits end where one of ``ranks`` has ended, if the transport can tell."""
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = MappingProxyType({})) -> None:
+        """With ``survive``, let waits end where one of ``ranks`` has ended, if the transport can tell.
+
+        Those ``owing`` this rank something are ended where they stay silent.
+        """
         if self.survive and (watch := getattr(self.comm, "watch", None)) is not None:
-            watch(set(ranks) - {self.rank})
+            watch(set(ranks) - {self.rank}, owing)
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the servers hold, by name; all ranks call."""

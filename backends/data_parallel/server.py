@@ -7,7 +7,7 @@ worker may go on, is the whole difference between asynchronous and synchronous t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,8 +23,7 @@ from .server_rules import Rule
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples
-ENDED = "it ended without a word"
-Watching = Callable[[Iterable[int]], None]
+Watching = Callable[[Iterable[int], Mapping[int, int]], None]
 
 
 class Push(NamedTuple):
@@ -102,16 +101,19 @@ class Server:
     def serve(self, comm: Comm, steps: int, optimizer: Optimizer, watch: Watching) -> None:
         """Take pushes, also of later steps, until every worker that is there has made ``steps``.
 
-        ``watch`` is told whose end it is to look out for. Raises RuntimeError, with what each of them said,
-        when all workers have left.
+        ``watch`` is told whose end it is to look out for, and which push each worker owes. Raises
+        RuntimeError, with what each of them said, when all workers have left.
         """
         while any(clock < steps for clock in self.clocks.values()):
-            watch(self.clocks)
+            owing = {w: clock for w, clock in self.clocks.items() if w not in self.waiting}
+            watch(self.clocks, owing)
             try:
                 worker, message = comm.recv_any(PUSH)
             except RankEnded as ended:
-                self.lose(ended.rank)
+                self.lose(ended.rank, ended.reason)
             else:
+                if worker not in self.clocks:
+                    continue  # its last word came after its end was known
                 if message.dtype == np.uint8:
                     self.lose(worker, bytes(message).decode())
                 else:
@@ -125,7 +127,7 @@ class Server:
             told = "; ".join(f"worker {rank}: {lost.reason}" for rank, lost in sorted(self.lost.items()))
             raise RuntimeError(f"all workers have left, nobody is there to train: {told}")
 
-    def lose(self, rank: int, reason: str = ENDED) -> None:
+    def lose(self, rank: int, reason: str) -> None:
         """Go on without a worker; RuntimeError for another server, without which there is no going on."""
         if rank in self.lost:
             return

@@ -54,13 +54,13 @@ def gather(comm: Comm, server: Server, ranks: Iterable[int], tag: int, watch: Wa
     """What each of ``ranks`` sends; ``server`` loses the workers that end instead."""
     found, missing = {}, set(ranks)
     while missing:
-        watch(missing)
+        watch(missing, dict.fromkeys(missing, tag))
         try:
             rank, x = comm.recv_any(tag)
             found[rank] = x
         except RankEnded as ended:
             rank = ended.rank
-            server.lose(rank)
+            server.lose(rank, ended.reason)
         missing.discard(rank)
     return found
 

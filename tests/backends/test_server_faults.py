@@ -77,10 +77,10 @@ def test_the_others_go_on_without_one_that_ended_without_a_word(workers, servers
 
 
 BUGS = {
-    "nobody watches": ("parameter_server", 2, "watch(set(ranks) - {self.rank})", "pass"),
+    "nobody watches": ("parameter_server", 2, "watch(set(ranks) - {self.rank}, owing)", "pass"),
     "one is not watched": ("parameter_server", 2, "{*w, *servers}", "{*w, *servers} - {1}"),
-    "nobody watches at the end": ("server_end", 5, "watch(missing)", "watch([])"),
-    "not told of at the end": ("server_end", 5, "server.lose(rank)", "pass"),
+    "nobody watches at the end": ("server_end", 5, "watch(missing, ", "watch([], "),
+    "not told of at the end": ("server_end", 5, "server.lose(rank, ended.reason)", "pass"),
     "a step too many": ("server", 2, "self.clocks.pop(rank), reason", "self.clocks.pop(rank) + 1, reason"),
     "forgets its gradients": ("server", 2, "applied=self.applied[worker]", "applied=0"),
 }

@@ -1,0 +1,18 @@
+"""``minigrad``, also ``python -m backends``: a signal ends it in one line, also while it loads."""
+
+from .interrupts import guarded
+
+
+def main() -> None:
+    """The entry point of the command."""
+    guarded(load_and_run)
+
+
+def load_and_run() -> None:
+    from .cli import command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()
