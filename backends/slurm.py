@@ -58,7 +58,7 @@ class Job(NamedTuple):
     def variables(self, ranks: int) -> dict[str, str]:
         """What srun needs besides: since Slurm 22.05 it forgets how many CPUs sbatch gave a task."""
         each = os.environ.get("SLURM_CPUS_PER_TASK", "")
-        fits = each.isdigit() and int(each) * ranks <= self.cpus
+        fits = each.isdecimal() and int(each) * ranks <= self.cpus
         return {"SRUN_CPUS_PER_TASK": each} if fits else {}
 
     def ranks_on_a_node(self, ranks: int) -> int:
@@ -73,7 +73,7 @@ def find_job() -> Job | None:
     counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Job(
         os.environ["SLURM_JOB_ID"],
-        max(int(nodes), 1) if nodes.isdigit() else 1,
+        max(int(nodes), 1) if nodes.isdecimal() else 1,
         sum(int(cpus) * int(times or 1) for cpus, times in counts),
     )
 

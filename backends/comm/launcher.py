@@ -91,7 +91,7 @@ def launcher() -> Launcher | None:
 def number(name: str) -> int | None:
     """A variable's value; None where it is not set. Raises WorldError for what is no number."""
     text = os.environ.get(name)
-    if text is not None and not (text.isascii() and text.isdigit()):
+    if text is not None and not (text.isdecimal()):
         raise WorldError(f"{name}={text} is not a number of ranks; unset {name}")
     return None if text is None else int(text)
 
@@ -99,7 +99,7 @@ def number(name: str) -> int | None:
 def step_tasks() -> int | None:
     """How many tasks srun started this process with; None where it is none of srun's."""
     step, tasks = os.environ.get("SLURM_STEP_ID", ""), os.environ.get("SLURM_STEP_NUM_TASKS", "")
-    return int(tasks) if tasks.isdigit() and step.isdigit() and int(step) < NO_STEPS else None
+    return int(tasks) if tasks.isdecimal() and step.isdecimal() and int(step) < NO_STEPS else None
 
 
 def check_world(size: int, ranks: int | None = None) -> None:
@@ -161,7 +161,7 @@ def first_is_there() -> bool:
         return True
     pipe = os.environ.get("PMI_FD", "")
     try:
-        return pipe.isdigit() and stat.S_ISSOCK(os.fstat(int(pipe)).st_mode)
+        return pipe.isdecimal() and stat.S_ISSOCK(os.fstat(int(pipe)).st_mode)
     except OSError:
         return False
 
@@ -170,4 +170,4 @@ def process_number() -> int:
     """This process's number among those started with it, 0 where nothing tells."""
     names = (*RANK_VARIABLES, *(["SLURM_PROCID"] if step_tasks() else []))
     texts = (os.environ.get(name, "") for name in names)
-    return next((int(text) for text in texts if text.isascii() and text.isdigit()), 0)
+    return next((int(text) for text in texts if text.isdecimal()), 0)

@@ -280,11 +280,13 @@ def test_without_mpiexec_threads_still_work(minigrad, monkeypatch):
 
 
 def test_a_wrong_number_of_ranks_is_refused(minigrad, monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
     assert "--data 3 needs 3 ranks, mpiexec started 2" in minigrad("train", "--data", "3")[2]
 
 
 def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "6")
     assert (
         "grid 2x1x2 needs 4 ranks, got 6; run with mpiexec -n 4 or"

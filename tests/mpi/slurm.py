@@ -108,9 +108,7 @@ class Slurm:
     def start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.out").open("wb") as out:
             command = [str(which(name)), *arguments]
-            self.running.append(
-                subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-            )
+            self.running.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL))
 
     def call(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
