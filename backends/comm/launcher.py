@@ -91,7 +91,7 @@ def launcher() -> Launcher | None:
 def number(name: str) -> int | None:
     """A variable's value; None where it is not set. Raises WorldError for what is no number."""
     text = os.environ.get(name)
-    if text is not None and not (text.isdecimal()):
+    if text is not None and not text.isdecimal():
         raise WorldError(f"{name}={text} is not a number of ranks; unset {name}")
     return None if text is None else int(text)
 

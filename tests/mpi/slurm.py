@@ -1,17 +1,26 @@
-"""A real Slurm of one node and two CPUs, on loopback, that a test starts and ends."""
+"""A real Slurm of one node and two CPUs, on loopback, that a test starts and ends.
+
+Its daemons and jobs carry a mark, by which what is left of them at the end is known.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from backends.supervise import MARK, marked
+
 DAEMONS = ("munged", "slurmctld", "slurmd")
-SECONDS = 60  # that the daemons may take to start, and a job to be accepted
+SECONDS = 120  # that the daemons may take to start, and a job to its end
 CONFIGURATION = """\
 ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
@@ -62,7 +71,9 @@ class Slurm:
     """munged, slurmctld and slurmd as this user, in ``folder``; ``mpi`` is srun's default plug-in."""
 
     def __init__(self, folder: Path, mpi: str = "none"):
-        self.folder, self.running = folder, []
+        self.folder = folder
+        self.running: list[subprocess.Popen] = []
+        self.mark = uuid.uuid4().hex
         for name in ("munge", "state", "spool"):
             (folder / name).mkdir(mode=0o755)
         folder.chmod(0o755)
@@ -90,7 +101,7 @@ class Slurm:
         return self
 
     def __exit__(self, *_) -> None:
-        self.call("scancel", "--user", str(os.geteuid()), "--signal", "KILL")
+        self.call("scancel", "--full", "--signal", "KILL", "--user", str(os.geteuid()))
         for process in reversed(self.running):
             process.terminate()
         for process in self.running:
@@ -99,24 +110,43 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for pid in marked(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def variables(self) -> dict[str, str]:
-        """By which Slurm's commands know this Slurm from any other."""
-        return {"SLURM_CONF": str(self.configuration)}
+        """By which Slurm's commands know this Slurm from any other, and we its processes."""
+        return {"SLURM_CONF": str(self.configuration), MARK: self.mark}
+
+    def batch(self, text: str, folder: Path, tasks: int = 2) -> tuple[int, str]:
+        """Submit a batch script and wait for its end: its status, and all that it printed."""
+        status = folder / "status"
+        script = folder / "job.sh"
+        script.write_text(f"#!/bin/bash\n{text}\necho $? > {status}.new\nmv {status}.new {status}\n")
+        self.call("sbatch", f"--ntasks={tasks}", f"--output={folder}/job.out", str(script), cwd=folder)
+        self.until(status.exists)
+        return int(status.read_text()), (folder / "job.out").read_text()
 
     def start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.out").open("wb") as out:
             command = [str(which(name)), *arguments]
             self.running.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL))
 
-    def call(self, *command: str) -> str:
-        """What one of Slurm's commands prints."""
+    def call(self, *command: str, cwd: Path | None = None) -> str:
+        """What a command prints that one of Slurm's is, or starts by one."""
         return subprocess.run(
-            command, env={**os.environ, **self.variables}, capture_output=True, text=True, timeout=SECONDS
+            command,
+            cwd=cwd,
+            env={**os.environ, **self.variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
         ).stdout
 
-    def until(self, true) -> None:
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for ``true()``; fail where a daemon ends, or it lasts too long."""
         end = time.monotonic() + SECONDS
         while not true():
             dead = [process.args for process in self.running if process.poll() is not None]
