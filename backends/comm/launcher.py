@@ -25,7 +25,7 @@ VARIABLES: tuple[tuple[str, ...], ...] = (
 RANK_VARIABLES = tuple(names[0] for names in VARIABLES)
 SIZE_VARIABLES = tuple(name for names in VARIABLES for name in names[1:])
 NO_STEPS = 0xFFFFFFF0  # from here on Slurm numbers what are no steps of srun: batch scripts, salloc's shells
-BOUND = 3  # seconds in which Open MPI's mpiexec ends the other ranks, once rank 0 has said what is wrong
+BOUND = 10  # seconds in which Open MPI's mpiexec ends the other ranks, once rank 0 has said what is wrong
 SRUN = (
     "write srun --mpi=pmi2 for MPICH, --mpi=pmix for Open MPI, or leave srun out: minigrad starts its own "
     "ranks in a Slurm job"
@@ -151,7 +151,8 @@ def tell(message: str) -> None:
     if process_number():
         if first_is_there():
             return
-        time.sleep(BOUND)  # Open MPI's mpiexec ends this process once rank 0 has; without one, we must speak
+        if "PMIX_NAMESPACE" in os.environ:
+            time.sleep(BOUND)  # Open MPI's mpiexec ends this process once rank 0 has ended
     print(f"minigrad: {message}", file=sys.stderr, flush=True)
 
 

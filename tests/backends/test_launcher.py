@@ -14,7 +14,7 @@ from tests.bugs.mutant import mutant
 
 FAMILIES = {names[0]: names for names in launcher.VARIABLES}
 STEP = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-ALL = (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES, *STEP, launcher.RANKS, "PMI_FD", "SLURM_JOB_ID")
+ALL = (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES, *STEP, launcher.RANKS, "PMI_FD", "PMIX_NAMESPACE")
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def test_another_mpis_launcher_is_refused_before_mpi_starts(
 
 
 def test_one_process_speaks_for_all(monkeypatch, capsys):
-    """The first of a srun; elsewhere any that is not ended meanwhile, lest a stale variable silence it."""
+    """The first of a srun; elsewhere any that no mpiexec ends, lest a stale variable silence it."""
     monkeypatch.setattr(launcher, "BOUND", 0)
     for number, lines in ((0, 1), (1, 0)):
         with environment(**dict(zip(STEP, (0, 2, number), strict=True))):

@@ -122,6 +122,7 @@ class Slurm:
     def batch(self, text: str, folder: Path, tasks: int = 2) -> tuple[int, str]:
         """Submit a batch script and wait for its end: its status, and all that it printed."""
         status = folder / "status"
+        status.unlink(missing_ok=True)
         script = folder / "job.sh"
         script.write_text(f"#!/bin/bash\n{text}\necho $? > {status}.new\nmv {status}.new {status}\n")
         self.call("sbatch", f"--ntasks={tasks}", f"--output={folder}/job.out", str(script), cwd=folder)

@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 
 # NAMES: of the variables with a process's rank and the size. Nothing connects the processes; when one fails,
-# all are ended.
+# all are ended, which PMIX_NAMESPACE lets them expect.
 MPIEXEC = """
 import os, subprocess, sys, time
 _, _, n, *command = sys.argv
 rank, size = os.environ["NAMES"].split()
-jobs = [subprocess.Popen(command, env={**os.environ, rank: str(i), size: n}) for i in range(int(n))]
+world = {**os.environ, "PMIX_NAMESPACE": "stand-in", size: n}
+jobs = [subprocess.Popen(command, env={**world, rank: str(i)}) for i in range(int(n))]
 while all(job.poll() in (None, 0) for job in jobs) and any(job.poll() is None for job in jobs):
     time.sleep(0.02)
 for job in jobs:
@@ -28,7 +29,8 @@ step = {**os.environ, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": n, "SLURM_NT
 mpi = next((word.removeprefix("--mpi=") for word in options if word.startswith("--mpi=")), "none")
 assert mpi in plugins
 if mpi != "none":
-    os.execve(os.environ["CONNECTS"], ["mpiexec", "-n", n, *command], step)
+    mpiexec = os.environ["CONNECTS"]
+    os.execve(mpiexec, [mpiexec, "-n", n, *command], {**step, "HYDRA_LAUNCHER": "fork"})
 jobs = [subprocess.Popen(command, env={**step, "SLURM_PROCID": str(i)}) for i in range(int(n))]
 sys.exit(max(job.wait() for job in jobs))
 """
