@@ -26,12 +26,12 @@ from .arguments import (
     choice,
     layout_for,
 )
-from .capacity import check_capacity
+from .capacity import cores
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .data_parallel import ParameterServer
 from .interrupts import Interrupted, guarded
-from .launch import choose_transport, cores, run, run_script, say, under_mpiexec, world_size
+from .launch import check_room, choose_transport, run, run_script, say, world_size
 from .layout import about, member_of
 from .refusal import in_one_line, is_refusal
 from .run_folder import RunFolder
@@ -84,8 +84,7 @@ def train(
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
     transport = choose_transport(transport, ranks)
-    if not under_mpiexec():
-        check_capacity(ranks, transport, oversubscribe)
+    check_room(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
     flags = {"servers": servers, "staleness": staleness, "compress": compress, "density": density}
@@ -195,8 +194,7 @@ def prove(
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
     transport = choose_transport(transport, ranks)
-    if not under_mpiexec():
-        check_capacity(ranks, transport, oversubscribe)
+    check_room(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 < pipe else "replicated")
     asked = Asked(schedule, micro, chunks, bounds, recompute)
     flags = {"compress": compress}

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .arguments import check_seed, choice
 from .interrupts import Interrupted
-from .launch import TRANSPORTS
+from .launch import TRANSPORTS, under_mpiexec
 from .supervise import GRACE, supervise
 from .training import check_writable
 
@@ -72,6 +72,7 @@ def lesson(
     chosen = [one for one in known if number.zfill(2) == one.number or number == one.file.parent.name]
     if not chosen:
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
+    under_mpiexec()  # raises where it is not clear whether it is
     print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
     try:
         sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ), grace=GRACE))
@@ -121,6 +122,8 @@ def grade(
         return
     check_seed(seed)
     choice("--transport", transport, TRANSPORTS)
+    if transport == "mpi" and under_mpiexec():
+        raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
     if answers and submission is not None:
         raise ValueError("--answers grades the library's own file; leave --submission out")
     files = {"json": json, "gradescope": gradescope, "junit": junit}

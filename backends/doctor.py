@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from threadpoolctl import threadpool_info
 from minigrad import mnist
 from minigrad.device import cuda_problem
 
+from . import slurm
 from .comm import run_ranks
 from .comm.wire import cuda_aware
 from .launch import (
@@ -32,6 +34,7 @@ from .launch import (
     size_under_mpiexec,
     under_mpiexec,
 )
+from .launcher import WorldError, step_tasks
 from .link import measure
 from .strategies import strategy_names
 from .supervise import supervise
@@ -52,6 +55,7 @@ def examine() -> list[Finding]:
         *interpreter(),
         *blas(),
         *mpi(),
+        *in_slurm(),
         *ranks(),
         *links(),
         *gpu(),
@@ -99,9 +103,32 @@ def mpi() -> list[Finding]:
         return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]
 
 
+def in_slurm() -> list[Finding]:
+    """Whether this is in a Slurm job, how its srun connects ranks, and what minigrad does there."""
+    if shutil.which("srun") is None:
+        return [Finding("Slurm", "no srun on this machine")]
+    job, tasks = slurm.find_job(), step_tasks()
+    where = f"in job {job.number}: {job.nodes} node(s), {job.cpus} CPUs" if job else "not in a job"
+    where = where if tasks is None else f"in a step of {tasks} task(s)"
+    connects = (
+        f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
+    )
+    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=find_mpiexec() is not None)
+    if tasks is None and srun is not None:
+        started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"
+    else:
+        started = "the mpiexec beside Python"
+    if (tasks or 1) > 1:
+        started = "nothing, since srun has started them"
+    return [Finding("Slurm", f"{where}; {connects}; ranks are started by {started}")]
+
+
 def ranks() -> list[Finding]:
     """How ranks fit on the cores: those of this job, or of one with a rank on each core."""
-    here, started = cores(), size_under_mpiexec()
+    try:
+        here, started = cores(), size_under_mpiexec()
+    except WorldError as error:
+        return [Finding("ranks", "this process is not what its variables say", str(error))]
     given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
     n = started or here
     threads = int(given) if given.isdigit() else max(1, here // n)

@@ -1,9 +1,10 @@
-"""Starting ranks: as threads, or as processes under the mpiexec that lies beside this Python."""
+"""Starting ranks: as threads, or as processes by the mpiexec that lies beside this Python, or by srun."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import select
 import shlex
 import shutil
@@ -17,24 +18,40 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from . import slurm
 from .capacity import check_capacity, cores
 from .comm import Comm, run_ranks
 from .grid import check_grid
-from .rank import RANK_VARIABLES
-from .rank import number as rank_under_mpiexec
+from .launcher import (
+    RANKS,
+    WorldError,
+    check_library,
+    check_world,
+    launcher,
+    process_number,
+    refuse,
+    step_tasks,
+    tell,
+)
 from .supervise import GRACE, supervise
 
 if TYPE_CHECKING:
     from .comm.mpi import MPIComm
 
 TRANSPORTS = ("threads", "mpi")
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def under_mpiexec() -> bool:
-    """Whether this process is a rank that an mpiexec started."""
-    return any(name in os.environ for name in RANK_VARIABLES)
+    """Whether this process is a rank that an mpiexec or a srun started; raises WorldError as ``launcher``."""
+    return launcher() is not None
+
+
+def rank_under_mpiexec() -> int | None:
+    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    here = launcher()
+    return None if here is None else here.rank
 
 
 def only_rank_0() -> None:
@@ -43,7 +60,11 @@ def only_rank_0() -> None:
     MPICH's mpiexec looks, on a whole core, at the pipe of a rank that ended and never started MPI, until the
     job ends; so such a rank first takes leave as MPI's end does (``finalize`` of PMI-1, its answer awaited).
     """
-    if not rank_under_mpiexec():
+    try:
+        rank = rank_under_mpiexec()
+    except WorldError as error:
+        refuse(str(error))
+    if not rank:
         return
     if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
         with suppress(OSError):
@@ -54,7 +75,8 @@ def only_rank_0() -> None:
 
 def size_under_mpiexec() -> int | None:
     """How many ranks this process's mpiexec started, where it tells."""
-    return next((int(os.environ[name]) for name in SIZE_VARIABLES if name in os.environ), None)
+    here = launcher()
+    return None if here is None else here.size
 
 
 def find_mpiexec() -> Path | None:
@@ -64,12 +86,20 @@ def find_mpiexec() -> Path | None:
     return next((path for path in names if path.exists()), None)
 
 
-def mpi_problem() -> str | None:
-    """Why ranks cannot be MPI processes, with the way out; None when they can."""
+def mpi_problem(by_srun: bool = False) -> str | None:
+    """Why ranks cannot be MPI processes, with the way out; None when they can.
+
+    ``by_srun``: in a Slurm job srun may start them, where there is no mpiexec.
+    """
     remedy = "pip install -e '.[mpi]' brings both, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
-    if find_mpiexec() is None and not under_mpiexec():
+    try:
+        alone = not under_mpiexec()
+    except WorldError as error:
+        return str(error)
+    srun = by_srun and slurm.find_job() and shutil.which("srun")
+    if alone and not srun and find_mpiexec() is None:
         return f"there is no mpiexec beside {sys.executable}; {remedy}"
     return None
 
@@ -77,13 +107,20 @@ def mpi_problem() -> str | None:
 def choose_transport(asked: str | None, ranks: int) -> str:
     """The transport for ``ranks`` ranks: as asked, else MPI where it can be had, else threads.
 
-    Raises ValueError for an unknown name, RuntimeError where MPI is asked for and missing.
+    Raises ValueError for an unknown name, RuntimeError where MPI is asked for and missing, or threads by each
+    of several processes.
     """
     if asked not in (None, *TRANSPORTS):
         raise ValueError(f"unknown transport {asked!r}; choose one of {', '.join(TRANSPORTS)}")
-    if asked == "threads" or (asked is None and (ranks == 1 or mpi_problem())) and not under_mpiexec():
+    here = launcher()
+    if asked == "threads" and here is not None and (here.size or here.rank + 1) > 1:
+        raise WorldError(
+            "--transport threads makes all ranks in one process, and each of those that were started would "
+            "do it all; leave mpiexec or srun out, or --transport threads"
+        )
+    if asked == "threads" or (asked is None and (ranks == 1 or mpi_problem(by_srun=True))) and here is None:
         return "threads"
-    if problem := mpi_problem():
+    if problem := mpi_problem(by_srun=True):
         raise RuntimeError(f"--transport mpi: {problem}")
     return "mpi"
 
@@ -103,9 +140,10 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
         check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)
         return data * pipe * model
     if started is not None and data not in (None, started):
+        mpiexec = "srun" if step_tasks() else "mpiexec"
         raise ValueError(
-            f"--data {data} needs {data} ranks, mpiexec started {started}; "
-            f"run mpiexec -n {data}, leave mpiexec out, or pass --data {started}"
+            f"--data {data} needs {data} ranks, {mpiexec} started {started}; "
+            f"run {mpiexec} -n {data}, leave {mpiexec} out, or pass --data {started}"
         )
     return started or data or 1
 
@@ -115,8 +153,8 @@ def run(
 ) -> int:
     """Run ``work(comm)`` on every rank; the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks python -m backends.rank -m backends
-    arguments``, whose processes come back here.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job,
+    whose processes come back here.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
@@ -124,18 +162,46 @@ def run(
         return 0
     if not under_mpiexec():
         return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
-    work_under_mpi(work)
+    work_under_mpi(ranks, work)
     return 0
 
 
-def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments`` and wait for them; mpiexec's exit status."""
-    command = mpi_command(ranks, [sys.executable, "-m", "backends.rank", *arguments], survive)
-    print(
-        f"starting {ranks} ranks: mpiexec -n {ranks} python -m backends.rank {' '.join(arguments)}",
-        flush=True,
-    )
-    return supervise(command, environment(ranks))
+def check_room(ranks: int, transport: str, oversubscribe: bool) -> None:
+    """Raise ValueError where this machine cannot hold the ranks that would be started on it."""
+    if not under_mpiexec() and (transport == "threads" or slurm.find_job() is None):
+        check_capacity(ranks, transport, oversubscribe)
+
+
+def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
+    """Start ``ranks`` MPI processes of ``python arguments``, say how, and wait for their exit status."""
+    job = slurm.find_job()
+    command, variables = start_line(ranks, arguments, survive)
+    where = f"in Slurm job {job.number}" if job else f"starting {ranks} ranks"
+    short = {sys.executable: "python", str(find_mpiexec()): "mpiexec"}
+    print(f"{where}: {shlex.join(short.get(word, word) for word in command)}", flush=True)
+    return supervise(command, variables, grace=grace)
+
+
+def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:
+    """The command that runs ``python arguments`` on ``ranks`` MPI processes, and its variables.
+
+    In a Slurm job that is srun, where it can connect them, else mpiexec. Raises ValueError for more ranks
+    than the job has CPUs.
+    """
+    python = [sys.executable, "-m", "backends.rank", *arguments]
+    told = {RANKS: str(ranks)}
+    job = slurm.find_job()
+    if job is None:
+        return mpi_command(ranks, python, survive), environment(ranks) | told
+    job.check(ranks)
+    variables = environment(job.ranks_on_a_node(ranks))
+    srun = None if survive else job.srun(mpiexec=find_mpiexec() is not None)
+    if srun is not None:
+        return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | told
+    if job.nodes > 1:  # this mpiexec starts a step, which must not take its ranks' connection upon itself
+        variables = {name: value for name, value in variables.items() if name not in slurm.LOCAL}
+        told["SLURM_MPI_TYPE"] = "none"
+    return mpi_command(ranks, python, survive), variables | told
 
 
 def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[str]:
@@ -161,7 +227,7 @@ def run_script(
     survive: bool = False,
     oversubscribe: bool = False,
 ) -> int:
-    """Run ``python arguments`` on ``ranks`` MPI processes, through srun inside a Slurm job; the exit status.
+    """Run ``python arguments`` on ``ranks`` MPI processes; the exit status.
 
     With ``hosts``, a host file, it only prints the line that does: every host needs the same paths. With
     ``survive``, on this machine alone, ranks outlive one that is killed, if they know how.
@@ -172,20 +238,15 @@ def run_script(
         raise RuntimeError(f"this is a rank of an MPI job already; run python {arguments[0]} itself")
     if arguments[0] not in ("-m", "-c") and not Path(arguments[0]).is_file():
         raise ValueError(f"there is no script {arguments[0]}; pass the path of a Python file")
-    srun = shutil.which("srun") if "SLURM_JOB_ID" in os.environ else None
-    if (srun is None or hosts is not None) and (problem := mpi_problem()):
+    if problem := mpi_problem(by_srun=hosts is None):
         raise RuntimeError(f"minigrad run: {problem}")
-    python = [sys.executable, "-m", "mpi4py", *arguments]
-    if hosts is None and srun is None:
-        check_capacity(ranks, "mpi", oversubscribe)
     if hosts is not None:
-        print(shlex.join([*on_hosts(hosts), "-n", str(ranks), *python]))
+        print(shlex.join([*on_hosts(hosts), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
         return 0
-    if srun is not None:
-        print(f"in Slurm job {os.environ['SLURM_JOB_ID']}: srun -n {ranks} {shlex.join(python)}", flush=True)
-        return supervise([srun, "-n", str(ranks), *python], dict(os.environ), grace=GRACE)
-    command = [sys.executable, "-m", "backends.rank", *arguments]
-    return supervise(mpi_command(ranks, command, survive), environment(ranks), grace=GRACE)
+    check_room(ranks, "mpi", oversubscribe)
+    if slurm.find_job() is not None:
+        return start_mpiexec(ranks, arguments, survive, grace=GRACE)
+    return supervise(*start_line(ranks, arguments, survive), grace=GRACE)
 
 
 def on_hosts(hosts: Path) -> list[str]:
@@ -220,12 +281,24 @@ def environment(ranks: int) -> dict[str, str]:
     }
     if ranks > cores():
         defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"  # MPICH: waiting ranks really sleep
-    return {**defaults, **os.environ}
+    inherited = dict(os.environ)
+    if step_tasks():  # what connects this one task of srun is not its children's
+        inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
+    return {**defaults, **slurm.local_variables(), **inherited}
 
 
-def work_under_mpi(work: Callable[[Comm], Any]) -> None:
-    """Run ``work`` as one rank of the MPI job that this process belongs to."""
+def work_under_mpi(ranks: int, work: Callable[[Comm], Any]) -> None:
+    """Run ``work`` as one of the ``ranks`` of the MPI job that this process belongs to.
+
+    Raises WorldError where MPI sees another number of them.
+    """
     comm: MPIComm = load_mpi()()
+    try:
+        check_world(comm.size, ranks)
+    except WorldError:
+        if comm.rank:
+            raise SystemExit(1) from None  # rank 0 says it for all
+        raise
     given = any(name in os.environ for name in THREAD_VARIABLES)
     with threadpool_limits(None if given else max(1, cores() // comm.local_size)):
         work(comm)
@@ -233,17 +306,23 @@ def work_under_mpi(work: Callable[[Comm], Any]) -> None:
 
 
 def load_mpi() -> type[MPIComm]:
-    """The MPI transport, imported only when it is asked for: mpi4py is optional."""
+    """The MPI transport, imported only when it is asked for: mpi4py is optional.
+
+    Raises WorldError where what started this process does not speak to its MPI, which would abort.
+    """
+    here = launcher()
+    if here is not None and find_mpiexec() is not None:
+        check_library(here, mpiexec_vendor())
     from .comm.mpi import MPIComm
 
     return MPIComm
 
 
 def say(message: str) -> None:
-    """Print one line of error; of several ranks that fail alike only rank 0 does."""
-    rank = rank_under_mpiexec()
-    if not rank:
-        print(f"minigrad: {message}", file=sys.stderr, flush=True)
-    elif "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
+    """Print one line of error; of several ranks that fail alike only one does."""
+    rank = process_number()
+    if rank and "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
         time.sleep(1)  # where rank 0 fails too, its abort comes first
         print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
+    else:
+        tell(message)

@@ -15,10 +15,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
+from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
 
-# What MPICH's hydra, Open MPI's mpiexec and Slurm tell the processes they start.
-RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 # Tells a job's processes its folder, behind those of the jobs it is part of: by it they are known.
 MARK = "MINIGRAD_JOB"
 SHIELD = "MINIGRAD_SHIELD"  # tells a rank the process that stands between it and mpiexec
@@ -27,7 +26,7 @@ SETTLED = 1.0  # seconds for what a rank sent before its program was over to arr
 
 def number() -> int | None:
     """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
-    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), None)
+    return process_number() if any(name in os.environ for name in RANK_VARIABLES) else None
 
 
 def job_folder() -> str:

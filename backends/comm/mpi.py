@@ -18,6 +18,7 @@ from mpi4py import MPI
 from minigrad.device import Array, array_module, to_host
 from minigrad.environment import variable
 
+from ..launcher import WorldError, check_world, refuse
 from . import wire
 from .background import ProcessBackground
 from .collectives import naive_allreduce
@@ -35,6 +36,7 @@ class MPIComm:
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
     def __init__(self, comm: MPI.Intracomm | None = None, *, in_background: bool = False):
+        check_start()
         self.mpi: MPI.Intracomm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
         world = MPI.COMM_WORLD.Get_group()
@@ -242,6 +244,16 @@ class MPIComm:
     def meet(self, what: str) -> None:
         """Wait for all ranks to come here: what MPI offers only without a bound is entered together."""
         self.wait(self.mpi.Ibarrier().Test, what, self.members)
+
+
+def check_start() -> None:
+    """End this process where MPI's world is not what started it; that of spawned ranks is not looked at."""
+    try:
+        if MPI.Comm.Get_parent() == MPI.COMM_NULL:
+            check_world(MPI.COMM_WORLD.Get_size())
+    except WorldError as error:
+        MPI.Finalize()  # otherwise mpi4py ends the world with an abort, which says more
+        refuse(str(error))
 
 
 def library_version() -> str:

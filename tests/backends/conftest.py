@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from backends import cli, launch
+from backends import cli, launcher
 
 
 @pytest.fixture
 def minigrad(tmp_path, monkeypatch, capsys):
     """Runs the command in an empty folder: (exit status, output, errors)."""
     monkeypatch.chdir(tmp_path)
-    for name in (*launch.RANK_VARIABLES, *launch.SIZE_VARIABLES):
+    for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments):

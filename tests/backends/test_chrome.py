@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from backends import cli, launch
+from backends import cli, launcher
 from backends.comm import chrome, run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced, gather_trace
@@ -121,7 +121,7 @@ def test_the_law_of_the_json_catches(bug):
 
 def test_train_writes_a_trace_whose_bytes_are_the_ledgers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in (*launch.RANK_VARIABLES, *launch.SIZE_VARIABLES):
+    for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     command = "minigrad train --data 2 --transport threads --net mlp --epochs 1 --batch 1000 --trace run.json"
     monkeypatch.setattr(sys, "argv", command.split())

@@ -14,6 +14,7 @@ import pytest
 from backends import arguments, launch, layout, strategies, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
+from backends.run_folder import RunFolder
 from backends.strategies import find_strategy, strategy_names
 from minigrad.nets import find_net
 
@@ -280,11 +281,13 @@ def test_without_mpiexec_threads_still_work(minigrad, monkeypatch):
 
 
 def test_a_wrong_number_of_ranks_is_refused(minigrad, monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
     assert "--data 3 needs 3 ranks, mpiexec started 2" in minigrad("train", "--data", "3")[2]
 
 
 def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "6")
     assert (
         "grid 2x1x2 needs 4 ranks, got 6; run with mpiexec -n 4 or"
@@ -322,8 +325,10 @@ def test_damaged_data_is_said_in_one_line(minigrad, monkeypatch, tmp_path):
 
 
 def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
-    folders = {training.new_run_folder("mlp", tmp_path) for _ in range(3)}
-    assert len(folders) == 3
+    def work(comm):
+        return [RunFolder(comm, "mlp", tmp_path).write({"losses": []}) for _ in range(3)]
+
+    assert len(set(run_ranks(1, work)[0])) == 3
 
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):

@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from backends import launch
+from backends import launch, launcher
 from tests.bugs.mutant import mutant
 
-HYDRA = ("PMI_RANK", "PMI_FD", "HYDI_CONTROL_FD")
+HYDRA = ("PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD")
 
 
 def takes_leave(only_rank_0, monkeypatch) -> None:
@@ -22,7 +22,7 @@ def takes_leave(only_rank_0, monkeypatch) -> None:
 
     with ours, proxys, monkeypatch.context() as patched:
         patched.setattr(select, "select", answered)
-        for name, value in zip(HYDRA, ("2", str(ours.fileno()), "7"), strict=True):
+        for name, value in zip(HYDRA, ("2", "3", str(ours.fileno()), "7"), strict=True):
             patched.setenv(name, value)
         try:
             only_rank_0()
@@ -56,6 +56,7 @@ def test_broken_copies_do_not(right, wrong, monkeypatch):
 def test_it_ends_too_where_nobody_answers_or_listens(monkeypatch):
     """Where the proxy is gone, where there is another mpiexec; and it waits a bounded time."""
     monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(SystemExit):
         launch.only_rank_0()
     monkeypatch.setenv("HYDI_CONTROL_FD", "7")
@@ -68,8 +69,9 @@ def test_it_ends_too_where_nobody_answers_or_listens(monkeypatch):
 
 
 def test_rank_0_and_who_has_no_mpiexec_go_on(monkeypatch):
-    for name in (*HYDRA, *launch.RANK_VARIABLES):
+    for name in (*HYDRA, *launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     launch.only_rank_0()
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     launch.only_rank_0()

@@ -63,22 +63,29 @@ def test_run_passes_arguments_and_the_exit_status_through(processes):
     assert processes.minigrad("run", "-n", "2", "script.py", "3").status == 3
 
 
-def test_run_prints_the_line_for_a_host_file_and_uses_srun_in_a_slurm_job(processes):
+def test_run_prints_the_line_for_a_host_file(processes):
     for name in ("hosts", "script.py"):
         (processes.folder / name).write_text("")
     job = processes.minigrad("run", "-n", "4", "--hosts", "hosts", "script.py", "a b")
     assert job.status == 0, job.err
     assert job.out.startswith(str(find_mpiexec())) and " hosts " in job.out
     assert job.out.strip().endswith(f"-n 4 {sys.executable} -m mpi4py script.py 'a b'")
+
+
+def test_run_passes_arguments_to_srun_and_its_status_through(processes):
+    """Without SLURM_JOB_CPUS_PER_NODE the number of ranks is for srun to judge."""
+    (processes.folder / "script.py").write_text("")
     srun = processes.folder / "srun"
     srun.write_text("#!/bin/sh\necho srun: $@\nexit 5\n")
     srun.chmod(0o755)
     path = f"{processes.folder}:{os.environ['PATH']}"
-    job = processes.minigrad("run", "-n", "4", "script.py", "a b", SLURM_JOB_ID="77", PATH=path)
+    variables = {"SLURM_JOB_ID": "77", "SLURM_MPI_TYPE": "pmi2", "PATH": path}
+    job = processes.minigrad("run", "-n", "4", "script.py", "a b", **variables)
     assert job.status == 5
+    options = "--kill-on-bad-exit --quit-on-interrupt --export=ALL -n 4"
     assert job.out.splitlines() == [
-        f"in Slurm job 77: srun -n 4 {sys.executable} -m mpi4py script.py 'a b'",
-        f"srun: -n 4 {sys.executable} -m mpi4py script.py a b",
+        f"in Slurm job 77: srun {options} python -m mpi4py script.py 'a b'",
+        f"srun: {options} {sys.executable} -m mpi4py script.py a b",
     ]
 
 
