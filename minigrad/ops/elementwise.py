@@ -119,7 +119,7 @@ def relu(x: Array) -> Pulled:
 def leaky_relu(x: Array, *, slope: float = 0.01) -> Pulled:
     """x where positive, else ``slope`` * x."""
     xp = array_module(x)
-    factor = xp.where(x > 0, 1, slope).astype(x.dtype)
+    factor = xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)
     return x * factor, (lambda g: g * factor,)
 
 
@@ -163,11 +163,11 @@ def where(condition: Array, x: Array, y: Array) -> Pulled:
 
 @op
 def clip(x: Array, *, low: float | None = None, high: float | None = None) -> Pulled:
-    """x, held between ``low`` and ``high``; no gradient outside."""
+    """x, held between ``low`` and ``high``; no gradient outside, nor at NaN."""
     if low is None and high is None:
         raise ValueError("clip needs a bound; pass low=, high= or both")
     least, most = -math.inf if low is None else low, math.inf if high is None else high
-    return array_module(x).clip(x, low, high), (lambda g: masked(g, ~((x < least) | (x > most))),)
+    return array_module(x).clip(x, low, high), (lambda g: masked(g, (x >= least) & (x <= most)),)
 
 
 def outermost_slice(x: Array) -> Array:

@@ -55,6 +55,7 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
     centred = x - x.mean(axis=axes, keepdims=True)
+    centred -= centred.mean(axis=axes, keepdims=True)  # what rounding left of a mean far from 0
     value = (centred * centred).mean(axis=axes, keepdims=keepdims)
     return value, (lambda g: spread(g * (2 / n)) * centred,)
 
@@ -92,7 +93,9 @@ def log_softmax(x: Array, *, axis: int = -1) -> Pulled:
     p = xp.exp(shifted)
     total = p.sum(axis=axes, keepdims=True)
     p /= total
-    return shifted - xp.log(total), (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
+    with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
+        total = xp.log(total)
+    return shifted - total, (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
 
 
 def largest_kept(x: Array, axes: tuple[int, ...]) -> Array:

@@ -35,7 +35,7 @@ def near(actual: np.ndarray, exact: Any, tolerance: Any, what: str) -> None:
     assert not wrong.any(), f"{what}: {actual[finite][wrong]} for {exact[finite][wrong]}"
 
 
-# Softmax and what is made of it. Shifting by the maximum rounds each logit by half an eps of its distance; the
+# Softmax and what is made of it. Shifting by the maximum rounds a logit by half an eps of its distance; the
 # exponentials, their sum and its logarithm add a few eps more for each of at most 8 classes.
 
 
@@ -58,6 +58,19 @@ def logsumexp_survives_offsets(logsumexp: Op, x: np.ndarray, axis: Any) -> None:
     near(dx, np.exp(shifted) / total, 32 * eps * (1 + np.abs(shifted)), "the gradient of logsumexp")
 
 
+def variance_survives_offsets(var: Op, x: np.ndarray, axis: Any) -> None:
+    """Deviations from a rounded mean are few eps off, and so is what they have in common taken away again."""
+    eps, deviations = np.finfo(x.dtype).eps, x.astype(np.longdouble)
+    for _ in range(2):
+        deviations = deviations - deviations.mean(axis=axis, keepdims=True)
+    exact = (deviations**2).mean(axis=axis)
+    y, (dx,) = value_and_gradients(lambda x: var(x, axis=axis), x, seed=np.ones(np.shape(exact)))
+    rest = (x.size * eps) ** 2 * np.abs(x).max()
+    near(y, exact, 64 * eps * exact + rest**2, "var")
+    bound = 64 * eps * np.abs(deviations).max() + rest
+    near(dx, 2 * deviations * (exact.size / x.size), bound, "the gradient of var")
+
+
 def cross_entropy_survives_offsets(cross_entropy: Op, x: np.ndarray, labels: np.ndarray) -> None:
     shifted = exact_shift(x, 1)
     p = np.exp(shifted)
@@ -77,7 +90,7 @@ def exact_shift(x: np.ndarray, axis: Any) -> np.ndarray:
 
 
 def logsumexp_knows_infinities(logsumexp: Op, row: np.ndarray) -> None:
-    """-inf counts nothing, inf is all, NaN is NaN; what is infinitely smaller has no share in the gradient."""
+    """-inf counts nothing, inf is all, NaN is NaN; the infinitely smaller have no share in the gradient."""
     y, (dx,) = value_and_gradients(logsumexp, row)
     if np.isnan(row).any():
         assert np.isnan(y)
@@ -91,7 +104,7 @@ def logsumexp_knows_infinities(logsumexp: Op, row: np.ndarray) -> None:
         assert not dx[row == -np.inf].any() and abs(dx.sum() - 1) < 32 * np.finfo(row.dtype).eps
 
 
-# The logistic function. Exponential, sum and quotient round by a few eps of the result, however small that is.
+# The logistic function. Exponential, sum and quotient round by a few eps of the result, however small it is.
 
 
 def logistic(x: np.ndarray) -> np.ndarray:
@@ -109,7 +122,7 @@ def sigmoid_keeps_its_tail(sigmoid: Op, x: np.ndarray) -> None:
 
 
 def gelu_keeps_its_tail(gelu: Op, x: np.ndarray) -> None:
-    """x times the share of it; the share's exponent rounds by some eps of itself, and so much more the share."""
+    """x times the share of it; the exponent of the share rounds by some eps of itself."""
     wide = x.astype(np.longdouble)
     z = 2 * np.sqrt(2 / np.longdouble(np.pi)) * (wide + 0.044715 * wide**3)
     eps, least = np.finfo(x.dtype).eps, np.finfo(x.dtype).tiny
@@ -165,7 +178,7 @@ def abs_slope(x: float, g: float) -> float:
 
 
 def clip_slope(x: float, g: float) -> float:
-    return 0.0 if x < -1 or x > 1 else g
+    return g if -1 <= x <= 1 else 0.0
 
 
 def larger_share(x: float, y: float, g: float) -> float:

@@ -16,9 +16,9 @@ ODD = [np.nan, np.inf, -np.inf, -2.0, -1.0, 0.0, -0.0, 0.5, 1.0, 3.0]
 
 
 @st.composite
-def logits(draw, rows=st.integers(1, 4)):
+def logits(draw):
     """(samples, classes) on any level, spread little or much, in any memory order."""
-    shape = draw(rows), draw(st.integers(1, 8))
+    shape = draw(st.integers(1, 4)), draw(st.integers(1, 8))
     x = np.random.default_rng(draw(st.integers(0, 2**16))).normal(size=shape)
     return draw(ORDERS)((draw(OFFSETS) + draw(SPREADS) * x).astype(draw(DTYPES)))
 
@@ -45,6 +45,14 @@ def test_the_softmax_family_survives_a_common_offset(x, data):
     extremes.softmax_survives_offsets(ops.softmax, ops.log_softmax, x, data.draw(st.integers(-2, 1)))
     axis = data.draw(st.sampled_from([None, 0, -1, (0, 1)]))
     extremes.logsumexp_survives_offsets(ops.logsumexp, x, axis)
+
+
+@given(seed=st.integers(0, 2**16), offset=OFFSETS, spread=SPREADS, dtype=DTYPES, order=ORDERS)
+def test_the_variance_survives_a_common_offset(seed, offset, spread, dtype, order):
+    rng = np.random.default_rng(seed)
+    x = order((offset + spread * rng.normal(size=(rng.integers(1, 200), 3))).astype(dtype))
+    for axis in (0, 1, None):
+        extremes.variance_survives_offsets(ops.var, x, axis)
 
 
 @given(x=logits(), data=st.data())
@@ -81,10 +89,14 @@ def test_powers_at_zero_below_it_and_beyond(dtype, data):
     extremes.power_has_pytorchs_gradients(ops.power, x, y)
 
 
-@given(seed=st.integers(0, 2**16), dtype=DTYPES, magnitudes=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
-def test_the_gradient_of_a_quotient_overflows_last(seed, dtype, magnitudes):
+@given(dtype=DTYPES, sign=st.sampled_from([-1, 1]), far=st.floats(0, 1), between=st.floats(0, 1))
+def test_the_gradient_of_a_quotient_overflows_last(dtype, sign, far, between):
+    """The square of a denominator of 10 ** exponent leaves the range, and the quotients are within it."""
     reach = 35 if dtype is np.float32 else 300
-    x, y = np.random.default_rng(seed).uniform(1, 2, (2, 4)) * 10.0 ** (np.array(magnitudes)[:, None] * reach)
+    exponent = reach * (0.6 + 0.3 * far)
+    least = 2 * exponent - reach
+    y = 1.5 * 10.0 ** (sign * np.array([exponent, exponent]))
+    x = 1.5 * 10.0 ** (sign * np.array([least + between * (reach - least), reach]))
     extremes.quotients_gradient_overflows_last(ops.divide, x.astype(dtype), y.astype(dtype))
 
 
