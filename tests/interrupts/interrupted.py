@@ -56,7 +56,7 @@ COMMANDS = {
 
 @dataclass
 class Run:
-    """A run of ``command`` in ``folder``: while it runs, and what it printed, how it ended and what is left."""
+    """A run of ``command`` in ``folder``: what it printed, how it ended, and what is left of it."""
 
     folder: Path
     command: str

@@ -1,4 +1,4 @@
-"""Every command, transport and signal: the status a shell expects, one line that says what was interrupted."""
+"""Every command, transport and signal: the status a shell expects, and one line that says what ended."""
 
 import json
 import signal
@@ -71,8 +71,9 @@ def test_a_training_keeps_the_figures_of_its_epochs(tmp_path, command, number):
     ],
 )  # fmt: skip
 def test_every_other_command_says_what_was_interrupted(tmp_path, command, number):
-    listening = lambda run: MOMENTS[command](run) and listens(run.process.pid)  # noqa: E731
-    run = interrupted(tmp_path, command, number, when=listening)
+    run = interrupted(
+        tmp_path, command, number, when=lambda run: MOMENTS[command](run) and listens(run.process.pid)
+    )
     check(run, number, f"{command.split()[0]} was interrupted by {signal.Signals(number).name}; ")
 
 
