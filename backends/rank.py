@@ -50,6 +50,9 @@ def note(name: str, text: str) -> bool:
 
 def listen_for(numbers: Iterable[int]) -> None:
     """From now on the signals end this rank, and with it the job, also inside a call of MPI."""
+    os.environ.setdefault(
+        "UCX_DEBUG_SIGNO", "0"
+    )  # MPICH's UCX takes SIGHUP for itself, to print what it does
     listen(numbers, lambda number, _: None, leave)
 
 

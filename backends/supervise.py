@@ -21,7 +21,7 @@ from .interrupts import Interrupted
 from .signals import SIGNALS
 from .sweep import MARK, sweep_memory
 
-__all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory"]
+__all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory", "watched"]
 
 LOOK = 0.05  # seconds between two looks at the job
 GRACE = 2.5  # seconds for a user's script to end by itself, once told to
@@ -151,7 +151,7 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
     """Start ``command``; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
         start, outer = time.time(), os.environ.get(MARK)
-        with watched(folder, start), relay() if output is None else nullcontext(output) as stdout:
+        with watched(folder, start, folder), relay() if output is None else nullcontext(output) as stdout:
             process = subprocess.Popen(
                 command,
                 env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
@@ -188,9 +188,9 @@ def relay() -> Iterator[int]:
 
 
 @contextmanager
-def watched(mark: str, start: float) -> Iterator[None]:
-    """Within this, if this process is killed, what carries ``mark`` is ended."""
-    line = [sys.executable, "-I", "-S", sweeping.__file__, mark, str(start)]
+def watched(mark: str, start: float, folder: str) -> Iterator[None]:
+    """Within this, if this process is killed, what carries ``mark`` is ended, and ``folder`` removed."""
+    line = [sys.executable, "-I", "-S", sweeping.__file__, mark, str(start), folder]
     watcher = subprocess.Popen(
         line,
         stdin=subprocess.PIPE,

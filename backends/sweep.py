@@ -1,7 +1,8 @@
 """Ending what a job leaves: its processes, known by a mark in their variables, and its shared memory.
 
-``python -I -S sweep.py MARK START`` waits for a word on its input; where that is closed without one, whoever
-started the job was killed, and this ends the job. It needs nothing but Python's own library.
+``python -I -S sweep.py MARK START FOLDER`` waits for a word on its input; where that is closed without one,
+whoever started the job was killed, and this ends the job and removes its folder. It needs nothing but
+Python's own library.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def mapped() -> str:
     return "\n".join(texts)
 
 
-def watch(mark: str, start: float) -> None:
+def watch(mark: str, start: float, folder: str) -> None:
     """Wait until the launcher says that the job has ended; where it is killed before, end the job."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
@@ -93,8 +94,8 @@ def watch(mark: str, start: float) -> None:
     if not sys.stdin.buffer.read(1):
         kill(mark)
         sweep_memory(start)
-        shutil.rmtree(mark, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1], float(sys.argv[2]))
+    watch(sys.argv[1], float(sys.argv[2]), sys.argv[3])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..launch import THREAD_VARIABLES, environment, find_mpiexec
-from ..supervise import MARK, sweep, sweep_memory
+from ..supervise import MARK, sweep, sweep_memory, watched
 from .child import MPI_RANKS, NEXT_CASE, Request, sign
 
 STARTING = 20.0  # seconds beyond a task's own, for Python to start on a busy core
@@ -78,25 +78,26 @@ def run(line: list[str], work: Path, request: Request) -> int | None:
         "MPLCONFIGDIR": str(work),
         "MPLBACKEND": "Agg",
     }
-    process = subprocess.Popen(
-        line,
-        cwd=work,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return process.wait(request.seconds + STARTING)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it left behind in its own session
-        sweep(process, mark)
-        if request.transport == "mpi":
-            sweep_memory(start)
+    with watched(mark, start, str(work.parent)):
+        process = subprocess.Popen(
+            line,
+            cwd=work,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(request.seconds + STARTING)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it left behind in its own session
+            sweep(process, mark)
+            if request.transport == "mpi":
+                sweep_memory(start)
 
 
 Lines = list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""One run of a command that a signal interrupts, on a terminal of its own, and what it leaves behind."""
+"""One run of a command that a signal ends, on a terminal of its own, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -15,31 +15,37 @@ import sys
 import termios
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backends.launch import cores
 from backends.sweep import SHARED, mapped
 
 MARK = "MINIGRAD_TEST_RUN"  # in the variables of all that a run starts
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+STOP = 100.0  # seconds after which a test gives up
 SCRIPT = """
-from backends.comm.mpi import MPIComm
-from backends.comm import allreduce
+import pathlib
 import numpy as np
+from backends.comm import allreduce
+from backends.comm.mpi import MPIComm
+
 comm = MPIComm()
 while True:
     allreduce(comm, np.ones(1000))
+    pathlib.Path(f"script.{comm.rank}").touch()
 """
-LONG = ["--epochs", "500", "--net", "mlp"]
+TRAIN = ["train", "--epochs", "1000", "--net", "mlp", "--transport"]
 COMMANDS = {
-    "train": ["train", *LONG],
-    "train on threads": ["train", *LONG, "--data", "3", "--transport", "threads"],
-    "train on MPI": ["train", *LONG, "--data", "2", "--transport", "mpi"],
-    "train a pipeline": ["train", *LONG, "--pipe", "2", "--transport", "mpi"],
-    "train with survive": ["train", *LONG, "--data", "3", "--transport", "mpi", "--strategy", "server",
-                           "--option", "survive=True"],
-    "prove on threads": ["prove", "--data", "4", "--transport", "threads", "--net", "vgg", "--batch", "500"],
-    "prove on MPI": ["prove", "--data", "2", "--transport", "mpi", "--net", "vgg", "--batch", "500"],
+    "train": [*TRAIN, "threads"],
+    "train on threads": [*TRAIN, "threads", "--data", "3"],
+    "train on MPI": [*TRAIN, "mpi", "--data", "2"],
+    "train a pipeline on MPI": [*TRAIN, "mpi", "--pipe", "2"],
+    "train with survive": [*TRAIN, "mpi", "--data", "3", "--strategy", "server", "--option", "survive=True"],
+    "prove on threads": ["prove", "--transport", "threads", "--data", "4", "--net", "vgg", "--batch", "900"],
+    "prove on MPI": ["prove", "--transport", "mpi", "--data", "2", "--net", "vgg", "--batch", "900"],
     "grade": ["grade", "a2", "--answers"],
     "run": ["run", "-n", "2", "script.py"],
     "lesson": ["lesson", "05"],
@@ -50,16 +56,37 @@ COMMANDS = {
 
 @dataclass
 class Run:
-    """What a run printed, how it ended, and how long after the signal."""
+    """A run of ``command`` in ``folder``: what it printed, how it ended, and what is left of it."""
 
-    status: int  # as a shell tells it
-    seconds: float
-    text: str
+    folder: Path
+    command: str
+    process: subprocess.Popen
+    terminal: int
+    mark: str
+    began: float
+    output: bytearray = field(default_factory=bytearray)
+    status: int = -1  # as a shell tells it
+    seconds: float = 0.0  # from the signal to the end, of all processes where the launcher is killed
+    late: bool = False  # it had ended before there was a signal
+    listened: bool = False  # the process that got the signal had set a handler
     left: list[str] = field(default_factory=list)  # processes and shared memory
+
+    def read(self, seconds: float) -> None:
+        """Read what is printed, for some time."""
+        while select.select([self.terminal], [], [], seconds)[0]:
+            try:
+                self.output += os.read(self.terminal, 65536)
+            except OSError:  # all that print have ended
+                time.sleep(seconds)
+                return
+
+    @property
+    def text(self) -> str:
+        return self.output.decode(errors="replace")
 
     @property
     def words(self) -> list[str]:
-        """The lines that say what was interrupted."""
+        """The lines that minigrad says."""
         lines = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.text).replace("\r", "\n").splitlines()
         return [line for line in lines if line.startswith("minigrad")]
 
@@ -67,128 +94,155 @@ class Run:
     def cursor_shown(self) -> bool:
         return self.text.rfind("\x1b[?25l") <= self.text.rfind("\x1b[?25h")
 
+    @property
+    def processes(self) -> list[int]:
+        """All that the command has started and that runs."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return sorted(found)
+
+    def pid_of(self, target: str) -> int | None:
+        """The process ``launcher``, ``rank 1``, or that of another program; None before it is there."""
+        if target == "launcher":
+            return self.process.pid
+        rank = f"PMI_RANK={target.removeprefix('rank ')}".encode()
+        found = None
+        for pid in self.processes:
+            with suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if target.encode() in line.split(b"\0")[0] or (rank in variables and b"backends" in line):
+                    found = pid  # the last one: behind its shield
+        return found
+
+    def figures(self) -> bool:
+        """Whether a training has written figures."""
+        return any(self.folder.glob("runs/*/metrics.json"))
+
+
+def listens(pid: int) -> bool:
+    """Whether a process has a handler of SIGTERM: Python has none of its own."""
+    with suppress(OSError):
+        (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def started(folder: Path, command: str) -> Run:
+    """Start ``minigrad`` on a terminal."""
+    (folder / "script.py").write_text(SCRIPT)
+    os.mkfifo(folder / "run.json")  # nobody writes into it
+    mark, began = uuid.uuid4().hex, time.time()
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "backends", *COMMANDS[command]],
+        cwd=folder,
+        env={**os.environ, MARK: mark, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+    )
+    os.close(its)
+    return Run(folder, command, process, ours, mark, began)
+
 
 def interrupted(
     folder: Path,
-    command: list[str],
+    command: str,
     number: int,
-    *,
-    after: float,
-    rank: int | None = None,
-    stop: float = 60.0,
+    target: str = "launcher",
+    when: Callable[[Run], object] = Run.figures,
 ) -> Run:
-    """Run ``minigrad command`` and signal it, or its rank, ``after`` seconds, or when that rank is there.
+    """Run a command; signal the process ``target`` as soon as ``when(run)`` is true and it is there.
 
-    It is ended after ``stop`` seconds.
+    To a rank only once it listens: before that Python is starting, and the signal's name is lost in mpiexec.
     """
-    mark, began, start = uuid.uuid4().hex, time.time(), time.monotonic()
-    (folder / "script.py").write_text(SCRIPT)
-    shared = set(os.listdir("/dev/shm"))
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    variables = {**os.environ, MARK: mark, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "backends", *command],
-        cwd=folder, env=variables, stdin=its, stdout=its, stderr=its, start_new_session=True,
-    )  # fmt: skip
-    os.close(its)
-    output = bytearray()
-
-    def read(seconds: float) -> None:
-        while select.select([ours], [], [], seconds)[0]:
-            try:
-                output.extend(os.read(ours, 65536))
-            except OSError:  # all ends of the terminal are closed
-                time.sleep(min(seconds, 0.01))
-                return
-
-    target = None
-    while process.poll() is None and time.monotonic() - start < stop:
-        read(0.01)
-        if time.monotonic() - start < after:
-            continue
-        target = process.pid if rank is None else rank_of(mark, rank)
-        if target is not None:
-            break
-    if target is not None:
+    run, shared, start = started(folder, command), memory(0.0), time.monotonic()
+    pid = None
+    while pid is None and run.process.poll() is None and time.monotonic() - start < STOP:
+        run.read(0.01)
+        pid = run.pid_of(target) if when(run) else None
+        if pid is not None and target.startswith("rank") and number != signal.SIGKILL and not listens(pid):
+            pid = None
+    run.late = pid is None
+    if pid is not None:
+        run.listened = listens(pid)
         with suppress(ProcessLookupError):
-            os.kill(target, number)
+            os.kill(pid, number)
     told = time.monotonic()
-    while process.poll() is None and time.monotonic() - told < stop:
-        read(0.01)
-    seconds = time.monotonic() - told
-    while time.monotonic() - told < 5 and marked(mark):  # of a killed launcher
-        read(0.01)
-    if number == signal.SIGKILL and rank is None:
-        seconds = time.monotonic() - told
-    left = [f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}" for pid in marked(mark)]
-    if process.poll() is None:
-        process.kill()
-    for pid in marked(mark):
-        with suppress(ProcessLookupError):
+    while run.process.poll() is None and time.monotonic() - told < STOP:
+        run.read(0.01)
+    killed = number == signal.SIGKILL and target == "launcher"
+    while killed and run.processes and time.monotonic() - told < STOP / 4:
+        run.read(0.01)
+    run.seconds = time.monotonic() - told
+    finish(run, shared)
+    return run
+
+
+def finish(run: Run, shared: set[str]) -> None:
+    """See what is left of the run, and end that."""
+    for pid in run.processes:
+        with suppress(OSError):
+            run.left.append(f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
             os.kill(pid, signal.SIGKILL)
-    read(0)
-    status = process.wait()
-    os.close(ours)
-    new = memory(began) - shared
-    while new and time.monotonic() - told < 10:  # other jobs' are mapped, or gone soon
+    run.read(0.01)
+    status = run.process.wait()
+    run.status = status if status >= 0 else 128 - status
+    os.close(run.terminal)
+    new, end = memory(run.began) - shared, time.monotonic() + 10
+    while new and time.monotonic() < end:  # other jobs' files are mapped, or gone soon
         time.sleep(0.2)
-        new = {name for name in new & memory(began) if name not in mapped()}
-    left += sorted(new)
-    return Run(status if status >= 0 else 128 - status, seconds, output.decode(errors="replace"), left)
+        in_use = mapped()
+        new = {name for name in new & memory(run.began) if name not in in_use}
+    run.left += sorted(new)
 
 
 def memory(began: float) -> set[str]:
-    """Our files of shared memory that are younger than ``began``."""
+    """The files of shared memory, of MPI's libraries, that are younger than ``began``."""
     found = set()
-    for file in Path("/dev/shm").iterdir():
+    for file in Path("/dev/shm").glob("*"):
         with suppress(OSError):
             if file.name.startswith(SHARED) and file.stat().st_mtime >= began:
                 found.add(file.name)
     return found
 
 
-def marked(mark: str) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
-
-
-def rank_of(mark: str, rank: int) -> int | None:
-    """The process that is rank ``rank`` of the run; of a shield and its rank the rank."""
-    found = None
-    for pid in sorted(marked(mark)):
-        with suppress(OSError):
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if (
-                f"PMI_RANK={rank}".encode() in variables
-                and b"backends" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            ):
-                found = pid
-    return found
+def bound() -> float:
+    """The seconds in which all is over: 5, and more where many share the cores. A stop, no measurement."""
+    return 5 * max(1.0, os.getloadavg()[0] / cores())
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the storm."""
+    """A run of the storm: the signal comes ``after`` so many seconds."""
 
     command: str
     number: int
-    rank: int | None
+    target: str
     after: float
+
+    def __str__(self) -> str:
+        return f"{self.command}, {signal.Signals(self.number).name} to {self.target} after {self.after} s"
+
+    def run(self, folder: Path) -> Run:
+        end = time.monotonic() + self.after
+        return interrupted(folder, self.command, self.number, self.target, lambda _: time.monotonic() >= end)
 
 
 def storm(seed: int, n: int) -> list[Case]:
-    """``n`` runs, of every command as often, at random moments; KILL is for a launcher or a rank alone."""
+    """``n`` runs drawn from ``seed``, of every command as many: which signal, to whom, when."""
     draw = random.Random(seed)
-    names, cases = list(COMMANDS), []
+    names = draw.sample(list(COMMANDS), len(COMMANDS))
+    cases = []
     for i in range(n):
         name = names[i % len(names)]
-        parallel = "MPI" in name or name in ("run", "train a pipeline")
-        rank = draw.choice([None, None, 0, 1]) if parallel else None
-        number = draw.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-        cases.append(Case(name, number, rank, round(draw.uniform(0, 8), 2)))
+        ranks = ["rank 0", "rank 1"] if "MPI" in name or name == "run" else []
+        target = draw.choice(["launcher", "launcher", *ranks])
+        cases.append(Case(name, draw.choice(SIGNALS), target, round(draw.uniform(0, 8), 2)))
     return cases
