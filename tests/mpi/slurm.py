@@ -102,7 +102,9 @@ class Slurm:
         return self
 
     def __exit__(self, *_) -> None:
-        self.call("scancel", "--full", "--signal", "KILL", "--user", str(os.geteuid()))
+        self.call("scancel", "--user", str(os.geteuid()))
+        with suppress(AssertionError):  # the daemons are ended however that goes
+            self.until(lambda: not self.call("squeue", "--noheader"))
         for process in reversed(self.running):
             process.terminate()
         for process in self.running:
