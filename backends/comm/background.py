@@ -128,7 +128,7 @@ class CommunicationThread(Part):
 
 
 class ThreadWorker(Worker):
-    """The background of a thread rank: a participant of the world, which sees where it waits, and for whom."""
+    """The thread of a thread rank: a participant of the world, which sees where it waits, and for whom."""
 
     def __init__(self, comm: ThreadComm, owner: int):
         super().__init__(comm, comm.world.names[comm.me])
@@ -204,7 +204,7 @@ class ThreadBackground(CommunicationThread):
 
 
 class ProcessWorker(Worker):
-    """The background of an MPI process: an ordinary thread, whose waits for MPI leave the core alone."""
+    """The thread of an MPI process, whose waits for MPI leave the core alone."""
 
     def __init__(self, comm: MPIComm):
         super().__init__(comm, f"rank {comm.me}'s background")

@@ -7,7 +7,6 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 from __future__ import annotations
 
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -36,9 +35,7 @@ CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRA
 class MPIComm(Part):
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
-    def __init__(
-        self, comm: MPI.Intracomm | None = None, *, own: bool = False, in_background: bool = False
-    ):
+    def __init__(self, comm: MPI.Intracomm | None = None, *, own: bool = False, in_background: bool = False):
         self.own = own  # ``close`` frees it
         self.mpi: MPI.Intracomm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
@@ -200,7 +197,7 @@ class MPIComm(Part):
 
     @cached_property
     def fence(self) -> MPI.Win:
-        """Its ``Sync`` keeps in order what this process reads and writes before and after; it has no bytes."""
+        """Its ``Sync`` keeps in order what this process reads and writes before and after."""
         window = MPI.Win.Create(None, 1, comm=MPI.COMM_SELF)
         window.Lock_all()
         return window

@@ -90,7 +90,9 @@ def share_among_processes(comm: Any, nbytes: int, sync: Callable[[], None]) -> S
     if comm.local_size != comm.size:
         return None
     nbytes = -(-(nbytes + TURN) // PAGE) * PAGE
-    sizes, free_bytes, names = comm.tell([nbytes, free_shared_memory(), secrets.randbits(62)], what).T.tolist()
+    sizes, free_bytes, names = comm.tell(
+        [nbytes, free_shared_memory(), secrets.randbits(62)], what
+    ).T.tolist()
     check_room(sum(sizes), min(free_bytes))
     *starts, total = accumulate(sizes, initial=0)
     path = f"{FOLDER}/{PREFIX}{names[0]:x}"
@@ -128,7 +130,7 @@ def create(path: str) -> OSError | None:
 
 
 def mapped(path: str, total: int, start: int, nbytes: int) -> tuple[mmap.mmap | None, OSError | None]:
-    """All ``total`` bytes of the file, this rank's already allocated: a write must not find that none are left.
+    """All ``total`` bytes of the file, this rank's allocated now: no write must find that none are left.
 
     None, and what went wrong, where they cannot be had.
     """

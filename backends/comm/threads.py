@@ -87,7 +87,9 @@ class ThreadComm(Part):
         place, wishes = self.meet("to split", (color, self.rank if key is None else key))
         self.parts.free(self.parts.idle())  # each rank by itself: its threads are its own
         ranks = [r for _, r in sorted((k, r) for r, (c, k) in wishes.items() if c == color)]
-        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color)).part_of(self)
+        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color)).part_of(
+            self
+        )
 
     def background(self) -> ThreadBackground:
         with self.world.lock:

@@ -135,7 +135,8 @@ def array_for(comm: Any, shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """See ``MPIComm.array``; ``comm.window`` sums what is made here, but for small or ordinary arrays."""
     if bytes_of(shape, dtype) >= LARGE:
         try:
-            comm.window = comm.window or WindowAllreduce(weakref.proxy(comm))
+            own: Any = weakref.proxy(comm)  # which owns the window, and must not be held by it
+            comm.window = comm.window or WindowAllreduce(own)
             return comm.window.array(shape, dtype)
         except RuntimeError:
             pass  # too little shared memory, which all ranks find alike
