@@ -106,7 +106,7 @@ class Training(Layout):
             )
         server = member_of(backend, ParameterServer)
         taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
-        return {
+        measured = {
             "config": {"momentum": None, **asdict(self), **taken, **settings},
             "losses": history.losses,
             "test_accuracies": accuracies,
@@ -117,6 +117,8 @@ class Training(Layout):
             "ranks": comm.size,
             **({} if server is None else server.told()),
         }
+        backend.close()
+        return measured
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""
