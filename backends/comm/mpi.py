@@ -236,14 +236,25 @@ class MPIComm(Part):
         """The next array from ``source``, or from anyone, whatever its shape; and who sent it."""
         status = MPI.Status()
         message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
-        first = bytearray(status.Get_count(MPI.BYTE))
+        source, length = status.Get_source(), status.Get_count(MPI.BYTE)
+        if length > wire.PIECE:
+            raise ValueError(f"{wire.NO_ARRAY}: {length} bytes are too many")
+        first = bytearray(length)
         self.wait(message.Irecv([first, MPI.BYTE]).Test, what)
         header, x = wire.unpack(first)
         if x is None:
+            message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
+            wire.check_length(header, status.Get_count(MPI.BYTE), header.nbytes)
             flat = wire.room_for(header)
-            self.wait(self.start(flat.view(np.uint8), status.Get_source(), tag).Test, what)
+            self.wait(message.Irecv([flat.view(np.uint8), MPI.BYTE]).Test, what)
             x = wire.finish(flat, header)
-        return status.Get_source(), x
+        return source, x
+
+    def come(self, request: MPI.Request, what: str) -> int:
+        """Wait for a posted receive; how many bytes came."""
+        status = MPI.Status()
+        self.wait(lambda: request.Test(status), what)
+        return status.Get_count(MPI.BYTE)
 
     def check(self, peer: int, tag: int) -> None:
         check_peer(self, peer)

@@ -1,7 +1,6 @@
 """What a strategy takes it gives back, where it is closed and where it is dropped; the model stays."""
 
 import gc
-import threading
 import time
 import weakref
 
@@ -12,11 +11,8 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.one_node import OneNode
-from minigrad import nn, ops, optim
-from minigrad.backend import Serial
-from minigrad.data import Batch
+from minigrad import nn
 from tests.backends.placed_often import STRATEGIES, train
 
 
