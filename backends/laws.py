@@ -102,6 +102,8 @@ def differences_from_serial(
         compare_models()
     backend.conclude(model)
     compare_models()
+    backend.close()  # what it gives back is not the model's
+    compare_models()
     by_rank = np.array(gather(comm, np.array(list(worst.values()))))
     if comm.rank != 0:
         return []

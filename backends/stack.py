@@ -6,6 +6,7 @@ Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 from __future__ import annotations
 
 import math
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -46,7 +47,10 @@ class Stack(Backend):
         self.totals = [member.total for member in reversed(members)]
         for outer, inner in pairwise(members):
             outer.passes, outer.loss = inner.run, inner.loss
-        members[0].total = self.total
+        stack = weakref.proxy(
+            self
+        )  # a cycle of references would hold what the members give back when dropped
+        members[0].total = lambda model, squares: stack.total(model, squares)
         self.joins = [member.joined for member in reversed(members)]
         members[0].joined = lambda model, values: values  # its own comes last
 
@@ -110,6 +114,11 @@ class Stack(Backend):
     def conclude(self, model: Module) -> None:
         for member in self.members:
             member.conclude(model)
+
+    def close(self) -> None:
+        """Close the members, from the inside out."""
+        for member in reversed(self.members):
+            member.close()
 
     def joined(self, model: Module, values: Values) -> Values:
         """From the inside out."""

@@ -123,12 +123,15 @@ class Training(Layout):
                 on_epoch=on_epoch,
             )
         server = member_of(backend, ParameterServer)
-        return {
+        figures = {
             **measured(history, finished=True),
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
             "train_accuracy": accuracy(model, train),
             **({} if server is None else server.told()),
         }
+        if not figures.get("lost"):  # all ranks come together to close
+            backend.close()
+        return figures
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,9 +26,9 @@ class Backend:
     """One training step of any strategy; a strategy overrides only what it changes.
 
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``conclude`` after the
-    last. Losses are means over what they saw, so a part of the batch is weighted by its share when backward
-    starts; communication only sums. ``micro_batches`` is the number of backwards in a step: their
-    gradients add up, and the last one announces them.
+    last, ``close`` at the end. Losses are means over what they saw, so a part of the batch is weighted by its
+    share when backward starts; communication only sums. ``micro_batches`` is the number of backwards in a
+    step: their gradients add up, and the last one announces them.
     """
 
     rank, size = 0, 1
@@ -112,6 +112,22 @@ class Backend:
 
     def conclude(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
+
+    def close(self) -> None:
+        """Give back the memory, threads and communicators that are this backend's; all ranks call together.
+
+        The model stays as it is, with arrays of its own; to train on, ``place`` it again. ``with backend:``
+        calls it at its end, unless an exception is on its way, since then the other ranks may never come.
+        It may be called again, or never: what a rank only drops is given back too, at the latest when the
+        ranks next come together to make more of the same communicator.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the serial run would hold, by name; all ranks call."""

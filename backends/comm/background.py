@@ -11,17 +11,19 @@ from __future__ import annotations
 import math
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .parts import Part
 from .world import Deadlock, RankFailed, Wait, caller
 
 if TYPE_CHECKING:
     from .mpi import MPIComm
+    from .patience import Patience
     from .threads import ThreadComm
 
 Result = TypeVar("Result")
@@ -39,39 +41,17 @@ class Job:
         self.error: BaseException | None = None
 
 
-class CommunicationThread(ABC):
-    """What the backgrounds of all transports share; see ``protocol.Background`` for what they promise.
+class Worker:
+    """The thread: it runs jobs one after another, each with ``comm``, the jobs' own communicator.
 
-    ``comm`` is the jobs' communicator, ``rank`` the rank's own.
+    It does not refer to its rank's ``Background``; where that is dropped, the thread can be closed.
     """
 
-    def __init__(self, comm: Any, rank: Any, name: str):
-        self.comm, self.rank = comm, rank
+    def __init__(self, comm: Any, name: str):
+        self.comm = comm
         self.error: BaseException | None = None
         self.closed = False
         self.thread = threading.Thread(target=self.work, name=name, daemon=True)
-
-    def start(
-        self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
-    ) -> Callable[[], Result]:
-        if self.closed:
-            raise RuntimeError(
-                f"{self.thread.name} is closed and takes no {what}; "
-                "start all jobs before close(), or open another with comm.background()"
-            )
-        what = f"the {what} of {nbytes} bytes"
-        started = Job(job, what)
-        noted = self.rank.note(f"{what} in the background")
-        self.post(started)
-
-        def finish() -> Result:
-            noted()
-            self.wait_for(started)
-            if started.error is not None:
-                raise started.error
-            return started.result
-
-        return finish
 
     def work(self) -> None:
         """Run the jobs until there will be no more."""
@@ -94,36 +74,65 @@ class CommunicationThread(ABC):
         return True
 
     @abstractmethod
-    def post(self, job: Job) -> None:
-        """Hand ``job`` to the thread."""
-
-    @abstractmethod
     def next_job(self) -> Job | None:
-        """Wait for a job, on the thread; None where there will be no more."""
+        """Wait for a job; None where there will be no more."""
 
     @abstractmethod
     def end(self, job: Job) -> None:
         """Tell the rank that ``job`` has ended."""
 
+
+class CommunicationThread(Part):
+    """What the backgrounds of all transports share; see ``protocol.Background`` for what they promise.
+
+    ``rank`` is the communicator of which this is a part. Where a rank holds neither this nor what it started,
+    the thread is closed, at the latest when the rank opens the next one.
+    """
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+
+    @property
+    def rank(self) -> Any:
+        return self.whole
+
+    def start(
+        self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
+    ) -> Callable[[], Result]:
+        if self.worker.closed:
+            raise RuntimeError(
+                f"{self.worker.thread.name} is closed and takes no {what}; "
+                "start all jobs before close(), or open another with comm.background()"
+            )
+        what = f"the {what} of {nbytes} bytes"
+        started = Job(job, what)
+        noted = self.rank.note(f"{what} in the background")
+        self.post(started)
+
+        def finish() -> Result:
+            noted()
+            self.wait_for(started)
+            if started.error is not None:
+                raise started.error
+            return started.result
+
+        return finish
+
+    @abstractmethod
+    def post(self, job: Job) -> None:
+        """Hand ``job`` to the thread."""
+
     @abstractmethod
     def wait_for(self, job: Job) -> None:
         """Let the rank wait until ``job`` has ended."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """No more jobs; see ``protocol.Background``."""
 
+class ThreadWorker(Worker):
+    """The thread of a thread rank: a participant of the world, which sees where it waits, and for whom."""
 
-class ThreadBackground(CommunicationThread):
-    """The background of a thread rank: a participant of the world, which sees where it waits, and for whom.
-
-    On the virtual clock a job that takes c seconds ends at max(when it was posted, when the one before it
-    ended) + c; the rank that waits for it goes on then, or later.
-    """
-
-    def __init__(self, comm: ThreadComm, rank: ThreadComm):
-        super().__init__(comm, rank, rank.world.names[comm.me])
-        self.world, self.opened = rank.world, caller()
+    def __init__(self, comm: ThreadComm, owner: int):
+        super().__init__(comm, comm.world.names[comm.me])
+        self.world, self.owner, self.opened = comm.world, owner, caller()
         self.jobs: deque[Job] = deque()
         with self.world.lock:
             self.world.admit(self.thread, comm.me)
@@ -138,18 +147,8 @@ class ThreadBackground(CommunicationThread):
         finally:
             self.world.leave(self.comm.me, failed=False)
 
-    def post(self, job: Job) -> None:
-        world = self.world
-        with world.lock:
-            world.check(self.rank.me)
-            job.posted = self.rank.now()
-            self.jobs.append(job)
-            world.bells[self.comm.me].notify_all()
-            if world.turns is not None:
-                world.block(self.rank.me, self.rank.turn())
-
     def next_job(self) -> Job | None:
-        jobs, rank, world = self.jobs, self.rank.me, self.world
+        jobs, rank, world = self.jobs, self.owner, self.world
         with world.lock:
             wait = Wait(
                 "for work" + (f" after {self.error!r}" if self.error is not None else ""),
@@ -169,31 +168,48 @@ class ThreadBackground(CommunicationThread):
         with self.world.lock:
             job.done = self.comm.now()
             job.ended.set()
-            self.world.bells[self.rank.me].notify_all()
+            self.world.bells[self.owner].notify_all()
+
+
+class ThreadBackground(CommunicationThread):
+    """The background of a thread rank.
+
+    On the virtual clock a job that takes c seconds ends at max(when it was posted, when the one before it
+    ended) + c; the rank that waits for it goes on then, or later.
+    """
+
+    worker: ThreadWorker
+
+    def post(self, job: Job) -> None:
+        worker, world = self.worker, self.worker.world
+        with world.lock:
+            world.check(self.rank.me)
+            job.posted = self.rank.now()
+            worker.jobs.append(job)
+            world.bells[worker.comm.me].notify_all()
+            if world.turns is not None:
+                world.block(self.rank.me, self.rank.turn())
 
     def wait_for(self, job: Job) -> None:
-        me = self.comm.me
-        with self.world.lock:
+        me, world = self.worker.comm.me, self.worker.world
+        with world.lock:
             wait = Wait(f"for its background to finish {job.what}", job.ended.is_set, [me], lambda: job.done)
-            self.world.block(self.rank.me, wait)
+            world.block(self.rank.me, wait)
         self.rank.arrived(job.done)
 
     def close(self) -> None:
-        with self.world.lock:
-            self.closed = True
-            self.world.bells[self.comm.me].notify_all()
+        with self.worker.world.lock:
+            self.closed = self.worker.closed = True
+            self.worker.world.bells[self.worker.comm.me].notify_all()
 
 
-class ProcessBackground(CommunicationThread):
-    """The background of an MPI process: an ordinary thread, whose waits for MPI leave the core alone."""
+class ProcessWorker(Worker):
+    """The thread of an MPI process, whose waits for MPI leave the core alone."""
 
-    def __init__(self, comm: MPIComm, rank: MPIComm):
-        super().__init__(comm, rank, f"rank {rank.me}'s background")
+    def __init__(self, comm: MPIComm):
+        super().__init__(comm, f"rank {comm.me}'s background")
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.thread.start()
-
-    def post(self, job: Job) -> None:
-        self.jobs.put(job)
 
     def next_job(self) -> Job | None:
         return self.jobs.get()
@@ -201,21 +217,34 @@ class ProcessBackground(CommunicationThread):
     def end(self, job: Job) -> None:
         job.ended.set()
 
+
+class ProcessBackground(CommunicationThread):
+    """The background of an MPI process."""
+
+    worker: ProcessWorker
+
+    def __init__(self, worker: ProcessWorker, patience: Patience):
+        super().__init__(worker)
+        self.patience = patience
+
+    def post(self, job: Job) -> None:
+        self.worker.jobs.put(job)
+
     def wait_for(self, job: Job) -> None:
-        self.comm.patience.idle_since = time.monotonic()
-        self.rank.patience.wait_for_thread(job.ended.wait, f"for its background to finish {job.what}")
-        self.comm.patience.idle_since = math.inf
+        self.worker.comm.patience.idle_since = time.monotonic()
+        self.patience.wait_for_thread(job.ended.wait, f"for its background to finish {job.what}")
+        self.worker.comm.patience.idle_since = math.inf
 
     def close(self) -> None:
-        if self.closed:
+        worker = self.worker
+        if worker.closed:
             return
-        self.closed = True
-        self.jobs.put(None)
+        self.closed = worker.closed = True
+        worker.jobs.put(None)
 
         def ended(seconds: float) -> bool:
-            self.thread.join(seconds)
-            return not self.thread.is_alive()
+            worker.thread.join(seconds)
+            return not worker.thread.is_alive()
 
-        self.rank.patience.wait_for_thread(ended, "for its background to end")
-        self.comm.close()
-        self.comm.mpi.Free()
+        self.patience.wait_for_thread(ended, "for its background to end")
+        worker.comm.close()

@@ -7,9 +7,9 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -20,8 +20,9 @@ from minigrad.environment import variable
 
 from ..launcher import WorldError, check_world, refuse
 from . import wire
-from .background import ProcessBackground
+from .background import ProcessBackground, ProcessWorker
 from .collectives import naive_allreduce
+from .parts import Part, Parts
 from .patience import Patience
 from .protocol import RankEnded, check_peer
 from .receive import Receive
@@ -32,11 +33,12 @@ from .world import caller
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
 
 
-class MPIComm:
+class MPIComm(Part):
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
-    def __init__(self, comm: MPI.Intracomm | None = None, *, in_background: bool = False):
+    def __init__(self, comm: MPI.Intracomm | None = None, *, own: bool = False, in_background: bool = False):
         check_start()
+        self.own = own  # ``close`` frees it
         self.mpi: MPI.Intracomm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
         world = MPI.COMM_WORLD.Get_group()
@@ -45,15 +47,13 @@ class MPIComm:
         self.last_tag: int = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1
         self.in_background = in_background
         self.patience = Patience(MPI.COMM_WORLD, self.last_tag + 1, in_background)
-        self.wait, self.watch = self.patience.wait, partial(self.patience.watch_over, self)
+        self.wait = self.patience.wait
         self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # what MPI may still read
         self.receives: dict[tuple[int, int], deque[Receive]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
         self.lost: list[Receive] = []  # what came was not what was declared; MPI may still write there
-        self.groups: list[MPIComm] = []
-        self.backgrounds: list[ProcessBackground] = []
+        self.parts = Parts()
         self.window: WindowAllreduce | None = None  # of the arrays that ``array`` made
-        self.closed = False
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.check(to, tag)
@@ -95,10 +95,9 @@ class MPIComm:
         return self.take(MPI.ANY_SOURCE, tag, f"to receive from any rank (tag {tag})")
 
     def split(self, color: int, key: int | None = None) -> MPIComm:
-        self.meet("for all ranks to split")
+        self.free_parts("for all ranks to split")
         group = cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key))
-        self.groups.append(MPIComm(group, in_background=self.in_background))
-        return self.groups[-1]
+        return MPIComm(group, own=True, in_background=self.in_background).part_of(self)
 
     def background(self) -> ProcessBackground:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
@@ -106,9 +105,13 @@ class MPIComm:
                 "a communication thread needs an MPI that several threads may call (MPI_THREAD_MULTIPLE); "
                 "unset MPI4PY_RC_THREAD_LEVEL, or communicate without a background (progress='test')"
             )
-        self.meet("for all ranks to open a background")
-        self.backgrounds.append(ProcessBackground(MPIComm(self.mpi.Dup(), in_background=True), self))
-        return self.backgrounds[-1]
+        self.free_parts("for all ranks to open a background")
+        worker = ProcessWorker(MPIComm(self.mpi.Dup(), own=True, in_background=True))
+        return ProcessBackground(worker, self.patience).part_of(self)
+
+    def watch(self, ranks: Iterable[int]) -> None:
+        """See ``Patience.watch_over``."""
+        self.patience.watch_over(self, ranks)
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
@@ -148,12 +151,14 @@ class MPIComm:
         self.mpi.Iprobe()
 
     def close(self) -> None:
-        """Wait until every message that was sent has left.
+        """Wait until every message that was sent has left, and free what was made of this communicator.
 
-        Raises RuntimeError where a started communication was never finished, saying which and where.
+        All ranks call this together; it may be called again. Raises RuntimeError where a started
+        communication was never finished, saying which and where.
         """
-        for part in (*self.groups, *self.backgrounds):
-            part.close()
+        if self.closed:
+            return
+        self.parts.close()
         for request, _, what in self.sending:
             with suppress(RankEnded):
                 self.wait(request.Test, what)
@@ -162,6 +167,13 @@ class MPIComm:
             raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
         self.patience.close()
         self.closed = True
+        if "fence" in vars(self):
+            self.fence.Unlock_all()
+            self.fence.Free()
+        if "host" in vars(self):
+            self.host.Free()
+        if self.own:
+            self.mpi.Free()
 
     @cached_property
     def host(self) -> MPI.Comm:
@@ -182,9 +194,16 @@ class MPIComm:
     def share(self, nbytes: int) -> SharedMemory | None:
         """``nbytes`` of this rank that all ranks read and write; None where they are not all on one machine.
 
-        Freed at the program's end, if it closed this communicator. All ranks must call this together.
+        A rank gives it back when it holds no array in it any more. All ranks must call this together.
         """
-        return share_among_processes(self, nbytes, MPI.Win.Allocate_shared)
+        return share_among_processes(self, nbytes, self.fence.Sync)
+
+    @cached_property
+    def fence(self) -> MPI.Win:
+        """Its ``Sync`` keeps in order what this process reads and writes before and after."""
+        window = MPI.Win.Create(None, 1, comm=MPI.COMM_SELF)
+        window.Lock_all()
+        return window
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """Zeros that ``allreduce`` sums where they lie, if they are large and the ranks can share memory.
@@ -221,14 +240,25 @@ class MPIComm:
         status = MPI.Status()
         needs = [] if source == MPI.ANY_SOURCE else [self.members[source]]
         message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what, needs)
-        first = bytearray(status.Get_count(MPI.BYTE))
+        source, length = status.Get_source(), status.Get_count(MPI.BYTE)
+        if length > wire.PIECE:
+            raise ValueError(f"{wire.NO_ARRAY}: {length} bytes are too many")
+        first = bytearray(length)
         self.wait(message.Irecv([first, MPI.BYTE]).Test, what)
         header, x = wire.unpack(first)
         if x is None:
+            message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what)
+            wire.check_length(header, status.Get_count(MPI.BYTE), header.nbytes)
             flat = wire.room_for(header)
-            self.wait(self.start(flat.view(np.uint8), status.Get_source(), tag).Test, what)
+            self.wait(message.Irecv([flat.view(np.uint8), MPI.BYTE]).Test, what)
             x = wire.finish(flat, header)
-        return status.Get_source(), x
+        return source, x
+
+    def come(self, request: MPI.Request, what: str, source: int) -> int:
+        """Wait for a posted receive from ``source``, a rank of the world; how many bytes came."""
+        status = MPI.Status()
+        self.wait(lambda: request.Test(status), what, [source])
+        return status.Get_count(MPI.BYTE)
 
     def check(self, peer: int, tag: int) -> None:
         check_peer(self, peer)
@@ -240,6 +270,20 @@ class MPIComm:
         key = object()
         self.started[key] = (f"rank {self.me} never finished {what} that it started at {caller()}", kept)
         return lambda: self.started.pop(key, None) and None
+
+    def tell(self, numbers: Sequence[int], what: str) -> np.ndarray:
+        """All ranks' ``numbers``, a row for each rank; all ranks come together for it."""
+        mine = np.array(numbers, np.int64)
+        rows = np.empty((self.size, len(mine)), np.int64)
+        self.wait(self.mpi.Iallgather(mine, rows).Test, what, self.members)
+        return rows
+
+    def free_parts(self, what: str) -> None:
+        """Wait for all ranks to come here, and free the parts that none of them uses any more."""
+        idle = self.parts.idle()
+        everywhere = np.empty_like(idle)
+        self.wait(self.mpi.Iallreduce(idle, everywhere, MPI.MIN).Test, what, self.members)
+        self.parts.free(everywhere)
 
     def meet(self, what: str) -> None:
         """Wait for all ranks to come here: what MPI offers only without a bound is entered together."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad.device import Array, to_host
 
+from .collectives import broadcast
 from .mpi import MPI, MPIComm
 
 
@@ -32,10 +33,11 @@ class Exposed:
         comm.check(at, 0)
         comm.meet("for all ranks to open a window")
         mine = np.asarray(to_host(x), order="C") if comm.rank == at and x is not None else None
-        found: Any = comm.mpi.bcast(None if mine is None else (mine.shape, mine.dtype), at)
-        if found is None:
+        # An empty array tells shape and dtype; the first axis is none of the exposed array's.
+        found = broadcast(comm, np.empty(()) if mine is None else np.empty((0, *mine.shape), mine.dtype), at)
+        if found.ndim == 0:
             raise ValueError(f"rank {at} exposes an array, but passed none; pass one there, None elsewhere")
-        self.shape, self.dtype = found
+        self.shape, self.dtype = found.shape[1:], found.dtype
         if self.dtype.kind not in "iufc" or self.dtype == np.float16:
             raise ValueError(f"MPI cannot add {self.dtype}; expose integers, float32 or float64")
         self.none = np.empty(self.shape, self.dtype)  # what a read adds

@@ -68,6 +68,13 @@ class Comm(Protocol):
         """A communication thread of this rank, over the same ranks; all ranks must call this together."""
         ...
 
+    def close(self) -> None:
+        """No more communication with it: free it, and what was made of it; all ranks must call this together.
+
+        What a rank only drops, a group or a background, is freed once all ranks have dropped it.
+        """
+        ...
+
 
 class Background(Protocol):
     """Communication while the rank computes: jobs that run one after another, in the order they were started.

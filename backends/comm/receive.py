@@ -55,11 +55,11 @@ class Receive:
 
     def complete(self) -> Array:
         """The array of a posted receive."""
-        self.comm.wait(self.posted[0].Test, self.what, [self.peer])
-        header, x = wire.unpack(self.first)
+        length = self.comm.come(self.posted[0], self.what, self.peer)
+        header, x = wire.unpack(memoryview(self.first)[:length])
         rest = self.posted[1] if len(self.posted) > 1 else None
         if rest is not None and (header.nbytes, header.dtype) == (self.flat.nbytes, self.flat.dtype):
-            self.comm.wait(rest.Test, self.what)
+            wire.check_length(header, self.comm.come(rest, self.what, self.peer), header.nbytes)
             return wire.finish(self.flat, header)
         if rest is not None:
             rest.Cancel()

@@ -8,8 +8,9 @@ from typing import Any, Self, TypeVar
 
 from minigrad.device import Array, array_module
 
-from .background import ThreadBackground
+from .background import ThreadBackground, ThreadWorker
 from .leftovers import report_leftovers
+from .parts import Part, Parts
 from .protocol import RankEnded, check_like, check_peer
 from .shared import share_among_threads
 from .world import Deadlock, Message, RankFailed, Wait, World, caller, seeded_turns
@@ -19,7 +20,7 @@ __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
 Result = TypeVar("Result")
 
 
-class ThreadComm:
+class ThreadComm(Part):
     """One thread's end of a communicator; ``run_ranks`` makes them.
 
     ``members`` are the group's ranks as ranks of the world, ``started`` what was started and not finished.
@@ -30,6 +31,7 @@ class ThreadComm:
         self.size, self.me = len(members), members[rank]
         self.meetings, self.watched = 0, list[int]()
         self.started: dict[object, str] = {}  # also of the groups and backgrounds made from this
+        self.parts = Parts()
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         message = self.deliver(x, to, tag)
@@ -83,15 +85,24 @@ class ThreadComm:
 
     def split(self, color: int, key: int | None = None) -> ThreadComm:
         place, wishes = self.meet("to split", (color, self.rank if key is None else key))
+        self.parts.free(self.parts.idle())  # each rank by itself: its threads are its own
         ranks = [r for _, r in sorted((k, r) for r, (c, k) in wishes.items() if c == color)]
-        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color))
+        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color)).part_of(
+            self
+        )
 
     def background(self) -> ThreadBackground:
         with self.world.lock:
             number = self.world.join(self.world.owners[self.me])
             self.joined()
         place, numbers = self.meet("to open a background", number)
-        return ThreadBackground(self.of(self.rank, [numbers[r] for r in range(self.size)], place), self)
+        self.parts.free(self.parts.idle())
+        comm = self.of(self.rank, [numbers[r] for r in range(self.size)], place)
+        return ThreadBackground(ThreadWorker(comm, self.me)).part_of(self)
+
+    def close(self) -> None:
+        self.parts.close()
+        self.closed = True
 
     def watch(self, ranks: Iterable[int], owing: object = None) -> None:
         """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned.

@@ -133,6 +133,9 @@ class Traced:
     def background(self) -> TracedBackground:
         return TracedBackground(self, self.comm.background())
 
+    def close(self) -> None:
+        self.comm.close()
+
     def __getattr__(self, name: str) -> Any:
         own = getattr(self.__dict__["comm"], name)
         if name == "allreduce":

@@ -5,6 +5,7 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from minigrad.device import Array, array_module, to_host
 
 from .collectives import allreduce
 from .protocol import Comm
-from .shared import SharedMemory, shared_memory
+from .shared import shared_memory
 
 TEXT = 64  # bytes of each rank that say what it brings
 SLOT = 1 << 19  # bytes of each rank through which arrays that lie elsewhere pass: half a cache
@@ -34,26 +35,22 @@ class WindowAllreduce:
     def __init__(self, comm: Comm):
         self.comm: Any = comm
         self.memory = shared_memory(comm, SLOT + TEXT)
-        self.windows: list[SharedMemory] = []
-        self.addresses: list[int] = []
+        self.made = 0  # arrays
         if self.memory is not None:
             self.slots = [part[:SLOT] for part in self.memory.parts]
             self.brought = [part.data[SLOT : SLOT + TEXT] for part in self.memory.parts]
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros in shared memory, to be filled and summed without a copy; they live until ``close``.
+        """Zeros in shared memory, to be filled and summed without a copy.
 
         All ranks must call this together, with the same shape.
         """
         nbytes = bytes_of(shape, dtype)
         if self.memory is None or nbytes == 0:
             return np.zeros(shape, dtype)
-        window = self.comm.share(nbytes)
-        self.windows.append(window)
-        self.addresses.append(address_of(window.parts[self.comm.rank]))
-        mine = window.parts[self.comm.rank][:nbytes].view(dtype).reshape(shape)
-        mine[...] = 0
-        return mine
+        self.made += 1
+        parts = self.comm.share(nbytes).parts
+        return np.asarray(Place(self, parts, self.made))[:nbytes].view(dtype).reshape(shape)
 
     def __call__(self, comm: Comm, x: Array) -> Array:
         """The sum of ``x`` over all ranks; ValueError, naming two ranks that differ, unless all agree."""
@@ -99,13 +96,14 @@ class WindowAllreduce:
 
     def find(self, x: np.ndarray) -> tuple[list[np.ndarray] | None, int, int]:
         """All ranks' parts that correspond to ``x`` where it lies in a window; the window and the offset."""
-        address = address_of(x)
-        for number, window in enumerate(self.windows):
-            offset = address - self.addresses[number]
-            if 0 <= offset < window.parts[0].size:
-                here = slice(offset, offset + x.nbytes)
-                return [part[here].view(x.dtype) for part in window.parts], number, offset
-        return None, -1, 0
+        base: Any = x
+        while type(base) is np.ndarray:
+            base = base.base
+        if not isinstance(base, Place) or base.window is not self:
+            return None, -1, 0
+        offset = address_of(x) - address_of(base.parts[self.comm.rank])
+        here = slice(offset, offset + x.nbytes)
+        return [part[here].view(x.dtype) for part in base.parts], base.number, offset
 
     def meet(self, brought: bytes | None = None) -> None:
         """Wait for all ranks to come here; what they bring must be the same.
@@ -124,18 +122,21 @@ class WindowAllreduce:
                     self.meet()
                     refuse_unlike(unlike, self.comm.members)
 
-    def close(self) -> None:
-        """Free the shared memory, all ranks together: arrays in it must not be touched any more."""
-        for window in [*self.windows, *([self.memory] if self.memory is not None else [])]:
-            window.free()
-        self.windows, self.addresses, self.memory = [], [], None
+
+class Place:
+    """What lies below an array of a window, and lives as long: it holds all ranks' parts of the memory."""
+
+    def __init__(self, window: WindowAllreduce, parts: list[np.ndarray], number: int):
+        self.window, self.parts, self.number = window, parts, number
+        self.__array_interface__ = parts[window.comm.rank].__array_interface__
 
 
 def array_for(comm: Any, shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """See ``MPIComm.array``; ``comm.window`` sums what is made here, but for small or ordinary arrays."""
     if bytes_of(shape, dtype) >= LARGE:
         try:
-            comm.window = comm.window or WindowAllreduce(comm)
+            own: Any = weakref.proxy(comm)  # which owns the window, and must not be held by it
+            comm.window = comm.window or WindowAllreduce(own)
             return comm.window.array(shape, dtype)
         except RuntimeError:
             pass  # too little shared memory, which all ranks find alike

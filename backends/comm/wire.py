@@ -1,13 +1,17 @@
 """What an array looks like between processes: a first piece that says what comes, then the memory itself.
 
 A small array travels inside the first piece. A large one follows as a second message, straight from its
-own memory into the receiver's: nobody copies or pickles it.
+own memory into the receiver's: nobody copies it. What comes is data and nothing else: a header is a few
+numbers, each looked at, and no more memory is taken than bytes have come.
 """
 
 from __future__ import annotations
 
-import pickle
-from typing import Any, NamedTuple
+import math
+import re
+import struct
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +19,19 @@ from minigrad.device import Array, array_module, to_device
 from minigrad.environment import variable
 
 INLINE = 4096  # bytes of an array that still travel in the first piece
-PIECE = INLINE + 1024  # the longest first piece
+START = struct.Struct("<4sBB18s")  # what it is, number of axes, whether on a GPU, NumPy's text for the dtype
+SIGN = b"mga1"  # a minigrad array, and the version of this format
+AXES = (
+    64  # at most, as in NumPy; behind the start the length of each (8 bytes), then their order (1 byte each)
+)
+PIECE = INLINE + START.size + 9 * AXES  # the longest first piece
+DTYPE = re.compile(rb"[<>|][biufcmMSUV][1-9]\d{0,8}(\[\w{1,8}\])?")  # no objects, no fields
 
 
 class Header(NamedTuple):
     """What the first piece says: ``shape`` and ``order`` are those of the memory, outermost axis first."""
 
-    dtype: Any
+    dtype: np.dtype
     shape: tuple[int, ...]
     order: tuple[int, ...]
     on_device: bool
@@ -32,11 +42,56 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * self.dtype.itemsize
+
+    def written(self) -> bytes:
+        """The header as it travels. TypeError for a dtype that would not arrive as what it is."""
+        n = len(self.shape)
+        start = START.pack(SIGN, n, self.on_device, text_of(self.dtype))
+        return start + struct.pack(f"<{n}q{n}B", *self.shape, *self.order)
+
+    @classmethod
+    def read(cls, first: bytes | bytearray | memoryview) -> tuple[Header, int]:
+        """The header with which a first piece begins, and its length; ValueError where there is none."""
+        if len(first) < START.size:
+            raise ValueError(f"{NO_ARRAY}: {len(first)} bytes are too few")
+        sign, n, on_device, text = START.unpack_from(first)
+        end = START.size + 9 * n
+        if sign != SIGN or n > AXES or on_device > 1 or len(first) < end:
+            raise ValueError(f"{NO_ARRAY}: it begins with {bytes(first[: START.size])!r}")
+        numbers = struct.unpack_from(f"<{n}q{n}B", first, START.size)
+        header = cls(dtype_called(text.rstrip(b"\0")), numbers[:n], numbers[n:], bool(on_device))
+        possible = min(header.shape, default=0) >= 0 and math.prod(max(length, 1) for length in header.shape)
+        if not 0 < possible * header.dtype.itemsize < 1 << 63 or sorted(header.order) != list(range(n)):
+            raise ValueError(f"{NO_ARRAY}: its axes are {header.shape}, in the order {header.order}")
+        return header, end
+
+
+NO_ARRAY = "what came is no array that minigrad sent; run the same version of it on all ranks"
+
+
+@lru_cache(256)
+def text_of(dtype: np.dtype) -> bytes:
+    """What NumPy calls a dtype; TypeError for one that would not arrive as what it is."""
+    text = dtype.str.encode()
+    if dtype.names or not DTYPE.fullmatch(text):
+        raise TypeError(f"an array of dtype {dtype} cannot be sent; send numbers, fields one by one")
+    return text
+
+
+@lru_cache(256)
+def dtype_called(text: bytes) -> np.dtype:
+    """The dtype of plain numbers, texts or times that NumPy calls so; ValueError where there is none."""
+    try:
+        if DTYPE.fullmatch(text):
+            return np.dtype(text.decode())
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{NO_ARRAY}: it names the dtype {text!r}")
 
 
 def cuda_aware() -> bool:
@@ -57,12 +112,7 @@ def pack(x: Array) -> tuple[bytes, Array | None, bool]:
         base, private = to_pinned_host(base), True
     elif xp is not np:
         xp.cuda.get_current_stream().synchronize()  # MPI knows nothing of CUDA's streams
-    dtype = base.dtype if base.dtype.names else base.dtype.str
-    first = pickle.dumps(Header(dtype, base.shape, order, xp is not np)[:], protocol=5)
-    if len(first) > PIECE - INLINE:
-        raise TypeError(
-            f"the dtype {x.dtype} takes {len(first)} bytes to describe; send its fields one by one"
-        )
+    first = Header(base.dtype, base.shape, order, xp is not np).written()
     if base.nbytes <= INLINE:
         return first + base.tobytes(), None, True
     return first, base.reshape(-1).view(np.uint8), private
@@ -79,14 +129,22 @@ def in_memory_order(x: Array) -> tuple[Array, tuple[int, ...]]:
     return array_module(x).ascontiguousarray(x.transpose(order)), order
 
 
-def unpack(first: bytes | bytearray) -> tuple[Header, Array | None]:
-    """What a first piece says, and the array itself where it is small."""
-    header = Header(*pickle.loads(first))
-    if header.nbytes > INLINE:
+def unpack(first: bytes | bytearray | memoryview) -> tuple[Header, Array | None]:
+    """What a first piece says, and the array itself where it is small; ValueError where it is not one."""
+    header, end = Header.read(first)
+    large = header.nbytes > INLINE
+    check_length(header, len(first) - end, 0 if large else header.nbytes)
+    if large:
         return header, None
-    length = len(pickle.dumps(tuple(header), protocol=5))
-    flat = np.frombuffer(first, header.dtype, header.size, length).copy()
-    return header, finish(flat, header)
+    return header, finish(np.frombuffer(first, header.dtype, header.size, end).copy(), header)
+
+
+def check_length(header: Header, nbytes: int, needed: int) -> None:
+    """Raise ValueError unless as many bytes came as the header says."""
+    if nbytes != needed:
+        raise ValueError(
+            f"{NO_ARRAY}: {nbytes} bytes came with {header.dtype}{header.logical_shape}, not {needed}"
+        )
 
 
 def room_for(header: Header) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,14 @@ from .unit import buckets
 Allreduce = Callable[[Comm, Array], Array]
 Start = Callable[[Array], Callable[[], Array]]
 """Starts to sum an array over all ranks; call what is returned for the sum."""
+
+
+class Sums(NamedTuple):
+    """How buckets are summed: started, looked at whenever a gradient is final, and no more."""
+
+    start: Start
+    look: Callable[[], object]
+    close: Callable[[], object]
 
 
 class Bucketed(DataParallel):
@@ -63,8 +71,10 @@ class Bucketed(DataParallel):
         self.progress = progress
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
-        self.opened: tuple[Start, Callable[[], object]] | None = None  # once, by all ranks together
+        self.sums: Sums | None = None  # opened once, by all ranks together
         self.buckets: list[Bucket] = []
+        self.bucket_of: dict[Tensor, Bucket] = {}
+        self.waiting: deque[Bucket] = deque()  # not yet started in this step
 
     def settings(self) -> dict[str, Any]:
         sizes = {"bucket_bytes": self.bucket_bytes, "first_bucket_bytes": self.first_bucket_bytes}
@@ -79,12 +89,12 @@ class Bucketed(DataParallel):
         model = super().place(model)
         *groups, last = buckets(self.report.parameters, self.bucket_bytes, self.first_bucket_bytes)
         self.buckets = [*(Bucket(group) for group in groups), Bucket(last, len(self.report))]
-        self.bucket_of: dict[Tensor, Bucket] = {p: b for b in self.buckets for p in b.places}
+        self.bucket_of = {p: b for b in self.buckets for p in b.places}
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
-        self.waiting = deque(self.buckets)  # not yet started in this step
-        if self.opened is None:
-            self.opened = PROGRESS[self.progress](self.comm, self.allreduce)
-        self.start, self.look = self.opened
+        self.waiting = deque(self.buckets)
+        if self.sums is None:
+            self.sums = PROGRESS[self.progress](self.comm, self.allreduce)
+        self.start, self.look, _ = self.sums
         return model
 
     def on_grad(self, parameter: Tensor) -> None:
@@ -131,6 +141,15 @@ class Bucketed(DataParallel):
                 parameter.grad = g if parameter in reached else None
         return loss
 
+    def close(self) -> None:
+        """Give back the buckets, and the thread or the communicator that summed them."""
+        super().close()
+        if self.sums is not None:
+            self.sums.close()
+            del self.start, self.look
+        self.sums, self.buckets, self.bucket_of = None, [], {}
+        self.waiting.clear()
+
 
 class Bucket:
     """The gradients of some parameters of one dtype, end to end in one message, and room behind them.
@@ -165,7 +184,7 @@ class Bucket:
         return total
 
 
-def in_background(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[], object]]:
+def in_background(comm: Comm, allreduce: Allreduce) -> Sums:
     """Sums by the communication thread."""
     background = comm.background()
 
@@ -177,25 +196,24 @@ def in_background(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[],
 
         return background.start(job, "allreduce", x.nbytes)
 
-    return start, lambda: None
+    return Sums(start, lambda: None, background.close)
 
 
-def tested(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[], object]]:
+def tested(comm: Comm, allreduce: Allreduce) -> Sums:
     """Sums that MPI was asked to start, and that go on when the rank looks."""
     own = comm.split(0)  # so that they do not mix with what layers send while backward runs
     begin = getattr(own, "start_allreduce", None)
     if begin is None or allreduce is not collectives.allreduce:
-        return (lambda x: lambda: allreduce(own, x)), lambda: None
-    return begin, getattr(own, "progress", lambda: None)
+        return Sums(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
+    return Sums(begin, getattr(own, "progress", lambda: None), own.close)
 
 
-def untested(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[], object]]:
+def untested(comm: Comm, allreduce: Allreduce) -> Sums:
     """Sums that MPI was asked to start, and that nobody looks at before the end."""
-    start, _ = tested(comm, allreduce)
-    return start, lambda: None
+    return tested(comm, allreduce)._replace(look=lambda: None)
 
 
-def at_once(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[], object]]:
+def at_once(comm: Comm, allreduce: Allreduce) -> Sums:
     """Sums that are there when ``start`` returns."""
     own = comm.split(0)
 
@@ -203,7 +221,7 @@ def at_once(comm: Comm, allreduce: Allreduce) -> tuple[Start, Callable[[], objec
         total = allreduce(own, x)
         return lambda: total
 
-    return start, lambda: None
+    return Sums(start, lambda: None, own.close)
 
 
 PROGRESS = {"thread": in_background, "test": tested, "none": untested, "blocking": at_once}

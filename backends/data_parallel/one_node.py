@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from functools import reduce as fold
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class OneNode(DataParallel):
 
     def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
+        self.memory: Any = None
 
     def place(self, model: Module) -> Module:
         """The model with rank 0's parameters, those that are trained in the shared memory."""
@@ -107,9 +108,9 @@ class OneNode(DataParallel):
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        mine = self.gradients[self.rank]
+        written, mine = self.written(loss), self.gradients[self.rank]
         self.bring(mine)
-        self.reports[self.rank][self.turn] = self.written(loss)
+        self.reports[self.rank][self.turn] = written
         self.memory.meet("to finish a step")
         loss, self.reached = self.report.read(total([report[self.turn] for report in self.reports]))
         self.turn = 1 - self.turn
@@ -125,6 +126,13 @@ class OneNode(DataParallel):
     def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its share."""
         return allreduce(self.comm, squares)
+
+    def close(self) -> None:
+        """Give back the shared memory; each rank's model gets weights of its own."""
+        for parameter in [] if self.placed is None else self.placed.parameters:
+            parameter.data = parameter.data.copy()
+        super().close()
+        self.memory, self.gradients, self.reports, self.blocks = None, [], [], []
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks, each with the sum of its gradients when it is asked for."""

@@ -106,6 +106,7 @@ class ParameterServer(Backend):
         agree(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
+        self.steps, self.versions = 0, [0] * self.servers
         self.layout = Shards(trained(model), self.servers)
         if (number := self.rank - self.workers) >= 0:
             weights = self.layout.packed([p.data for p in self.layout.parameters])

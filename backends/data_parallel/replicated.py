@@ -47,9 +47,8 @@ class DataParallel(Backend):
         self.batch_norm = check_batch_norm(batch_norm)
         self.share, self.backwards = 0.0, 0  # since the last reduction
         self.placed: Report | None = None
-        self.places: list[
-            Array
-        ] = []  # of the gradients and the report in the message, from the first step on
+        self.message: Any = None  # from the first step on
+        self.places: list[Array] = []  # of the gradients and the report in it
 
     def settings(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
@@ -65,7 +64,7 @@ class DataParallel(Backend):
         if self.batch_norm == "synchronised":
             self.meets_in_forward = synchronise(model, self.comm)
         self.placed = Report(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
-        self.places = []
+        self.places, self.message = [], None
         return model
 
     @property
@@ -123,6 +122,14 @@ class DataParallel(Backend):
             make = getattr(self.allreduce, "array", None) or getattr(self.comm, "array", make)
         size = sum(p.size for p in parameters) + len(self.report)
         return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.report.statistics()))))
+
+    def close(self) -> None:
+        """Give back the message; what gradients are in it are copied."""
+        for parameter in [] if self.placed is None else self.placed.parameters:
+            parameter.buffer = None
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.copy()
+        self.placed, self.places, self.message = None, [], None
 
     def cut(self, message: Array) -> list[Array]:
         """The gradients in their parameters' shapes, and the report, as views of ``message``."""

@@ -31,7 +31,7 @@ from ..comm.protocol import Comm
 from .gathered import Lender, lend_to_layers
 from .replicated import DataParallel
 from .report import trained
-from .unit import Unit, buckets, by_owner, inline
+from .unit import Starter, Unit, buckets, by_owner
 
 
 class Sharded(DataParallel):
@@ -66,7 +66,7 @@ class Sharded(DataParallel):
         self.stage, self.overlap = stage, overlap
         self.lends_weights = stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.background: Any = None
+        self.start = Starter(comm)
         self.units: list[Unit] = []
         self.waiting: list[Unit] = []  # not yet reduced in this step
         self.unit_of: dict[Tensor, Unit] = {}
@@ -94,14 +94,9 @@ class Sharded(DataParallel):
             self.meets_in_forward = True
         return model
 
-    def start(self, job: Any, what: str, nbytes: int) -> Any:
-        """Start a collective: at once, or behind the others in the background."""
-        start = inline(self.comm) if self.background is None else self.background.start
-        return start(job, what, nbytes)
-
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        if self.overlap and self.background is None:
-            self.background = self.comm.background()
+        if self.overlap and self.start.background is None:
+            self.start.background = self.comm.background()
         for unit in self.units:
             unit.gradient = None  # that of the step before
         return super().run(model, batch, loss_fn, weight, on_grad)
@@ -169,15 +164,23 @@ class Sharded(DataParallel):
 
     def conclude(self, model: Module) -> None:
         """Gather everything for good."""
+        self.keep()
+
+    def keep(self) -> None:
+        """Gather what is lent, for good, and end the background."""
         for layer in self.layers:
             del layer.forward  # the shadow: the class's own shows again
         self.layers = []
         for unit in self.units:
             if not unit.users:
                 unit.keep()
-        if self.background is not None:
-            self.background.close()
-            self.background = None
+        self.start.close()
+
+    def close(self) -> None:
+        """Give back the units and the background; weights that are lent become whole, as in ``conclude``."""
+        self.keep()
+        super().close()
+        self.units, self.unit_of, self.waiting, self.lender = [], {}, [], Lender(ahead=self.overlap)
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the serial run would hold, by name; all ranks call."""

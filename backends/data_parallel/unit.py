@@ -19,7 +19,7 @@ from minigrad.optimizer import Part
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, reduce_scatter
-from ..comm.protocol import Comm
+from ..comm.protocol import Background, Comm
 from .flat import Flat
 
 HUGE = 1 << 22  # bytes from which on pages of 2 MB are asked for, as NumPy does: they come five times as fast
@@ -132,14 +132,24 @@ class Unit:
         return self.flat.views(xp.concatenate(allgather(self.comm, own)))
 
 
-def inline(comm: Comm) -> Start:
-    """Runs each collective at once."""
+class Starter:
+    """Starts collectives: each runs at once, or behind the others in the ``background`` if there is one."""
 
-    def start(job: Callable[[Comm], Any], what: str, nbytes: int) -> Callable[[], Any]:
-        result = job(comm)
+    def __init__(self, comm: Comm):
+        self.comm = comm
+        self.background: Background | None = None
+
+    def __call__(self, job: Callable[[Comm], Any], what: str, nbytes: int) -> Callable[[], Any]:
+        if self.background is not None:
+            return self.background.start(job, what, nbytes)
+        result = job(self.comm)
         return lambda: result
 
-    return start
+    def close(self) -> None:
+        """End the background."""
+        if self.background is not None:
+            self.background.close()
+            self.background = None
 
 
 def lendable(like: Array, size: int) -> tuple[Array, Callable[[], object]]:

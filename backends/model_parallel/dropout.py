@@ -6,7 +6,7 @@ would, and on whole activations, which all ranks hold, all drop the same.
 
 from __future__ import annotations
 
-import pickle
+import json
 from typing import Any, cast
 
 import numpy as np
@@ -51,7 +51,25 @@ class PartOfDraws:
 
 
 def share_state(comm: Comm, rng: np.random.Generator) -> None:
-    """Put ``rng`` into the state of rank 0's; in place, so that layers which share it still do."""
-    state = np.frombuffer(pickle.dumps(rng.bit_generator.state), np.uint8)
-    found: Any = pickle.loads(broadcast(comm, state).tobytes())
-    rng.bit_generator.state = found
+    """Put ``rng`` into the state of rank 0's; in place, so that layers which share it still do.
+
+    The state travels as text, integers of any length and lists of them. Raises ValueError where rank 0 has
+    another kind of generator.
+    """
+    bits = rng.bit_generator
+    text = json.dumps(bits.state, default=np.ndarray.tolist).encode()
+    first = json.loads(broadcast(comm, np.frombuffer(text, np.uint8)).tobytes())
+    try:
+        bits.state = like(bits.state, first)
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"a dropout layer draws its random numbers from {type(bits).__name__} on this rank, from "
+            f"{first['bit_generator']} on rank 0; build the same model on every rank"
+        ) from error
+
+
+def like(state: Any, first: Any) -> Any:
+    """``first``, with arrays where ``state``, of the same kind of generator, has them."""
+    if isinstance(state, dict):
+        return {name: like(value, first[name]) for name, value in state.items()}
+    return np.array(first, state.dtype) if isinstance(state, np.ndarray) else first

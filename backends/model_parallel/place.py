@@ -170,6 +170,10 @@ class ModelParallel(Backend):
         once = [cut.comm.size / self.size if cut else float(self.rank == 0) for cut in cuts]
         return allreduce(self.comm, squares * np.array(once)[:, None])
 
+    def close(self) -> None:
+        """Leave the groups of ranks to the layers, which need them to compute, and go with them."""
+        self.tilings, self.partial = {}, {}
+
     def joined(self, model: Module, values: Values) -> Values:
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
         values = dict(values)

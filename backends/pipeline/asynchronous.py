@@ -169,6 +169,10 @@ class AsynchronousPipeline(LayerWise):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
 
+    def close(self) -> None:
+        """Drop what is in flight, unless ``conclude`` has applied it."""
+        self.end()
+
     def begin(self, model: Module) -> Flight:
         """Nothing is in flight, and all stages have the weights that they hold now."""
         assert isinstance(model, Stage)

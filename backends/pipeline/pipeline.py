@@ -157,6 +157,12 @@ class Pipeline(Backend):
             rows.append(found[list(new.values())])
         return np.concatenate(rows)
 
+    def close(self) -> None:
+        """Free the groups of ranks that hold the same parameters."""
+        for group, _ in self.groups:
+            group.close()
+        self.groups = []
+
     def joined(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
         found = joined_over(self.comm, values)

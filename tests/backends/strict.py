@@ -20,7 +20,7 @@ class Strict:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.send, self.recv = comm.send, comm.recv
         self.start_recv, self.recv_any = comm.start_recv, comm.recv_any
-        self.background = comm.background
+        self.background, self.close = comm.background, comm.close
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         before, finish = x.copy(), self.comm.start_send(x, to, tag)

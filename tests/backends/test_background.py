@@ -58,7 +58,7 @@ class RunsTheNewestFirst(BrokenBackground):
     def start(self, job, what="", nbytes=0):
         finish = self.background.start(job, what, nbytes)
         with self.comm.world.lock:
-            self.background.jobs.rotate(1)
+            self.background.worker.jobs.rotate(1)
         return finish
 
 
@@ -187,8 +187,8 @@ def jobs_that_send_first(comm):
 
 def test_an_idle_background_is_named_by_number_and_says_what_ended_it():
     def program(comm):
-        comm.background()
-        second = comm.background()
+        first, second = comm.background(), comm.background()  # both held: one that is not is closed
+        assert first is not second
         if comm.rank == 0:
             second.start(lambda _: 1 // 0, "division")
         second.start(lambda comm: shift(comm, X))
