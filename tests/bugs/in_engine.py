@@ -126,6 +126,31 @@ def a_warm_up_rises_evenly_to_its_schedule() -> None:
     warms_up_gradually(warm_up)
 
 
+def modules_are_found_in_containers() -> None:
+    layers = [nn.Linear(2, 2, rng=np.random.default_rng(i), bias=False) for i in range(4)]
+    model = nn.Module()
+    vars(model).update(a=[layers[0], (layers[1],)], b={"c": [layers[2]], 3: layers[3]})
+    names = ["a.0.weight", "a.1.0.weight", "b.c.0.weight", "b.3.weight"]
+    found = model.named_parameters()
+    assert list(found) == names, f"found {', '.join(found)}"
+    assert all(found[name] is layer.weight for name, layer in zip(names, layers, strict=True))
+
+
+def a_state_is_loaded_whole_or_not_at_all() -> None:
+    model = nn.Linear(3, 2, rng=np.random.default_rng(0))
+    before = model.state_dict()
+    for spoiled in ({"bias": ["a", "b"]}, {"bias": np.full(2, 1e300)}, {"bias": np.zeros(3)}):
+        state = {name: value + 1 for name, value in before.items()} | spoiled
+        try:
+            model.load_state_dict(state)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(f"the state {spoiled} was loaded")
+        after = model.state_dict()
+        assert all((after[name] == before[name]).all() for name in before), "the state is half loaded"
+
+
 # Bugs
 
 DIFFERENCE = "the central difference"
@@ -133,6 +158,14 @@ ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
+    Bug("layers in a tuple are not found", "minigrad.module", "isinstance(value, (list, tuple, dict))",
+        "isinstance(value, (list, dict))", modules_are_found_in_containers, "found a.0.weight, b.c.0"),
+    Bug("a state is written while it is looked at", "minigrad.module",
+        "        values = {name: converted(name, state[name], array) for name, array in arrays.items()}\n", 
+        "        values = state\n", a_state_is_loaded_whole_or_not_at_all, "the state .* loaded"),
+    Bug("a value that a state's dtype cannot hold becomes infinite", "minigrad.module",
+        'np.errstate(over="raise")', 'np.errstate(over="ignore")', a_state_is_loaded_whole_or_not_at_all,
+        "was loaded"),
     Bug("the square in tanh's slope is forgotten", ELEMENTWISE, "g * (1 - y * y)", "g * (1 - y)",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * x / (y * y)",
