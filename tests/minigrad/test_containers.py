@@ -97,12 +97,12 @@ def test_every_parameter_is_found_under_its_path(structure):
     wanted = {}
     for name, layer in layers:
         inner = (
-            [(f"{name}.{i}", one) for i, one in enumerate(layer)]
+            [(f"{name}.{i}", one) for i, one in enumerate(layer.layers)]
             if isinstance(layer, nn.Sequential)
             else [(name, layer)]
         )
         for one_name, one in inner:
-            wanted |= {f"{one_name}.weight": one.weight, f"{one_name}.bias": one.bias}
+            wanted |= {f"{one_name}.{own}": value for own, value in vars(one).items()}
     found = model.named_parameters()
     assert found.keys() == wanted.keys()
     assert all(found[name] is p for name, p in wanted.items())
