@@ -118,7 +118,8 @@ class LARS(HeavyBall):
         self.trust = trust
 
     def rates(self, squares: np.ndarray) -> list[float]:
-        w, g = np.sqrt(squares[: len(self.parameters)]).T
+        squares = squares[: len(self.parameters)]  # behind them stand other ranks' parameters
+        w, g = np.sqrt(squares).T
         moving = (w > 0) & (g > 0) & np.array([p.ndim > 1 for p in self.parameters], dtype=bool)
         below = np.where(moving, g + self.weight_decay * w, 1)
         return (self.lr * np.where(moving, self.trust * w / below, 1)).tolist()
