@@ -6,7 +6,6 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
+from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
 
 from . import wire
@@ -28,7 +28,7 @@ from .shared import SharedMemory, share_among_processes
 from .window import WindowAllreduce, array_for, check_same
 from .world import caller
 
-CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
+CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
 
 class MPIComm:
@@ -111,12 +111,12 @@ class MPIComm:
         """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
 
         Raises ValueError, naming two ranks that differ, where shape or dtype is not the same on all;
-        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=all.
+        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=messages.
         """
         if self.window is not None and self.window.owns(x):
             return self.window(self, x)
         sent = np.asarray(to_host(x), order="C")
-        if sent.nbytes <= CHECKED or os.environ.get("MINIGRAD_CHECK") == "all":
+        if sent.nbytes <= CHECKED or checks("messages"):
             check_same(self, f"{sent.dtype}{sent.shape}")
         return array_module(x).asarray(self.start_allreduce(sent)())
 
