@@ -60,6 +60,8 @@ def differences_from_serial(
     optimizer: MakeOptimizer = momentum_sgd,
     serial: Backend | None = None,
     oracle: Build | None = None,
+    zero_every: int = 1,
+    update_every: int = 1,
 ) -> list[Difference]:
     """Train on ``batches`` twice, by ``strategy`` and serially, and compare on every rank after each step.
 
@@ -67,6 +69,7 @@ def differences_from_serial(
     element of the serial gradient), the parameters and the running statistics after it, and once more at
     the end. Every rank calls this; rank 0 gets the differences, by parameter and with the rank where they
     were largest, the others an empty list. ``oracle`` builds the serial model where it is another one.
+    Gradients are forgotten before every ``zero_every``-th step, and applied after every ``update_every``-th.
     """
     serial = serial or Serial()
     reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype)
@@ -90,15 +93,17 @@ def differences_from_serial(
         compare(serial.full_state(reference), backend.full_state(model))
 
     compare(serial.full_parameters(reference), backend.full_parameters(model))
-    for batch in batches:
+    for step, batch in enumerate(batches):
         losses = []
         for run, trained, method in runs:
-            method.zero_grad()
+            if step % zero_every == 0:
+                method.zero_grad()
             losses.append(np.array(run.step(trained, batch, loss_fn)))
         compare(serial.full_gradients(reference), backend.full_gradients(model))
         compare({"loss": losses[0]}, {"loss": losses[1]})
-        for run, trained, method in runs:
-            run.update(trained, method)
+        if (step + 1) % update_every == 0:
+            for run, trained, method in runs:
+                run.update(trained, method)
         compare_models()
     backend.conclude(model)
     compare_models()

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from minigrad.backend import Backend, Loss, Values
+from minigrad.backend import Backend, Gradients, Loss, Values
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
@@ -79,6 +79,16 @@ class Stack(Backend):
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         return self.members[0].run(model, batch, loss_fn, weight, on_grad)
+
+    def set_aside(self, model: Module) -> Gradients:
+        """Whatever any member would sum again."""
+        earlier: Gradients = {}
+        for member in self.members:
+            earlier |= member.set_aside(model)
+        return earlier
+
+    def add(self, earlier: Gradients) -> None:
+        self.members[0].add(earlier)
 
     def on_grad(self, parameter: Tensor) -> None:
         self.announce(parameter, len(self.members))

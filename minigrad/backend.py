@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from .data import Batch, shares
-from .device import to_host
+from .device import Array, to_host
 from .module import Module
 from .optimizer import Optimizer
 from .tape import OnGrad, Tape
@@ -20,6 +20,7 @@ from .tensor import Parameter, Tensor
 
 Loss = Callable[[Tensor, Any], Tensor]
 Values = dict[str, Any]
+Gradients = dict[Tensor, Array]
 
 
 class Backend:
@@ -87,12 +88,32 @@ class Backend:
         return loss
 
     def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
-        """Leave in every parameter's ``grad`` that of the mean loss over ``batch``; return the loss."""
+        """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
+
+        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them.
+        """
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
+        earlier = self.set_aside(model)
         mine = self.shard(batch)
         loss = self.run(model, mine, loss_fn, self.weight(mine, batch), self.on_grad)
-        return self.finish(model, loss)
+        loss = self.finish(model, loss)
+        self.add(earlier)
+        return loss
+
+    def set_aside(self, model: Module) -> Gradients:
+        """Forget the gradients of earlier steps, which are whole already, and return copies of them.
+
+        So a strategy sums over ranks what this step computes, and nothing twice.
+        """
+        return taken_from(model.parameters())
+
+    def add(self, earlier: Gradients) -> None:
+        """Add what ``set_aside`` returned to the gradients of this step."""
+        for parameter, g in earlier.items():
+            if parameter.grad is not None:
+                g += parameter.grad
+            parameter.grad = g
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left."""
@@ -149,6 +170,19 @@ class Serial(Backend):
 
     def __init__(self, micro_batches: int = 1):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
+
+    def set_aside(self, model: Module) -> Gradients:
+        """Nothing: backward adds to what is there."""
+        return {}
+
+
+def taken_from(parameters: Iterable[Tensor]) -> Gradients:
+    """Copies of the gradients that there are, which the ``parameters`` then have no more."""
+    found = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            found[parameter], parameter.grad = parameter.grad.copy(), None
+    return found
 
 
 def at_least_one(name: str, given: int) -> int:

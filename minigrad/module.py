@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .device import array_module, to_device, to_host
-from .tensor import Parameter, Tensor
+from .device import Array, array_module, to_device, to_host
+from .tensor import Parameter, Tensor, as_array
 
 
 class Module:
-    """What holds parameters: its attributes that are Parameters, arrays, modules, or lists of modules.
+    """What holds parameters: its attributes that are Parameters, arrays, or modules.
 
-    Subclasses write ``forward``. Arrays that are no parameters (running statistics) are part of the state.
+    Modules may also stand in lists, tuples and dicts, and these in one another: ``self.heads["en"][0]`` is
+    called "heads.en.0". Subclasses write ``forward``. Arrays that are no parameters (running statistics) are
+    part of the state.
     """
 
     def forward(self, x: Any) -> Tensor:
@@ -29,19 +31,35 @@ class Module:
             raise
 
     def children(self) -> dict[str, Module]:
-        """The modules directly inside, by attribute name (by position for lists)."""
+        """The modules directly inside, by attribute name, then by position or key.
+
+        Raises TypeError for a Parameter that only a list, tuple or dict holds, and for modules in a set;
+        ValueError for two modules of one name, as in ``{1: a, "1": b}``.
+        """
         found: dict[str, Module] = {}
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                found[name] = value
-            elif isinstance(value, list):
-                found.update({f"{name}.{i}": m for i, m in enumerate(value) if isinstance(m, Module)})
+        for attribute, value in vars(self).items():
+            for name, inside in contents(attribute, value) if isinstance(value, HOLDERS) else ():
+                if isinstance(inside, Module):
+                    if name in found:
+                        raise ValueError(f"{type(self).__name__} has two modules called {name}; rename a key")
+                    found[name] = inside
+                elif inside is not value and not any(inside is own for own in vars(self).values()):
+                    raise TypeError(
+                        f"{type(self).__name__}.{name} is a Parameter that an optimizer would not find; "
+                        "make it an attribute of its own, or put it into a Module"
+                    )
         return found
+
+    def replace(self, child: str, module: Module) -> None:
+        """Put ``module`` in the place of the one that ``children`` calls ``child``."""
+        for attribute, value in list(vars(self).items()):
+            if child == attribute or child.startswith(f"{attribute}."):
+                setattr(self, attribute, replaced(attribute, value, child, module))
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         """(name, owner, attribute) of every parameter and state array, outermost first."""
         for name, value in vars(self).items():
-            if isinstance(value, Parameter | np.ndarray) or hasattr(value, "__cuda_array_interface__"):
+            if isinstance(value, (Parameter, np.ndarray)) or hasattr(value, "__cuda_array_interface__"):
                 yield prefix + name, self, name
         for name, child in self.children().items():
             yield from child.named_arrays(f"{prefix}{name}.")
@@ -67,8 +85,9 @@ class Module:
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Copy ``state`` into the parameters and state arrays, in place.
 
-        Raises KeyError where names are missing or unknown, ValueError where a shape differs; the
-        model is then unchanged.
+        Raises KeyError where names are missing or unknown, ValueError where a shape differs, a value is no
+        number of that kind (text, or complex for real) or too large, or an array cannot be written, as where
+        weights are sharded; the model is then unchanged.
         """
         here = {name: getattr(owner, attribute) for name, owner, attribute in self.named_arrays()}
         if missing := sorted(here.keys() - state.keys()):
@@ -77,14 +96,10 @@ class Module:
             raise KeyError(
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
             )
-        for name, value in here.items():
-            if np.shape(state[name]) != value.shape:
-                raise ValueError(
-                    f"{name} has shape {value.shape}, the state {np.shape(state[name])}; build the same model"
-                )
-        for name, value in here.items():
-            array = value.data if isinstance(value, Parameter) else value
-            array[...] = array_module(array).asarray(state[name])
+        arrays = {name: v.data if isinstance(v, Parameter) else v for name, v in here.items()}
+        values = {name: converted(name, state[name], array) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            array[...] = values[name]
 
     def to(self, *, dtype: Any = None, device: str | None = None) -> Module:
         """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place."""
@@ -109,6 +124,59 @@ class Module:
         return ", ".join(f"{name}={child!r}" for name, child in self.children().items())
 
 
+def converted(name: str, given: Any, like: Array) -> Array:
+    """A copy of ``given`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
+    xp = array_module(like)
+    try:
+        array = as_array(given)
+    except ValueError as error:
+        raise ValueError(f"{name} is no array in the state: {error}") from None
+    if array.shape != like.shape:
+        raise ValueError(f"{name} has shape {like.shape}, the state {array.shape}; build the same model")
+    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
+        raise ValueError(f"{name} has dtype {like.dtype}, the state {array.dtype}; convert it first")
+    if xp is np and not like.flags.writeable:
+        raise ValueError(
+            f"{name} cannot be written: this rank does not hold it; load it before backend.place(model)"
+        )
+    try:
+        with np.errstate(over="raise"):
+            return xp.array(array, dtype=like.dtype)
+    except FloatingPointError:
+        raise ValueError(f"{name} has dtype {like.dtype}, which cannot hold the state's values") from None
+
+
+def contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The modules and Parameters in ``value``, with their names where it is called ``name``."""
+    if isinstance(value, (Module, Parameter)):
+        yield name, value
+    elif isinstance(value, (list, tuple, dict)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(item, Module):
+                yield f"{name}.{key}", item
+            elif isinstance(item, HOLDERS):
+                yield from contents(f"{name}.{key}", item)
+    elif isinstance(value, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in value):
+        raise TypeError(f"{name} is a set, whose order is another on each rank; make it a list")
+
+
+def replaced(name: str, value: Any, child: str, module: Module) -> Any:
+    """``value``, called ``name``, with ``module`` in the place of ``child``; lists and dicts are changed."""
+    if name == child:
+        return module
+    if isinstance(value, list):
+        value[:] = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+    elif isinstance(value, dict):
+        value.update({k: replaced(f"{name}.{k}", item, child, module) for k, item in value.items()})
+    elif isinstance(value, tuple):
+        items = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+        return tuple(items) if type(value) is tuple else type(value)(*items)  # a named one
+    return value
+
+
+HOLDERS = (Module, Parameter, list, tuple, dict, set, frozenset)
+
+
 class Sequential(Module):
     """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight"."""
 
@@ -116,7 +184,7 @@ class Sequential(Module):
         self.layers = list(layers)
 
     def children(self) -> dict[str, Module]:
-        return {str(i): layer for i, layer in enumerate(self.layers)}
+        return {name.removeprefix("layers."): child for name, child in super().children().items()}
 
     def forward(self, x: Any) -> Tensor:
         return self.forward_range(x, 0, len(self.layers))

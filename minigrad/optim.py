@@ -96,7 +96,9 @@ class LARS(HeavyBall):
     """v <- momentum v + r (g + weight_decay w); w <- w - v, with a rate r for each parameter.
 
     r = lr trust |w| / (|g| + weight_decay |w|): at first each parameter moves by lr trust of its own norm,
-    however large its gradient is (You, Gitman and Ginsburg 2017). r = lr where |w| or |g| is 0.
+    however large its gradient is (You, Gitman and Ginsburg 2017). r = lr where |w| or |g| is 0, and for
+    parameters of one axis or none, biases and those of a normalisation, which TensorFlow's LARSOptimizer has
+    a ``skip_list`` for: of a bias before batch-norm |g| is rounding alone.
     """
 
     needs_norms = True
@@ -104,11 +106,11 @@ class LARS(HeavyBall):
     def __init__(
         self,
         parameters: Iterable[Parameter],
-        lr: float = 10.0,
+        lr: float = 0.1,
         *,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
-        trust: float = 0.001,
+        trust: float = 0.1,
     ):
         super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay, corrected=False)
         if not trust > 0:
@@ -116,8 +118,9 @@ class LARS(HeavyBall):
         self.trust = trust
 
     def rates(self, squares: np.ndarray) -> list[float]:
+        squares = squares[: len(self.parameters)]  # behind them stand other ranks' parameters
         w, g = np.sqrt(squares).T
-        moving = (w > 0) & (g > 0)
+        moving = (w > 0) & (g > 0) & np.array([p.ndim > 1 for p in self.parameters], dtype=bool)
         below = np.where(moving, g + self.weight_decay * w, 1)
         return (self.lr * np.where(moving, self.trust * w / below, 1)).tolist()
 

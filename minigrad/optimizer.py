@@ -5,13 +5,15 @@ Lecture section: gradient descent. Lesson: 01_gradient_descent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .device import Array, array_module
-from .tensor import Parameter
+from .module import Module
+from .tensor import Parameter, Tensor
 
 
 class Part(NamedTuple):
@@ -22,18 +24,23 @@ class Part(NamedTuple):
     g: Array | None
 
 
+class HeldElsewhere(list[Parameter]):
+    """No parameters: what a rank gives its optimizer where other ranks hold all there are."""
+
+
 class Optimizer:
     """Updates every parameter that has a gradient; ``lr`` may be changed between steps.
 
-    Raises ValueError for settings out of range.
+    A parameter that is given twice counts once. Raises ValueError for settings out of range and for no
+    parameters, unless they are ``HeldElsewhere``; TypeError for what is no parameter.
     """
 
     needs_norms = False
     limit: float | None = None
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):
-        self.parameters = list(parameters)  # none on a rank whose layers have none
-        if not lr > 0:  # NaN too
+        self.parameters = checked(parameters)
+        if not 0 < lr < inf:  # NaN too
             raise ValueError(f"lr must be positive, got {lr}")
         for name, value in at_least_zero.items():
             if not value >= 0:
@@ -63,8 +70,11 @@ class Optimizer:
 
         A rank that owns only some elements passes these as ``parts``, the same ones in the same order at
         every step, and ``total``, which sums an array over the ranks: then norms are those of whole
-        parameters, while ``state`` has an entry for each part.
+        parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
+        negative or not finite.
         """
+        if not 0 <= self.lr < inf:
+            raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
             found = enumerate(self.parameters)
             parts = [Part(i, p.data, p.grad if p.requires_grad else None) for i, p in found]
@@ -86,8 +96,7 @@ class Optimizer:
         found = np.zeros((len(self.parameters), 2))
         for n, w, g in parts:
             if g is not None:
-                xp = array_module(w)
-                found[n] += float(xp.vdot(w, w)), float(xp.vdot(g, g))
+                found[n] += squared_norm(w), squared_norm(g)
         return found
 
     def clip(self, parts: list[Part], squares: np.ndarray) -> list[Part]:
@@ -107,6 +116,30 @@ class Optimizer:
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         """Change ``w`` in place by its gradient ``g`` (read only) and the ``state`` of earlier steps."""
         raise NotImplementedError(f"{type(self).__name__} needs an update method")
+
+
+def checked(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """The ``parameters``, each once; raises TypeError and ValueError as ``Optimizer``."""
+    wanted = "an optimizer takes a list of parameters, such as model.parameters()"
+    if isinstance(parameters, Module | Tensor | Mapping):
+        raise TypeError(f"{wanted}; got {type(parameters).__name__}")
+    found = list({id(p): p for p in parameters}.values())
+    for parameter in found:
+        if not isinstance(parameter, Tensor):
+            raise TypeError(f"{wanted}; got one of {type(parameter).__name__}")
+    if not found and not isinstance(parameters, HeldElsewhere):
+        raise ValueError(f"{wanted}; got none, so nothing would be trained")
+    return found
+
+
+def squared_norm(x: Array) -> float:
+    """The sum of the squares; of numbers whose squares are too large or small for their dtype too."""
+    xp = array_module(x)
+    found, limits = float(xp.vdot(x, x)), np.finfo(x.dtype)
+    if limits.bits < 64 and not limits.tiny / limits.eps < found < limits.max:
+        x = x.astype(np.float64)
+        found = float(xp.vdot(x, x))
+    return found
 
 
 def cache_sized(*arrays: Array, size: int = 1 << 16) -> Iterator[tuple[Array, ...]]:

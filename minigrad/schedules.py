@@ -2,7 +2,8 @@
 
 Lecture section: large mini-batches. Lesson: 07_large_batches.
 
-A schedule is made from the base rate and the number of steps, then called with a step, counted from 0.
+A schedule is made from the base rate and the number of steps, then called with a step, counted from 0. From
+the last step on the rate stays what it is there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def constant(lr: float, steps: int) -> Schedule:
 
 def cosine(lr: float, steps: int) -> Schedule:
     """From ``lr`` down to 0 along half a cosine (Loshchilov and Hutter 2017)."""
-    return lambda t: 0.5 * lr * (1 + math.cos(math.pi * t / max(steps, 1)))
+    last = max(steps, 1)
+    return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))
 
 
 def step(
@@ -31,7 +33,7 @@ def step(
     The default is that of Goyal et al. 2017: a tenth from epochs 30, 60 and 80 of 90 on.
     """
     starts = [round(share * steps) for share in milestones]
-    return lambda t: lr / divisor ** sum(t >= start for start in starts)
+    return lambda t: lr / divisor ** sum(min(t, steps) >= start for start in starts)
 
 
 def warm_up(schedule: Schedule, steps: int, start: float, kind: str = "gradual") -> Schedule:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .checked_entries import CheckedEntries, checks
 from .device import Array, array_module
 from .held import arrays_in, base_of
 
@@ -40,13 +41,15 @@ class WeightGradient(NamedTuple):
 class Tape:
     """Records the ops run inside ``with Tape() as tape:`` so that their gradients can be had.
 
-    A tape is spent by ``backward``: what it held is released as the walk passes it.
+    A tape is spent by ``backward``: what it held is released as the walk passes it. It holds arrays, not
+    copies of them: change none before backward, neither parameters nor the arrays that tensors were made of.
+    With MINIGRAD_CHECK=arrays backward notices it, and raises RuntimeError with the op's name.
     """
 
     __slots__ = ("entries", "leaves", "_tokens")
 
     def __init__(self) -> None:
-        self.entries: Any = []
+        self.entries: Any = CheckedEntries() if checks("arrays") else []
         self.leaves: dict[int, int] = {}
         self._tokens: list[Any] = []
 

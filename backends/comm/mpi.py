@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
+from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
-from minigrad.environment import variable
 
 from ..launcher import WorldError, check_world, refuse
 from . import wire
@@ -30,7 +30,7 @@ from .shared import SharedMemory, share_among_processes
 from .window import WindowAllreduce, array_for, check_same
 from .world import caller
 
-CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=all: always
+CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
 
 class MPIComm(Part):
@@ -117,12 +117,12 @@ class MPIComm(Part):
         """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
 
         Raises ValueError, naming two ranks that differ, where shape or dtype is not the same on all;
-        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=all.
+        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=messages.
         """
         if self.window is not None and self.window.owns(x):
             return self.window(self, x)
         sent = np.asarray(to_host(x), order="C")
-        if sent.nbytes <= CHECKED or variable("MINIGRAD_CHECK") == "all":
+        if sent.nbytes <= CHECKED or checks("messages"):
             check_same(self, f"{sent.dtype}{sent.shape}")
         return array_module(x).asarray(self.start_allreduce(sent)())
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minigrad.backend import Gradients
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer, Part
@@ -42,7 +43,7 @@ class OneNode(DataParallel):
     elements in rank order, a block at a time, and hands each block to the optimizer while it is in the
     cache; no rank goes on before all are updated. So weights are there once, the same for all ranks,
     optimizer state once, each share of it on the rank that uses it, and a step sends no message (one of
-    a few numbers where the optimizer needs norms). ``grad`` stays this rank's own.
+    a few numbers where the optimizer needs norms). ``grad`` stays this rank's own, and is not clipped.
 
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
@@ -117,6 +118,17 @@ class OneNode(DataParallel):
         for parameter, g, found in zip(self.report.parameters, mine, self.reached, strict=True):
             parameter.grad = g if found else None
         return loss
+
+    def add(self, earlier: Gradients) -> None:
+        """Each rank adds its own where the others can read them; return when all have."""
+        if not earlier:
+            return
+        mine = zip(self.report.parameters, self.gradients[self.rank], strict=True)
+        for n, (parameter, place) in enumerate(mine):
+            if parameter in earlier:
+                place += earlier[parameter]
+                parameter.grad, self.reached[n] = place, True
+        self.memory.meet("to add up the gradients of several steps")
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""

@@ -128,9 +128,13 @@ class ParameterServer(Backend):
         return 1.0
 
     def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
-        """On a worker take the servers' answers and compute; its own share's loss, 0 where it has none."""
+        """On a worker take the servers' answers and compute; its own share's loss, 0 where it has none.
+
+        Raises ValueError where there are gradients of an earlier step.
+        """
         if self.server is not None or self.reason:
             return 0.0
+        self.refuse_earlier(model)
         self.pull()
         try:
             return super().step(model, batch, loss_fn)
@@ -139,6 +143,16 @@ class ParameterServer(Backend):
                 raise
             self.leave(error)
             return 0.0
+
+    def refuse_earlier(self, model: Module) -> None:
+        """Raise ValueError where a gradient is there: workers weigh a step by its samples, not two."""
+        for name, parameter in model.named_parameters().items():
+            if parameter.requires_grad and parameter.grad is not None:
+                raise ValueError(
+                    f"{name} still has the gradient of an earlier step, and a push carries one step's; call "
+                    "optimizer.zero_grad() before each step (freeze what the optimizer does not update), or "
+                    "accumulate gradients with micro_batches="
+                )
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         self.samples = len(batch)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, Loss, at_least_one
+from minigrad.backend import Backend, Gradients, Loss, at_least_one, taken_from
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
@@ -76,6 +76,9 @@ class DataParallel(Backend):
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
         return batch[shares(len(batch), self.size)[self.rank]]
+
+    def set_aside(self, model: Module) -> Gradients:
+        return taken_from(self.report.parameters)
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         self.share += weight

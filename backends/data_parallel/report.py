@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.tensor import Parameter
+from minigrad.tensor import Parameter, Tensor
 
 
 def trained(model: Module) -> list[Parameter]:
@@ -46,7 +46,7 @@ class Report:
         return [getattr(owner, attribute) for owner, attribute in self.places]
 
     def write(
-        self, loss: float, share: float, backwards: int, reached: Collection[Parameter] | None = None
+        self, loss: float, share: float, backwards: int, reached: Collection[Tensor] | None = None
     ) -> Array:
         """This rank's vector: ``share`` is what it saw of the batch, ``backwards`` how often it ran.
 

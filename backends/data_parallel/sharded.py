@@ -13,13 +13,14 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Loss, at_least_one
+from minigrad.backend import Gradients, Loss, at_least_one
 from minigrad.data import Batch
 from minigrad.device import Array, to_host
 from minigrad.module import Module
@@ -31,7 +32,7 @@ from ..comm.protocol import Comm
 from .gathered import Lender, lend_to_layers
 from .replicated import DataParallel
 from .report import trained
-from .unit import Starter, Unit, buckets, by_owner
+from .unit import Starter, Unit, buckets, by_owner, not_a_number
 
 
 class Sharded(DataParallel):
@@ -43,11 +44,11 @@ class Sharded(DataParallel):
     parameters; and, while a unit travels, that unit twice. The gradients of several ``micro_batches`` add up
     whole, and are reduced once.
 
-    After ``step`` a parameter's ``grad`` is None: its owners hold the sum, ``full_gradients`` collects it.
-    In stage 3 ``data`` reads NaN while no pass is in the module that holds the parameter, until ``conclude``;
-    so only that module uses it, and every rank calls the same modules in the same order: without samples
-    too, and also to evaluate. ``overlap`` moves the collectives into the background, and in stage 3 gathers
-    one unit ahead.
+    After ``step`` a parameter's ``grad`` reads NaN, and takes no memory: its owners hold the sum, which
+    ``full_gradients`` collects. In stage 3 ``data`` reads NaN while no pass is in the module that holds
+    the parameter, until ``conclude``; so only that module uses it, and every rank calls the same modules
+    in the same order: without samples too, and also to evaluate. ``overlap`` moves the collectives into
+    the background, and in stage 3 gathers one unit ahead.
     """
 
     def __init__(
@@ -94,6 +95,24 @@ class Sharded(DataParallel):
             self.meets_in_forward = True
         return model
 
+    def set_aside(self, model: Module) -> Gradients:
+        """This rank's elements of the sums that were not forgotten."""
+        earlier = {p: unit.owned(p).copy() for p, unit in self.unit_of.items() if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        return earlier
+
+    def add(self, earlier: Gradients) -> None:
+        for parameter, g in earlier.items():
+            self.unit_of[parameter].owned(parameter)[...] += g
+        self.mark(earlier)
+
+    def mark(self, reached: Iterable[Tensor]) -> None:
+        """Let parameters say that they have a gradient, which their owners hold."""
+        for parameter in reached:
+            self.unit_of[parameter].reached.add(parameter)
+            parameter.grad = not_a_number(parameter.data)
+
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         if self.overlap and self.start.background is None:
             self.start.background = self.comm.background()
@@ -130,16 +149,16 @@ class Sharded(DataParallel):
         """
         for unit in self.waiting:
             unit.reduce()
-        reached = set().union(*(unit.reached for unit in self.units))
+        reached = {p for unit in self.units for p in unit.reached}
         total = self.sum(self.report.write(loss, self.share, self.backwards, reached))
         self.share, self.backwards, self.waiting = 0.0, 0, list(self.units)
         self.lender.end_step(self.units)
         for unit in self.units:
             unit.reduced()
-        loss, found = self.report.read(total)
-        reached = {p for p, flag in zip(self.report.parameters, found, strict=True) if flag}
+        loss, flags = self.report.read(total)
         for unit in self.units:
-            unit.reached = reached.intersection(unit.parameters)
+            unit.reached = set()
+        self.mark(p for p, flag in zip(self.report.parameters, flags, strict=True) if flag)
         return loss
 
     def update(self, model: Module, optimizer: Optimizer) -> None:

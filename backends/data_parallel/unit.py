@@ -52,7 +52,7 @@ class Unit:
         self.weights: Array = self.whole[self.flat.part(comm.rank)]
         self.gradient: Array | None = None
         self.missing: set[Tensor] = set(parameters)  # not yet announced in this step
-        self.reached: set[Parameter] = set()  # by this rank's loss, after the step by any
+        self.reached: set[Tensor] = set()  # by this rank's loss, after the step by any
         self.coming: Callable[[], list[Array]] | None = None
         self.reducing: Callable[[], Array] | None = None
         self.users = 1
@@ -116,6 +116,14 @@ class Unit:
         if self.reducing is not None:
             self.gradient, self.reducing = self.reducing(), None
             self.missing = set(self.parameters)
+
+    def owned(self, parameter: Tensor) -> Array:
+        """This rank's elements, maybe none, of the summed gradient; of ``grad`` before the first sum."""
+        mine = [piece for piece in self.pieces if self.parameters[piece.n] is parameter]
+        _, within, place = mine[0] if mine else (0, slice(0), slice(0))
+        if self.gradient is not None:
+            return self.gradient[place]
+        return array_module(self.weights).ravel(parameter.grad)[within]
 
     def parts(self, numbers: dict[Parameter, int]) -> Iterator[Part]:
         """What this rank updates: its elements of each parameter that has a number, no padding."""

@@ -121,10 +121,10 @@ class ModelParallel(Backend):
             name = prefix + child
             planned = [other for other in self.plan if f"{other}.".startswith(f"{name}.")]
             if planned and isinstance(layer, Sequential):
-                put(model, child, self.chain(layer, prefix=f"{name}."))
+                model.replace(child, self.chain(layer, prefix=f"{name}."))
             elif name in planned:
                 with named_in_errors(name):
-                    put(model, child, self.split(name, layer))
+                    model.replace(child, self.split(name, layer))
             elif planned:
                 self.replace_inside(layer, f"{name}.")
 
@@ -198,12 +198,3 @@ def named_in_errors(layer: int | str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         error.args = (f"layer {layer}, {error}",)
         raise
-
-
-def put(model: Module, child: str, layer: SplitLayer) -> None:
-    """Replace the child that ``model.children()`` has by this name."""
-    attribute, _, place = child.partition(".")
-    if place:
-        vars(model)[attribute][int(place)] = layer
-    else:
-        setattr(model, attribute, layer)

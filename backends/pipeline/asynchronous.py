@@ -108,8 +108,14 @@ class AsynchronousPipeline(LayerWise):
 
         Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw at most 1. The first
         steps return that of the first batch, for which all wait once; no step returns those of the last
-        batches. No gradients are announced.
+        batches. No gradients are announced. Raises RuntimeError for a second step without an update.
         """
+        if self.due is not None:
+            raise RuntimeError(
+                "the gradient of the step before was not applied, and stages count on an update in every "
+                "step; call backend.update(model, optimizer) after each, or accumulate gradients with "
+                "versions='2bw' and micro_batches="
+            )
         flight = self.flight = self.flight or self.begin(model)
         parts = [part for share in shares(len(batch), self.micro_batches) if len(part := batch[share])]
         coming = [flight.post(part) for part in parts]

@@ -15,8 +15,9 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
+from minigrad.optimizer import HeldElsewhere
 from minigrad.tape import OnGrad, current_tape
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.protocol import Comm
@@ -181,6 +182,10 @@ class Staged(Module):
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.model.named_arrays(prefix)  # the serial names
+
+    def parameters(self) -> list[Parameter]:
+        """Those of this rank's layers, which may have none."""
+        return super().parameters() or HeldElsewhere()
 
     def forward(self, x: Any) -> Tensor:
         if current_tape.get() is not None:

@@ -12,6 +12,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, backup_workers
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD
 from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.one_node import OneNode
 from backends.data_parallel.sharded import Sharded
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
@@ -64,6 +65,11 @@ def ranks_may_take_their_own_way_back() -> None:
 def sharded_trains_like_serial() -> None:
     for stage in (1, 2, 3):
         trains(partial(Sharded, stage=stage, bucket_bytes=300))
+
+
+def gradients_of_steps_add_up() -> None:
+    for strategy in (DataParallel, partial(Sharded, stage=2, bucket_bytes=300), OneNode):
+        trains(strategy, sizes=(7, 5, 4, 6), zero_every=4, update_every=2)
 
 
 def sharded_clips_like_serial() -> None:
@@ -136,6 +142,16 @@ BUGS = [
     Bug("micro-batches of unlike sizes count the same", BACKEND,
         "share = weight * (len(part) / len(batch)) if len(part) else 0.0", "share = weight / len(parts)",
         micro_batches_are_the_whole_batch, SERIAL),
+    Bug("the gradient of the step before is summed over ranks once more", REPLICATED,
+        "return taken_from(self.report.parameters)", "return {}", gradients_of_steps_add_up, SERIAL),
+    Bug("the gradient of the step before is forgotten", BACKEND, "        self.add(earlier)\n", "",
+        gradients_of_steps_add_up, SERIAL),
+    Bug("owners forget the sum of the step before", SHARDED,
+        "            self.unit_of[parameter].owned(parameter)[...] += g\n", "            pass\n",
+        gradients_of_steps_add_up, SERIAL),
+    Bug("a rank forgets what it had of the step before", "backends.data_parallel.one_node",
+        "                place += earlier[parameter]\n", "                pass\n",
+        gradients_of_steps_add_up, SERIAL),
     Bug("ranks start from their own parameters", REPLICATED,
         "        broadcast_model(self.comm, model)\n", "", replicated_trains_like_serial, SERIAL),
     Bug("the gradient stays this rank's", REPLICATED,

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from minigrad import Tape, nn, ops, optim, recomputed, testing
-from minigrad.schedules import warm_up
+from minigrad import Parameter, Tape, nn, ops, optim, recomputed, testing
+from minigrad.schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
 from tests.minigrad import recompute_laws, tape_laws
 from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
-from tests.minigrad.test_schedules import warms_up_gradually
+from tests.minigrad.test_schedules import stays_at_its_end, warms_up_gradually
 
 # Laws
 
@@ -126,6 +126,51 @@ def a_warm_up_rises_evenly_to_its_schedule() -> None:
     warms_up_gradually(warm_up)
 
 
+def modules_are_found_in_containers() -> None:
+    layers = [nn.Linear(2, 2, rng=np.random.default_rng(i), bias=False) for i in range(4)]
+    model = nn.Module()
+    vars(model).update(a=[layers[0], (layers[1],)], b={"c": [layers[2]], 3: layers[3]})
+    names = ["a.0.weight", "a.1.0.weight", "b.c.0.weight", "b.3.weight"]
+    found = model.named_parameters()
+    assert list(found) == names, f"found {', '.join(found)}"
+    assert all(found[name] is layer.weight for name, layer in zip(names, layers, strict=True))
+
+
+def a_state_is_loaded_whole_or_not_at_all() -> None:
+    model = nn.Linear(3, 2, rng=np.random.default_rng(0))
+    before = model.state_dict()
+    for spoiled in ({"bias": ["a", "b"]}, {"bias": np.full(2, 1e300)}, {"bias": np.zeros(3)}):
+        state = {name: value + 1 for name, value in before.items()} | spoiled
+        try:
+            model.load_state_dict(state)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(f"the state {spoiled} was loaded")
+        after = model.state_dict()
+        assert all((after[name] == before[name]).all() for name in before), "the state is half loaded"
+
+
+def schedules_stay_at_their_end() -> None:
+    for make in SCHEDULES.values():
+        stays_at_its_end(make, 0.5, 10, 12)
+
+
+def a_parameter_given_twice_moves_once() -> None:
+    w = Parameter(np.zeros(2))
+    w.grad = np.ones(2)
+    optim.SGD([w, w], 0.5).step()
+    assert w.data.tolist() == [-0.5, -0.5], f"moved by {w.data.tolist()}, a step is -0.5"
+
+
+def optimizers_refuse_to_train_nothing() -> None:
+    try:
+        optim.SGD([], 0.1)
+    except ValueError:
+        return
+    raise AssertionError("an optimizer of no parameters was made")
+
+
 # Bugs
 
 DIFFERENCE = "the central difference"
@@ -133,6 +178,23 @@ ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
+    Bug("biases have a rate by their norm", OPTIM, "p.ndim > 1", "p.ndim >= 0", lars_is_the_papers, "rtol"),
+    Bug("the cosine rises again", "minigrad.schedules", "min(t, last) / last", "t / last",
+        schedules_stay_at_their_end, "schedule"),
+    Bug("a parameter given twice moves twice", "minigrad.optimizer",
+        "list({id(p): p for p in parameters}.values())", "list(parameters)",
+        a_parameter_given_twice_moves_once, "moved by"),
+    Bug("an optimizer takes no parameters", "minigrad.optimizer",
+        "if not found and not isinstance(parameters, HeldElsewhere)", "if False",
+        optimizers_refuse_to_train_nothing, "was made"),
+    Bug("layers in a tuple are not found", "minigrad.module", "isinstance(value, (list, tuple, dict))",
+        "isinstance(value, (list, dict))", modules_are_found_in_containers, "found a.0.weight, b.c.0"),
+    Bug("a state is written while it is looked at", "minigrad.module",
+        "        values = {name: converted(name, state[name], array) for name, array in arrays.items()}\n", 
+        "        values = state\n", a_state_is_loaded_whole_or_not_at_all, "the state .* loaded"),
+    Bug("a value that a state's dtype cannot hold becomes infinite", "minigrad.module",
+        'np.errstate(over="raise")', 'np.errstate(over="ignore")', a_state_is_loaded_whole_or_not_at_all,
+        "was loaded"),
     Bug("the square in tanh's slope is forgotten", ELEMENTWISE, "g * (1 - y * y)", "g * (1 - y)",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * (x / y / y)",

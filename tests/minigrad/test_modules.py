@@ -1,7 +1,9 @@
 """Modules: names, state, conversion."""
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from minigrad import Parameter, Tape, nn, ops
 from minigrad.testing import DEVICE, on_device
@@ -62,22 +64,83 @@ def test_a_state_is_a_copy():
     assert not any(np.array_equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("spoil", "kind", "words"),
-    [
-        (lambda s: s.pop("5.bias"), KeyError, "lacks 5.bias.*different model"),
-        (lambda s: s.update(extra=np.zeros(1)), KeyError, "no extra"),
-        (lambda s: s.update({"5.weight": np.zeros((3, 35))}), ValueError, r"5.weight.*\(3, 36\).*\(3, 35\)"),
-    ],
-    ids=["missing", "unknown", "shape"],
-)
-def test_a_state_that_does_not_fit_leaves_the_model_unchanged(spoil, kind, words):
+BROKEN = {
+    "missing": (lambda state, name: state.pop(name), KeyError, "lacks {name};.*different model"),
+    "unknown": (lambda state, name: state.update(extra=np.zeros(1)), KeyError, "no extra"),
+    "of another shape": (
+        lambda state, name: state.update({name: np.zeros((3, 35))}),
+        ValueError,
+        r"{name} has shape .*, the state \(3, 35\)",
+    ),
+    "text": (
+        lambda state, name: state.update({name: np.full(state[name].shape, "1")}),
+        ValueError,
+        "{name}.*<U1",
+    ),
+    "objects": (
+        lambda state, name: state.update({name: np.full(state[name].shape, None)}),
+        ValueError,
+        "{name}.*the state object",
+    ),
+    "complex": (lambda state, name: state.update({name: state[name] * 1j}), ValueError, "{name}.*complex"),
+    "too large": (
+        lambda state, name: state.update({name: np.full(state[name].shape, 1e300)}),
+        ValueError,
+        "{name} has dtype float32, which cannot hold",
+    ),
+    "ragged": (
+        lambda state, name: state.update({name: [[1.0], [1.0, 2.0]]}),
+        ValueError,
+        "{name} is no array",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@given(data=st.data())
+def test_a_state_that_does_not_fit_leaves_the_model_unchanged(how, data):
+    """All or nothing, whichever entry it is and wherever it stands."""
+    spoil, kind, words = BROKEN[how]
     model, state = net(0), net(1).state_dict()
     before = model.state_dict()
-    spoil(state)
-    with pytest.raises(kind, match=words):
+    name = data.draw(st.sampled_from(sorted(state)))
+    spoil(state, name)
+    state = {name: state[name] for name in data.draw(st.permutations(sorted(state)))}
+    with pytest.raises(kind, match=words.format(name=name)):
         model.load_state_dict(state)
-    assert all(np.array_equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(before[name].tobytes() == value.tobytes() for name, value in model.state_dict().items())
+
+
+def test_a_state_that_cannot_be_written_leaves_the_model_unchanged():
+    model, state = net(0), net(1).state_dict()
+    last = model.parameters()[-1]
+    last.data = np.broadcast_to(np.float32(np.nan), last.shape)  # as where other ranks hold it
+    before = model.state_dict()
+    with pytest.raises(ValueError, match="5.bias cannot be written: this rank does not hold it"):
+        model.load_state_dict(state)
+    assert all(before[name].tobytes() == value.tobytes() for name, value in model.state_dict().items())
+
+
+def test_a_state_may_be_the_models_own_arrays_in_other_places():
+    rng = np.random.default_rng(0)
+    first, second = nn.Linear(3, 3, rng=rng), nn.Linear(3, 3, rng=rng)
+    model = nn.Sequential(first, second)
+    wanted = second.weight.numpy().copy(), first.weight.numpy().copy()
+    swapped = {"0.weight": second.weight.data, "1.weight": first.weight.data}
+    model.load_state_dict(model.state_dict() | swapped)
+    assert np.array_equal(first.weight.numpy(), wanted[0]) and np.array_equal(
+        second.weight.numpy(), wanted[1]
+    )
+
+
+@pytest.mark.parametrize("convert", [list, np.float64, np.float32], ids=["lists", "float64", "float32"])
+def test_a_state_is_converted_where_no_kind_is_lost(convert):
+    model, other = net(0), net(1)
+    model.load_state_dict(
+        {n: v.tolist() if convert is list else convert(v) for n, v in other.state_dict().items()}
+    )
+    assert all(np.array_equal(value, other.state_dict()[n]) for n, value in model.state_dict().items())
+    assert {value.dtype for value in model.state_dict().values()} == {np.dtype(np.float32)}
 
 
 def test_to_converts_parameters_and_statistics_and_forgets_gradients():

@@ -1,14 +1,18 @@
 """Optimizers against their textbook recurrences, written for one number in plain Python."""
 
 import math
+import re
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import Parameter, optim, testing
-from minigrad.testing import on_device, to_host
+from minigrad import Parameter, nn, ops, optim, testing
+from minigrad.backend import Serial
+from minigrad.data import Batch
+from minigrad.optimizer import Part
+from minigrad.testing import DEVICE, on_device, to_host
 
 RATES = st.floats(1e-3, 1.0)
 DECAYS = st.just(0.0) | st.floats(1e-3, 0.5)
@@ -207,18 +211,21 @@ def lars(ws, gs, lr, *, momentum, weight_decay, trust):
     for step in gs:
         for i, g in enumerate(step):
             norm_w, norm_g = np.sqrt((ws[i] ** 2).sum()), np.sqrt((g**2).sum())
-            rate = lr * trust * norm_w / (norm_g + weight_decay * norm_w) if norm_w and norm_g else lr
+            rate = lr
+            if norm_w and norm_g and ws[i].ndim > 1:
+                rate *= trust * norm_w / (norm_g + weight_decay * norm_w)
             vs[i] = momentum * vs[i] + rate * (g + weight_decay * ws[i])
             ws[i] = ws[i] - vs[i]
     return ws
 
 
 def lars_follows_the_paper(make, lr=2.0, momentum=0.5, weight_decay=0.1, trust=0.1, steps=3):
-    """The law; the second parameter starts at 0, and the third has a gradient of 0 at first."""
+    """The law; one starts at 0, one has a gradient of 0 at first; the last two have one axis and none."""
     rng = np.random.default_rng(0)
-    starts = [rng.normal(size=(2, 3)), np.zeros(4), rng.normal(size=())]
+    starts = [rng.normal(size=(2, 3)), np.zeros((4, 1)), rng.normal(size=(1, 2, 2))]
+    starts += [rng.normal(size=3), np.asarray(rng.normal())]
     gradients = [[rng.normal(size=np.shape(w)) for w in starts] for _ in range(steps)]
-    gradients[0][2] = np.zeros(())
+    gradients[0][2] = np.zeros((1, 2, 2))
     settings = {"momentum": momentum, "weight_decay": weight_decay, "trust": trust}
     ws = [Parameter(on_device(w.copy())) for w in starts]
     optimizer = make(ws, lr, **settings)
@@ -238,7 +245,7 @@ def test_lars_follows_the_paper(lr, momentum, weight_decay, trust, steps):
 @given(scale=st.floats(1e-3, 1e3), lr=RATES, trust=SHARES)
 def test_lars_moves_each_parameter_by_its_norm_however_large_the_gradient(scale, lr, trust):
     rng = np.random.default_rng(0)
-    starts, gradients = rng.normal(size=(2, 5)), rng.normal(size=(2, 5))
+    starts, gradients = rng.normal(size=(2, 5, 1)), rng.normal(size=(2, 5, 1))
     steps = []
     for factor in (1.0, scale):
         ws = [Parameter(on_device(w.copy())) for w in starts]
@@ -249,6 +256,33 @@ def test_lars_moves_each_parameter_by_its_norm_however_large_the_gradient(scale,
     np.testing.assert_allclose(steps[0], steps[1], rtol=1e-9)
     ratios = [np.linalg.norm(d) / np.linalg.norm(w) for d, w in zip(steps[0], starts, strict=True)]
     np.testing.assert_allclose(ratios, lr * trust, rtol=1e-9)
+
+
+@given(
+    order=st.permutations(range(7)),
+    image=st.booleans(),
+    settings=st.fixed_dictionaries({"trust": SHARES, "momentum": SHARES, "weight_decay": DECAYS}),
+)
+def test_lars_does_not_move_by_rounding(order, image, settings):
+    """The gradient of a bias before batch-norm is rounding alone, another one in another order of samples."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(7, 2, 3, 3)), rng.integers(0, 3, 7)
+    ends = []
+    for rows in (list(range(7)), list(order)):
+        rng = np.random.default_rng(1)
+        layers = [nn.Conv2d(2, 4, 3, rng=rng), nn.BatchNorm(4), nn.Flatten()]
+        layers = layers if image else [nn.Flatten(), nn.Linear(18, 4, rng=rng), nn.BatchNorm(4)]
+        model = nn.Sequential(*layers, nn.ReLU(), nn.Linear(4, 3, rng=rng)).to(
+            dtype=np.float64, device=DEVICE
+        )
+        optimizer = optim.LARS(model.parameters(), 0.5, **settings)
+        for _ in range(3):
+            optimizer.zero_grad()
+            Serial().step(model, Batch(on_device(x[rows]), y[rows]), ops.cross_entropy)
+            optimizer.step()
+        ends.append(model.state_dict())
+    for name, value in ends[0].items():
+        np.testing.assert_allclose(ends[1][name], value, rtol=0, atol=1e-9)
 
 
 # Clipping
@@ -287,6 +321,102 @@ def test_gradients_of_0_are_not_divided_by_their_norm():
     w.grad = on_device(np.zeros(3))
     optim.SGD([w], 1.0).clipped(0.4).step()
     assert w.data.tolist() == [1, 1, 1]
+
+
+@given(
+    dtype=st.sampled_from([np.float16, np.float32]),
+    exponents=st.lists(st.integers(-20, 35), min_size=1, max_size=3),
+    limit=st.floats(0.01, 1),
+    seed=st.integers(0, 99),
+)
+def test_clipping_and_lars_know_norms_whose_squares_do_not_fit_the_dtype(dtype, exponents, limit, seed):
+    """An exploded gradient is scaled down, not to 0; norms are those that float64 has."""
+    rng = np.random.default_rng(seed)
+    info = np.finfo(dtype)
+    most = (-4, 4) if dtype is np.float16 else (-20, 35)
+    gradients = [
+        (rng.normal(size=(4, 2)) * 10.0 ** np.clip(e, *most)).clip(info.min, info.max) for e in exponents
+    ]
+    gradients = [g.astype(dtype) for g in gradients]
+    weights = [Parameter(on_device(np.ones((4, 2), dtype))) for _ in gradients]
+
+    def given_gradients():
+        for w, g in zip(weights, gradients, strict=True):
+            w.grad = on_device(g.copy())
+
+    given_gradients()
+    optim.SGD(weights, 1e-3).clipped(limit).step()
+    exact = [g.astype(np.float64) for g in gradients]
+    scale = min(1.0, limit / np.sqrt(sum((g**2).sum() for g in exact)))
+    for w, g in zip(weights, exact, strict=True):
+        np.testing.assert_allclose(to_host(w.grad), g * scale, rtol=8 * info.eps, atol=float(info.tiny))
+    given_gradients()
+    optimizer = optim.LARS(weights, 1.0, trust=0.5)
+    norms = [
+        (np.linalg.norm(to_host(w.data).astype(np.float64)), np.linalg.norm(g))
+        for w, g in zip(weights, exact, strict=True)
+    ]
+    squares = optimizer.squares([Part(i, w.data, w.grad) for i, w in enumerate(weights)])
+    np.testing.assert_allclose(np.sqrt(squares), norms, rtol=16 * info.eps)
+
+
+# What is no list of parameters, and what would train nothing
+
+
+@given(counts=st.lists(st.integers(1, 3), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_a_parameter_given_more_than_once_moves_once(counts, seed):
+    rng = np.random.default_rng(seed)
+    for name, make in optim.OPTIMIZERS.items():
+        ends = []
+        for several in (counts, [1] * len(counts)):
+            ws = [Parameter(on_device(np.full((2, 2), i + 1.0))) for i in range(len(counts))]
+            given = [w for w, n in zip(ws, several, strict=True) for _ in range(n)]
+            order = rng.permutation(len(given)) if several is counts else range(len(given))
+            optimizer = make([given[i] for i in order], 0.1).clipped(1.0)
+            for w in ws:
+                w.grad = on_device(to_host(w.data).copy())
+            optimizer.step()
+            ends.append([to_host(w.data) for w in ws])
+        np.testing.assert_allclose(ends[0], ends[1], rtol=1e-12, err_msg=name)
+
+
+LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        (LAYER, TypeError, "a list of parameters, such as model.parameters(); got Linear"),
+        (nn.Sequential(LAYER), TypeError, "such as model.parameters(); got Sequential"),
+        (LAYER.weight, TypeError, "such as model.parameters(); got Parameter"),
+        (LAYER.named_parameters(), TypeError, "such as model.parameters(); got dict"),
+        ([LAYER], TypeError, "such as model.parameters(); got one of Linear"),
+        ([LAYER.weight, np.ones(2)], TypeError, "such as model.parameters(); got one of ndarray"),
+        ([LAYER.parameters()], TypeError, "such as model.parameters(); got one of list"),
+        ([], ValueError, "such as model.parameters(); got none, so nothing would be trained"),
+        (nn.ReLU().parameters(), ValueError, "got none, so nothing would be trained"),
+    ],
+    ids=["module", "sequence", "parameter", "names", "modules", "arrays", "lists", "none", "no layers"],
+)
+def test_what_is_no_list_of_parameters_is_refused(make, given, kind, message):
+    with pytest.raises(kind, match=re.escape(message)):
+        make(given, 0.1)
+
+
+@pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
+@pytest.mark.parametrize("lr", [-0.1, math.nan, math.inf])
+def test_a_rate_that_is_no_rate_is_refused_at_any_time(make, lr):
+    w = Parameter(on_device(np.ones(2)))
+    with pytest.raises(ValueError, match="lr must be positive, got"):
+        make([w], lr)
+    optimizer = make([w], 0.1)
+    w.grad, optimizer.lr = on_device(np.ones(2)), lr
+    with pytest.raises(
+        ValueError, match=f"lr must not be negative, and finite, got {lr}; look at the schedule"
+    ):
+        optimizer.step()
+    assert to_host(w.data).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Schedules and scaling rules are their formulas, at the start, in the middle and at the end."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,6 +38,36 @@ def test_cosine_ends_at_0():
     schedule = cosine(0.4, 10)
     assert (schedule(0), schedule(5)) == (0.4, pytest.approx(0.2, rel=1e-15))
     assert schedule(10) == pytest.approx(0, abs=1e-16)
+
+
+def stays_at_its_end(make, lr, steps, beyond):
+    """The law: asked for a step past its last, a schedule gives the rate of that, and rates never rise."""
+    schedule = make(lr, steps)
+    assert schedule(steps + beyond) == schedule(steps)
+    found = rates(schedule, steps + beyond + 1)
+    assert all(after <= before for before, after in pairwise(found)), "the rate rises again"
+    assert all(0 <= rate <= lr for rate in found)
+
+
+@given(
+    base=st.sampled_from(sorted(SCHEDULES)),
+    lr=RATES,
+    steps=st.integers(1, 100),
+    beyond=st.integers(0, 250),
+    warm=st.integers(0, 30),
+)
+def test_every_schedule_stays_at_its_end(base, lr, steps, beyond, warm):
+    stays_at_its_end(SCHEDULES[base], lr, steps, beyond)
+    for kind in ("gradual", "constant"):
+        schedule = warm_up(SCHEDULES[base](lr, steps), warm, 0.0, kind)
+        end = max(steps, warm)
+        assert schedule(end + beyond) == schedule(end)
+
+
+@given(milestones=st.lists(st.floats(0, 2), max_size=4), steps=st.integers(1, 50), beyond=st.integers(0, 200))
+def test_milestones_behind_the_end_are_not_reached(milestones, steps, beyond):
+    schedule = step(1.0, steps, milestones=milestones)
+    assert schedule(steps + beyond) == schedule(steps)
 
 
 def warms_up_gradually(warm_up, lr=0.8, start=0.1, steps=7, base=constant):

@@ -50,6 +50,8 @@ for strategy, build in STRATEGIES.values():
         trains_like_serial(
             strategy, comm, build, ops.cross_entropy, batches, optimizer=optimizer, bound=1e-11
         )
+    for every in ({"zero_every": 3, "update_every": 3}, {"zero_every": 2}):  # gradients of steps add up
+        trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, bound=1e-11, **every)
 comm.close()
 if comm.rank == 0:
     print("all hold")

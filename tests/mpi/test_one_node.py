@@ -41,10 +41,12 @@ OPTIMIZERS = {
 @given(
     sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3), k=st.integers(1, 2),
     strategy=st.sampled_from([OneNode, DataParallel]), name=st.sampled_from(sorted(OPTIMIZERS)),
+    every=st.integers(1, 2),
 )
-def test(sizes, k, strategy, name):
+def test(sizes, k, strategy, name, every):
     made = partial(strategy, micro_batches=k)
-    trains_like_serial(made, comm, build, ops.cross_entropy, batches_of(sizes), optimizer=OPTIMIZERS[name])
+    trains_like_serial(made, comm, build, ops.cross_entropy, batches_of(sizes), optimizer=OPTIMIZERS[name],
+                       zero_every=every, update_every=every)
 
 def trained(backend, dtype):
     model = backend.place(build(np.random.default_rng(comm.rank)).to(dtype=dtype))

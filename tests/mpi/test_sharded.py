@@ -44,6 +44,8 @@ for stage in (1, 2, 3):
                 ops.cross_entropy,
                 batches,
                 optimizer=clipped,
+                zero_every=micro_batches,  # gradients of steps add up
+                update_every=micro_batches,
             )
 comm.close()
 print("fine")

@@ -1,0 +1,241 @@
+"""Gradients of steps without ``zero_grad`` between add up as serially, or the strategy refuses the step."""
+
+from functools import partial
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from backends.comm import run_ranks
+from backends.data_parallel import DataParallel
+from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.compression import Compressed
+from backends.data_parallel.one_node import OneNode
+from backends.data_parallel.parameter_server import ParameterServer
+from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.stragglers import BackupWorkers, Proportional
+from backends.grid import Grid
+from backends.laws import trains_like_serial
+from backends.model_parallel.layers import LayerWise
+from backends.model_parallel.place import ModelParallel
+from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.pipeline.pipeline import Pipeline
+from backends.stack import Stack
+from backends.strategies import strategy_names
+from minigrad import Tape, ops, optim
+from minigrad.backend import Serial
+from tests.backends import pipeline_nets, sharded_nets, test_stack
+
+OPTIMIZERS = {
+    "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
+    "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
+    # Those of the others go on adding up; nobody may sum them again, or apply them.
+    "some parameters": lambda ps: optim.SGD(ps[::2], 0.1),
+}
+
+# Strategies that share samples, and below those that share layers or stand in a stack.
+DATA = {
+    "serial": lambda comm: Serial(2),
+    "replicated": DataParallel,
+    "micro-batches": partial(DataParallel, micro_batches=2),
+    "bucketed": partial(Bucketed, bucket_bytes=100, first_bucket_bytes=40, progress="blocking"),
+    "background": partial(Bucketed, bucket_bytes=100, first_bucket_bytes=40),
+    "sharded 1": partial(Sharded, stage=1, bucket_bytes=150),
+    "sharded 2": partial(Sharded, stage=2, bucket_bytes=150),
+    "sharded 3": partial(Sharded, stage=3),
+    "sharded 3, overlap": partial(Sharded, stage=3, overlap=True, micro_batches=2),
+    "one-node": OneNode,
+    "proportional": Proportional,
+    "backup-workers": BackupWorkers,
+    "compressed": partial(Compressed, compress="identity"),
+    "parallel-sgd": ParallelSGD,
+    "local-sgd": LocalSGD,
+    "elastic-averaging": ElasticAveraging,
+}
+ALONE = ("serial", "parallel-sgd", "local-sgd", "elastic-averaging")  # on one rank they are serial
+
+
+def on_grid(*shape, **members):
+    """A strategy made of ``members`` on the axes of a grid, and the ranks that it takes."""
+
+    def strategy(comm):
+        grid = Grid(comm, **dict(zip(("data", "pipe", "model"), shape, strict=True)))
+        made = [make(getattr(grid, axis)) for axis, make in members.items()]
+        return Stack(*made) if len(made) > 1 else made[0]
+
+    return strategy, int(np.prod(shape))
+
+
+PLAN = {"1": "column", "3": "row"}
+ROWS = {"0": "rows", "1": "rows", "3": "rows", "4": "rows"}
+SPLIT = {
+    "layer-wise": (*on_grid(1, 3, 1, pipe=LayerWise), test_stack.mlp, (2, 2, 2)),
+    "model-parallel": (
+        *on_grid(1, 1, 2, model=partial(ModelParallel, plan=PLAN)),
+        test_stack.mlp,
+        (2, 2, 2),
+    ),
+    "rows": (*on_grid(1, 1, 2, model=partial(ModelParallel, plan=ROWS)), test_stack.plain_images, (2, 4, 4)),
+    "pipeline": (*on_grid(1, 3, 1, pipe=Pipeline), pipeline_nets.mlp, (4,)),
+    "pipeline, tied": (
+        *on_grid(1, 3, 1, pipe=partial(Pipeline, schedule="zb-h1")),
+        pipeline_nets.tied,
+        (4,),
+    ),
+    "pipeline, recomputed": (
+        *on_grid(1, 2, 1, pipe=partial(Pipeline, schedule="gpipe", recompute=True)),
+        pipeline_nets.frozen(1),
+        (4,),
+    ),
+    "pipedream on one rank": (*on_grid(1, 1, 1, pipe=AsynchronousPipeline), pipeline_nets.mlp, (4,)),
+    "data by rows": (
+        *on_grid(2, 1, 2, data=DATA["bucketed"], model=partial(ModelParallel, plan=ROWS)),
+        test_stack.plain_images,
+        (2, 4, 4),
+    ),
+    "one-node by rows": (
+        *on_grid(2, 1, 2, data=OneNode, model=partial(ModelParallel, plan=ROWS)),
+        test_stack.plain_images,
+        (2, 4, 4),
+    ),
+    "sharded by pipeline, tied": (
+        *on_grid(2, 2, 1, data=partial(Sharded, stage=2), pipe=Pipeline),
+        pipeline_nets.tied,
+        (4,),
+    ),
+    "averaging by pipeline, tied": (
+        *on_grid(1, 3, 1, data=LocalSGD, pipe=Pipeline),
+        pipeline_nets.tied,
+        (4,),
+    ),
+    "data by layers by model": (
+        *on_grid(2, 2, 1, data=DataParallel, pipe=LayerWise, model=partial(ModelParallel, plan={})),
+        test_stack.mlp,
+        (2, 2, 2),
+    ),
+}  # fmt: skip
+
+
+def adds_up(strategy, ranks, build, batches, optimizer="momentum", **every):
+    """The law: as serially, whenever gradients are forgotten and applied."""
+
+    def work(comm):
+        made = OPTIMIZERS[optimizer]
+        trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, optimizer=made, **every)
+
+    run_ranks(ranks, work)
+
+
+def cases(optimizers):
+    return {
+        "sizes": st.lists(st.integers(1, 9), min_size=2, max_size=4),
+        "optimizer": st.sampled_from(optimizers),
+        "zero_every": st.integers(2, 4),
+        "update_every": st.integers(1, 3),
+    }
+
+
+@pytest.mark.parametrize("name", DATA)
+@given(ranks=st.integers(1, 4), case=st.fixed_dictionaries(cases(sorted(OPTIMIZERS))))
+def test_samples_are_shared(name, ranks, case):
+    batches = sharded_nets.batches_of(case.pop("sizes"))
+    if name == "one-node" and case["optimizer"] == "clipped":
+        case["update_every"] = case["zero_every"]  # a rank's own gradient is not clipped
+    adds_up(DATA[name], 1 if name in ALONE else ranks, sharded_nets.Odd, batches, **case)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+@given(case=st.fixed_dictionaries(cases(["momentum", "adam", "clipped"])))
+def test_layers_are_shared(name, case):
+    strategy, ranks, build, sample = SPLIT[name]
+    batches = test_stack.batches_of(sample, case.pop("sizes"))
+    if name.startswith("pipedream"):
+        case["update_every"] = 1
+    if name.startswith("one-node") and case["optimizer"] == "clipped":
+        case["update_every"] = case["zero_every"]
+    adds_up(strategy, ranks, build, batches, **case)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4))
+def test_serial_leaves_the_sum_of_gradients(sizes):
+    """What the others are compared with."""
+    model, total = sharded_nets.Odd(np.random.default_rng(0)).to(dtype=np.float64), {}
+    batches = sharded_nets.batches_of(sizes)
+    for batch in batches:
+        with Tape() as tape:
+            loss = ops.cross_entropy(model(batch.x), batch.y)
+        tape.backward(loss)
+        for name, p in model.named_parameters().items():
+            if p.grad is not None:
+                total[name], p.grad = total.get(name, 0) + p.grad, None
+    for batch in batches:
+        Serial().step(model, batch, ops.cross_entropy)
+    found = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
+    assert found.keys() == total.keys()
+    for name, g in found.items():
+        np.testing.assert_allclose(g, total[name], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["replicated", "bucketed", "sharded 2", "one-node", "compressed"])
+def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
+    (batch,) = sharded_nets.batches_of([7])
+
+    def work(comm):
+        found = []
+        for backend in (Serial(), DATA[name](comm)):
+            model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
+            for p in model.parameters():
+                p.grad = np.full_like(p.data, 1.0 if name != "one-node" else 1.0 / comm.size)
+            found.append(backend.step(model, batch, ops.cross_entropy))
+            found.append(backend.full_gradients(model))
+        return found
+
+    for _, wanted, _, gradients in run_ranks(3, work):
+        scale = 1 if name != "one-node" else 3  # a rank's own part of the gradient is a third of it
+        for n, g in gradients.items():
+            np.testing.assert_allclose(g - 1, wanted[n] - 1 / scale, rtol=0, atol=1e-12)
+
+
+def test_servers_refuse_to_add_up():
+    def work(comm):
+        backend = ParameterServer(comm, staleness=0)
+        model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)))
+        for batch in sharded_nets.batches_of([4, 4]):
+            backend.step(model, batch, ops.cross_entropy)
+
+    with pytest.raises(ValueError, match=r"0.weight still has the gradient.*zero_grad\(\).*micro_batches="):
+        run_ranks(3, work)
+
+
+def test_a_pipeline_without_a_flush_refuses_a_step_without_an_update():
+    def work(comm):
+        backend = AsynchronousPipeline(comm)
+        model = backend.place(pipeline_nets.mlp(np.random.default_rng(0)))
+        for batch in pipeline_nets.batches_of([4, 4, 4, 4]):
+            backend.step(model, batch, ops.cross_entropy)
+
+    with pytest.raises(RuntimeError, match=r"not applied.*backend.update\(.*micro_batches="):
+        run_ranks(2, work)
+
+
+def test_every_strategy_is_here():
+    names = {*DATA, *SPLIT, "server", "sharded", "pipedream"}
+    assert set(strategy_names()) <= names
+
+
+def test_what_is_sharded_is_not_silently_left_to_the_optimizer():
+    """``optimizer.step()`` instead of ``backend.update`` does not pretend to have trained."""
+
+    def work(comm):
+        backend = Sharded(comm, stage=2)
+        model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)))
+        method = optim.SGD(model.parameters(), 0.1)
+        (batch,) = sharded_nets.batches_of([6])
+        backend.step(model, batch, ops.cross_entropy)
+        method.step()
+        return float(backend.step(model, batch, ops.cross_entropy))
+
+    assert all(np.isnan(loss) for loss in run_ranks(2, work))
