@@ -58,7 +58,7 @@ def gradients_at(values, batch):
     return [None if p.grad is None else p.grad.copy() for p in model.parameters()]
 
 
-def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate=False):
+def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate="damped"):
     """The final parameters and the staleness counts, by a list of events; messages take no time.
 
     Worker w takes ``slowness[w]`` seconds for a step.
@@ -76,7 +76,15 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
     def apply(pushes):
         nonlocal version
         ages = [version - used for _, _, used, _, _ in pushes]
-        scales = [1 / max(age, 1) if stale_rate else 1.0 for age in ages]
+        gathered = workers if staleness is not None else len(pushes)  # gradients, of a batch's
+        scales = [
+            {
+                "damped": gathered / (workers + gathered * age),
+                "divided": 1 / max(age, 1),
+                "naive": 1.0,
+            }[stale_rate]
+            for age in ages
+        ]
         weights = [n * scale for (_, _, _, n, _), scale in zip(pushes, scales, strict=True)]
         for i, p in enumerate(model.parameters()):
             found = [g[i] for *_, g in pushes]
