@@ -16,8 +16,8 @@ from minigrad.nets import find_net
 
 from .data_parallel.compression import Compressed
 from .data_parallel.compression.compressed import COMPRESSOR, find_compressor
-from .data_parallel.stale_rates import find_stale_rate
 from .data_parallel.server_rules import check_servers, rule_for
+from .data_parallel.stale_rates import find_stale_rate
 from .layout import Layout
 from .model_parallel.place import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan

@@ -100,6 +100,7 @@ class LARS(HeavyBall):
     """
 
     needs_norms = True
+    adaptive = True
 
     def __init__(
         self,
@@ -124,6 +125,8 @@ class LARS(HeavyBall):
 
 class Adagrad(Optimizer):
     """s <- s + g^2; w <- w - lr g / (sqrt(s) + eps) (Duchi et al. 2011)."""
+
+    adaptive = True
 
     def __init__(
         self,
@@ -150,6 +153,7 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """Bias-corrected running means of g and g^2 (Kingma and Ba 2015); weight_decay is added to g."""
 
+    adaptive = True
     decoupled = False
 
     def __init__(

@@ -27,9 +27,9 @@ from .independent import statistics
 from .report import trained
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
-from .stale_rates import find_stale_rate
 from .server_rules import check_servers, rule_for
 from .shards import Shards, beside_workers
+from .stale_rates import find_stale_rate
 
 
 class ParameterServer(Backend):
@@ -48,8 +48,9 @@ class ParameterServer(Backend):
     A gradient's staleness tau is the number of updates between the version it was computed with and its own.
     ``stale_rate`` says what becomes of the optimizer's lr: "damped", by default lr / (W + tau) for each of W
     workers' gradients (``stale_rates`` has the reason, and the general form); "divided", lr / tau where tau
-    is above 0 (Zhang et al. 2016); "naive", lr, which with momentum need not converge. A server's part is always of one version; parts of
-    different servers may be of different ones. ``colocated`` counts ranks as ``beside_workers`` does.
+    is above 0 (Zhang et al. 2016); "naive", lr, which with momentum need not converge. A server's part is
+    always of one version; parts of different servers may be of different ones. ``colocated`` counts ranks as
+    ``beside_workers`` does.
 
     With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
     word they learn of threads, and of processes on their machine where the job was started to go on (``run

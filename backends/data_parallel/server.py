@@ -19,8 +19,8 @@ from minigrad.optimizer import Optimizer, Part
 from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded
 from .flat import Piece
-from .stale_rates import Factor, naive
 from .server_rules import Rule
+from .stale_rates import Factor, naive
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples
@@ -167,7 +167,8 @@ class Server:
         self.pushes = [p for p in self.pushes if not any(p is taken for taken in pushes)]
         ages = [self.version - p.version for p in pushes]
         share = self.rule.share(self, pushes)
-        weights = [p.samples * self.stale_rate(age, share) for p, age in zip(pushes, ages, strict=True)]
+        factors = [self.stale_rate(age, share, optimizer.adaptive) for age in ages]
+        weights = [p.samples * factor for p, factor in zip(pushes, factors, strict=True)]
         self.version += 1
         self.answer[0] = self.version
         self.staleness.update(ages)

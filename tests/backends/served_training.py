@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
-from minigrad import ops
+from minigrad import ops, optim
 from minigrad.backend import Serial
 from minigrad.data import shares
 from tests.backends.trained_apart import Plain, batches_of, built, close
@@ -76,10 +76,11 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
     def apply(pushes):
         nonlocal version
         ages = [version - used for _, _, used, _, _ in pushes]
+        power = 0.5 if isinstance(optimizer, optim.Adagrad) else 1.0
         gathered = workers if staleness is not None else len(pushes)  # gradients, of a batch's
         scales = [
             {
-                "damped": gathered / (workers + gathered * age),
+                "damped": (gathered / workers) ** power / (1 + gathered / workers * age),
                 "divided": 1 / max(age, 1),
                 "naive": 1.0,
             }[stale_rate]

@@ -124,17 +124,17 @@ BUGS = {
     "the stale rate is lr / (tau + 1)": (
         "server",
         {"stale_rate": "divided"},
-        [("self.stale_rate(age, share)", "self.stale_rate(age + 1, share)")],
+        [("self.stale_rate(age,", "self.stale_rate(age + 1,")],
     ),
     "the stale rate is forgotten": (
         "server",
         {"stale_rate": "divided"},
-        [("self.stale_rate(age, share)", "1")],
+        [("self.stale_rate(age, share, optimizer.adaptive)", "1")],
     ),
     "a gradient counts as a whole batch": (
         "server",
         {},
-        [("self.stale_rate(age, share)", "self.stale_rate(age, 1.0)")],
+        [("self.stale_rate(age, share,", "self.stale_rate(age, 1.0,")],
     ),
     "a mean of several gradients counts as one": (
         "server_rules",

@@ -86,7 +86,7 @@ BUGS = [
     Bug("what is left at the end is not applied", STRATEGY,
         "if self.server is not None and self.server.pushes and", "if False and",
         several_gradients_make_an_update, f"Counter|{BOOK}"),
-    Bug("a stale gradient counts one update too old", SERVER, "self.stale_rate(age, share)",
-        "self.stale_rate(age + 1, share)", old_gradients_count_less, BOOK),
+    Bug("a stale gradient counts one update too old", SERVER, "self.stale_rate(age,",
+        "self.stale_rate(age + 1,", old_gradients_count_less, BOOK),
     Bug("the rate stays divided", SERVER, "        optimizer.lr = lr\n", "", old_gradients_count_less, BOOK),
 ]  # fmt: skip
