@@ -263,10 +263,10 @@ assert careful[0.2][1] > 1.05 * fast[1] and careful[0.05][1] > 1.5 * slow[1]  # 
 drawings.cost_of_staleness(swings, limit, FEW, losses, careful).savefig(FIGURES / "cost_of_staleness.png")
 
 # %% [markdown]
-# Momentum makes it far worse. With v <- m v + w_(tau updates ago), w <- w - lr v the largest rate is 2 (1 + m)
-# while nothing is stale: momentum helps. At tau = 1 it is 1 - m, since the product of both roots of
-# z^2 - (1 + m) z + m + lr must be less than 1. For m = 0.9 that is 0.1 instead of 3.8: one stale update costs a
-# factor of 38. Below, the largest root of z^tau (z - 1) (z - m) + lr z = 0 tells for any tau.
+# Momentum makes it far worse. With v <- m v + w_(tau updates ago), w <- w - lr v the largest rate is
+# 2 (1 + m) while nothing is stale: momentum helps. At tau = 1 it is 1 - m, since the product of both roots of
+# z^2 - (1 + m) z + m + lr must be less than 1. For m = 0.9 that is 0.1 instead of 3.8: one stale update costs
+# a factor of 38. Below, the largest root of z^tau (z - 1) (z - m) + lr z = 0 tells for any tau.
 
 
 # %%
@@ -291,13 +291,13 @@ print(
 
 # %% [markdown]
 # So who takes the settings of one machine, lr 0.1 and momentum 0.9 for batches of 64, and gives each of W
-# workers a W-th of the batch, goes wrong twice: the server updates W times where one machine does once, and each
-# update is W - 1 others late. Nothing warns: it trains a little with two workers and not at all with four.
+# workers a W-th of the batch, goes wrong twice: the server updates W times where one machine does once, and
+# each update is W - 1 others late. With two workers it trains, only worse; with four it does not train.
 #
 # What helps: a W-th of a batch is worth a W-th of the rate (lesson 07, downwards), and a gradient that comes
 # d = tau / W batches late gets 1 / (1 + d) of that. Together lr / (W + tau), which is the library's default:
-# Zhang's division, but counted in batches. (Lowering the momentum helps as well, for asynchrony is one itself:
-# Mitliagkas et al. 2016. What counts is lr / (1 - m), and lr is what all optimizers have. The derivation is in
+# Zhang's division, but counted in batches. (Lowering the momentum helps as well, for asynchrony is one
+# itself: Mitliagkas et al. 2016. What counts is lr / (1 - m), and lr is what all optimizers have. More is in
 # [stale_rates.py](../../backends/data_parallel/stale_rates.py).)
 
 # %%
