@@ -17,6 +17,7 @@ from minigrad.nets import find_net
 from .data_parallel.compression import Compressed
 from .data_parallel.compression.compressed import COMPRESSOR, find_compressor
 from .data_parallel.server_rules import check_servers, rule_for
+from .data_parallel.stale_rates import find_stale_rate
 from .layout import Layout
 from .model_parallel.place import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan
@@ -103,6 +104,7 @@ def check_data(strategy: str, options: Mapping[str, Any], ranks: int) -> None:
                 "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
             )
         rule_for(ranks - servers, options.get("staleness"), options.get("softsync"))
+        find_stale_rate(options.get("stale_rate", "naive"))
     if strategy == "compressed":
         own = settings_of(Compressed)
         settings = {name: value for name, value in options.items() if name not in own}

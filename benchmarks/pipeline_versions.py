@@ -84,7 +84,9 @@ def train_loss(rule: str, data: Batch, stages: int, rate: float, epochs: int, se
     """The loss over ``data`` after training on it; inf where training diverged."""
 
     def work(comm: Any) -> dict[str, np.ndarray]:
-        backend: Backend = Serial() if rule == "serial" else AsynchronousPipeline(comm, versions=rule)
+        backend: Backend = Serial()
+        if rule != "serial":
+            backend = AsynchronousPipeline(comm, versions=rule, stale_rate="naive")
         model = backend.place(mlp(stages, seed))
         method = optim.SGD(model.parameters(), rate)
         fit(

@@ -76,9 +76,11 @@ STALENESS = Figure(
         "rate 0.2, tau 4": Line(partial(fast, staleness=4), "", (0.092,)),
         "rate 0.2, tau 8": Line(partial(fast, staleness=8), "harm grows with tau", (1.26,)),
         "rate 0.2, tau 16": Line(partial(fast, staleness=16), "fails", (2.14,)),
-        "rate 0.2 / tau, tau 4": Line(partial(fast, staleness=4, stale_rate=True), "", (0.19,)),
-        "rate 0.2 / tau, tau 8": Line(partial(fast, staleness=8, stale_rate=True), "converges", (0.27,)),
-        "rate 0.2 / tau, tau 16": Line(partial(fast, staleness=16, stale_rate=True), "converges", (0.36,)),
+        "rate 0.2 / tau, tau 4": Line(partial(fast, staleness=4, stale_rate="divided"), "", (0.19,)),
+        "rate 0.2 / tau, tau 8": Line(partial(fast, staleness=8, stale_rate="divided"), "converges", (0.27,)),
+        "rate 0.2 / tau, tau 16": Line(
+            partial(fast, staleness=16, stale_rate="divided"), "converges", (0.36,)
+        ),
         "rate 0.05, tau 0": Line(partial(slow, staleness=0), "serial SGD", (0.188,)),
         "rate 0.05, tau 4": Line(partial(slow, staleness=4), "", (0.191,)),
         "rate 0.05, tau 8": Line(partial(slow, staleness=8), "", (0.206,)),

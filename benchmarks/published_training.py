@@ -64,7 +64,7 @@ def data_parallel(seed: int, *, lr: float, epochs: int, momentum: float = 0.9, *
 
 
 def stale(
-    seed: int, *, lr: float, staleness: int, stale_rate: bool = False, epochs: int = 8, size: int = 32
+    seed: int, *, lr: float, staleness: int, stale_rate: str = "naive", epochs: int = 8, size: int = 32
 ) -> Result:
     """Plain SGD in which every gradient is exactly ``staleness`` updates old, but for the first few.
 

@@ -102,6 +102,7 @@ class LARS(HeavyBall):
     """
 
     needs_norms = True
+    adaptive = True
 
     def __init__(
         self,
@@ -128,6 +129,8 @@ class LARS(HeavyBall):
 class Adagrad(Optimizer):
     """s <- s + g^2; w <- w - lr g / (sqrt(s) + eps) (Duchi et al. 2011)."""
 
+    adaptive = True
+
     def __init__(
         self,
         parameters: Iterable[Parameter],
@@ -153,6 +156,7 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """Bias-corrected running means of g and g^2 (Kingma and Ba 2015); weight_decay is added to g."""
 
+    adaptive = True
     decoupled = False
 
     def __init__(

@@ -36,6 +36,7 @@ class Optimizer:
     """
 
     needs_norms = False
+    adaptive = False  # whether a step is divided by the size of gradients
     limit: float | None = None
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):

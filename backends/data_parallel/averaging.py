@@ -23,7 +23,8 @@ class ParallelSGD(ModelAveraging):
     """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
     After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements. Not equal
-    to ``Serial``. With ``same_start`` False each rank keeps its own initialisation, and the average of
+    to ``Serial``, and of networks far from it: the loss is not convex, and models that go apart for epochs have
+    a poor mean, the poorer the more ranks (``benchmarks/README.md`` has figures). ``LocalSGD`` is close. With ``same_start`` False each rank keeps its own initialisation, and the average of
     such networks is worth little: their hidden neurons have different places.
     """
 

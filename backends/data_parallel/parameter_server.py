@@ -30,6 +30,7 @@ from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
 from .server_rules import check_servers, rule_for
 from .shards import Shards, beside_workers
+from .stale_rates import find_stale_rate
 
 
 class ParameterServer(Backend):
@@ -45,9 +46,12 @@ class ParameterServer(Backend):
     - ``staleness`` s: an update is the mean of all workers' gradients of a step, and nobody is more than s
       steps ahead of the slowest. 0 is synchronous training, the serial run's parameters.
 
-    ``stale_rate`` divides the rate of a gradient by its staleness, where that is above 0: the updates between
-    the version it was computed with and its own. A server's part is always of one version; parts of
-    different servers may be of different ones. ``colocated`` counts ranks as ``beside_workers`` does.
+    A gradient's staleness tau is the number of updates between the version it was computed with and its own.
+    ``stale_rate`` says what becomes of the optimizer's lr: "damped", by default lr / (W + tau) for each of W
+    workers' gradients (``stale_rates`` has the reason, and the general form); "divided", lr / tau where tau
+    is above 0 (Zhang et al. 2016); "naive", lr, which with momentum need not converge. A server's part is
+    always of one version; parts of different servers may be of different ones. ``colocated`` counts ranks as
+    ``beside_workers`` does.
 
     With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
     word they learn of threads, and of processes on their machine where the job was started to go on (``run
@@ -67,7 +71,7 @@ class ParameterServer(Backend):
         servers: int = 1,
         staleness: int | None = None,
         softsync: int | None = None,
-        stale_rate: bool = False,
+        stale_rate: str = "damped",
         survive: bool = False,
         colocated: bool = False,
         micro_batches: int = 1,
@@ -80,6 +84,7 @@ class ParameterServer(Backend):
         self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.rule = rule_for(self.workers, staleness, softsync)
+        find_stale_rate(stale_rate)
         self.steps = self.seen = 0
         self.server: Server | None = None
         self.optimizer: Optimizer | None = None
@@ -116,7 +121,7 @@ class ParameterServer(Backend):
             # Its first element is the version, which the server sets.
             answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
             clocks = dict.fromkeys(range(self.workers), 0)
-            self.server = Server(answer, pieces, clocks, self.rule, self.stale_rate)
+            self.server = Server(answer, pieces, clocks, self.rule, find_stale_rate(self.stale_rate))
         return model
 
     def shard(self, batch: Batch) -> Batch:

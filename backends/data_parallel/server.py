@@ -20,6 +20,7 @@ from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded
 from .flat import Piece
 from .server_rules import Rule
+from .stale_rates import Factor, naive
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples
@@ -78,16 +79,16 @@ class Server:
 
     ``pieces`` says what these are, ``n`` as the optimizer counts its parameters. ``clocks`` has the number of
     pushes of every worker that is still there, ``pushes`` what is not applied yet, ``waiting`` who has no
-    answer. With ``stale_rate`` a gradient of staleness tau > 0 moves the parameters by lr / tau, not lr
-    (Zhang et al. 2016). ``staleness`` counts the applied gradients by the updates between the version they
-    were computed with and their own, ``applied`` by worker; ``lost`` are the workers that left.
+    answer. ``stale_rate`` says what lr is multiplied by, see ``stale_rates``. ``staleness`` counts the
+    applied gradients by the updates between the version they were computed with and their own, ``applied`` by
+    worker; ``lost`` are the workers that left.
     """
 
     answer: Array
     pieces: list[Piece]
     clocks: dict[int, int]
     rule: Rule
-    stale_rate: bool = False
+    stale_rate: Factor = naive
     version: int = 0
     pushes: list[Push] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
@@ -162,14 +163,14 @@ class Server:
     def apply(self, pushes: list[Push], optimizer: Optimizer) -> None:
         """One update by the mean of ``pushes``, weighted by their samples; the next version.
 
-        With ``stale_rate`` also weighted by 1 / tau, and the rate is lr times the mean of 1 / tau: for plain
-        SGD this moves the parameters by the mean of (lr / tau) g.
+        Weighted also by the factors f of ``stale_rate``, at lr times their mean: for plain SGD this moves the
+        parameters by the mean of (f lr) g.
         """
         self.pushes = [p for p in self.pushes if not any(p is taken for taken in pushes)]
         ages = [self.version - p.version for p in pushes]
-        weights = [
-            p.samples / (max(age, 1) if self.stale_rate else 1) for p, age in zip(pushes, ages, strict=True)
-        ]
+        share = self.rule.share(self, pushes)
+        factors = [self.stale_rate(age, share, optimizer.adaptive) for age in ages]
+        weights = [p.samples * factor for p, factor in zip(pushes, factors, strict=True)]
         self.version += 1
         self.answer[0] = self.version
         self.staleness.update(ages)

@@ -19,6 +19,10 @@ class Rule(Protocol):
         """The gradients whose mean is to be applied now, or None."""
         ...
 
+    def share(self, server: Server, pushes: list[Push]) -> float:
+        """What part of a batch the mean of ``pushes`` is for."""
+        ...
+
     def may_go_on(self, server: Server, clock: int) -> bool:
         """Whether a worker that has made ``clock`` pushes gets parameters for the next."""
         ...
@@ -35,6 +39,9 @@ class OnArrival:
 
     def due(self, server: Server) -> list[Push] | None:
         return server.pushes[: self.count] if len(server.pushes) >= self.count else None
+
+    def share(self, server: Server, pushes: list[Push]) -> float:
+        return min(len(pushes) / max(len(server.clocks), 1), 1.0)
 
     def may_go_on(self, server: Server, clock: int) -> bool:
         return True
@@ -57,6 +64,9 @@ class Bounded:
         if min(server.clocks.values(), default=0) <= server.version:
             return None
         return sorted((p for p in server.pushes if p.clock == server.version), key=lambda p: p.worker)
+
+    def share(self, server: Server, pushes: list[Push]) -> float:
+        return 1.0
 
     def may_go_on(self, server: Server, clock: int) -> bool:
         return clock - server.version <= self.staleness

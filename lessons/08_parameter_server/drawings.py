@@ -129,6 +129,35 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
     return figure
 
 
+def momentum(taus, plain, heavy, workers, reached):
+    """The largest rates by staleness, without and with momentum; the accuracy by workers and rule."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.3), layout="constrained")
+    for limit, color, text in ((plain, BLUE, "no momentum"), (heavy, RED, "momentum 0.9")):
+        left.plot(taus, [limit[tau] for tau in taus], "o-", color=color, lw=2, ms=6, mec="white")
+        left.text(taus[-1] + 0.4, limit[taus[-1]], text, color=color, va="center")
+    left.set(
+        xlabel="staleness tau",
+        ylabel="largest rate that converges",
+        yscale="log",
+        xticks=taus,
+        xlim=(-0.5, taus[-1] + 6),
+        title="w²/2: momentum helps while nothing is stale,\nand no longer with the first stale update",
+    )
+    names = {"naive": "lr", "divided": "lr / tau", "damped": "lr / (W + tau)"}
+    for (name, found), color in zip(reached.items(), (RED, ORANGE, BLUE), strict=True):
+        right.plot(range(len(workers)), [100 * x for x in found], "o-", color=color, lw=2, ms=6, mec="white")
+        right.text(len(workers) - 0.9, 100 * found[-1], names[name], color=color, va="center")
+    right.set(
+        xlabel="workers W, equally fast",
+        ylabel="% of the test digits",
+        xlim=(-0.2, len(workers) + 0.1),
+        ylim=(0, 100),
+        title="Momentum 0.9, the settings of one machine:\nwhat is the rate of a stale gradient?",
+    )
+    right.set_xticks(range(len(workers)), workers)
+    return figure
+
+
 def slow_worker(scenes, shown=26.0):
     """Above: who computes when, by the three rules; below: the loss against time."""
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")

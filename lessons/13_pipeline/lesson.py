@@ -385,7 +385,8 @@ def losses(backend):
 
 curves = {"serial": losses(Serial())[0]}
 for versions, staleness in RULES.items():
-    found = run_ranks(P, lambda comm, v=versions: losses(AsynchronousPipeline(comm, versions=v)))
+    given = {"versions": versions, "stale_rate": "naive"}  # by default a stale gradient has a smaller rate
+    found = run_ranks(P, lambda comm, given=given: losses(AsynchronousPipeline(comm, **given)))
     curves[versions] = found[0][0]
     held = [backend.versions_held for _, backend in found]
     print(f"   {versions:8}: updates behind, by rank, {staleness}; versions of the weights held {held}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
-from minigrad import ops
+from minigrad import ops, optim
 from minigrad.backend import Serial
 from minigrad.data import shares
 from tests.backends.trained_apart import Plain, batches_of, built, close
@@ -58,7 +58,7 @@ def gradients_at(values, batch):
     return [None if p.grad is None else p.grad.copy() for p in model.parameters()]
 
 
-def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate=False):
+def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate="damped"):
     """The final parameters and the staleness counts, by a list of events; messages take no time.
 
     Worker w takes ``slowness[w]`` seconds for a step.
@@ -76,7 +76,16 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
     def apply(pushes):
         nonlocal version
         ages = [version - used for _, _, used, _, _ in pushes]
-        scales = [1 / max(age, 1) if stale_rate else 1.0 for age in ages]
+        power = 0.5 if isinstance(optimizer, optim.Adagrad) else 1.0
+        gathered = workers if staleness is not None else len(pushes)  # gradients, of a batch's
+        scales = [
+            {
+                "damped": (gathered / workers) ** power / (1 + gathered / workers * age),
+                "divided": 1 / max(age, 1),
+                "naive": 1.0,
+            }[stale_rate]
+            for age in ages
+        ]
         weights = [n * scale for (_, _, _, n, _), scale in zip(pushes, scales, strict=True)]
         for i, p in enumerate(model.parameters()):
             found = [g[i] for *_, g in pushes]

@@ -39,7 +39,10 @@ class Run:
 
 
 def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None):
-    """Apply to w^t the gradient at the version that each stage saw; a stage has an optimizer of its own."""
+    """Apply to w^t the gradient at the version that each stage saw; a stage has an optimizer of its own.
+
+    The rate is divided by 1 + the updates since that version.
+    """
     model, p = build(np.random.default_rng(0)), len(bounds) - 1
     named = model.named_parameters()
     stage = {name: sum(int(name.split(".")[0]) >= bound for bound in bounds[1:-1]) for name in named}
@@ -56,7 +59,10 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None)
         for s, method in enumerate(methods):
             if rates is not None:
                 method.lr = rates[min(t + DELAY[versions](s, p), len(batches) - 1)]
+            rate = method.lr
+            method.lr *= 1 / (1 + t - max(SEEN[versions](t, s, p), 0))
             method.step()
+            method.lr = rate
         run.weights.append(copies(named))
     run.state = model.state_dict()
     return run

@@ -80,7 +80,7 @@ def test_2bw_is_serial_training_with_gradients_one_batch_late(ranks, extra, size
     wanted = train_one_batch_late(plain, batches, make, micros=m)
 
     def work(comm):
-        backend = AsynchronousPipeline(comm, versions="2bw", micro_batches=m)
+        backend = AsynchronousPipeline(comm, versions="2bw", micro_batches=m, stale_rate="naive")
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches, backend)
         return backend.full_parameters(model)
@@ -161,7 +161,7 @@ def test_2bw_clips_by_the_norm_of_the_whole_gradient():
     wanted = train_one_batch_late(plain, batches, make, micros=3)[-1]
 
     def work(comm):
-        backend = AsynchronousPipeline(comm, versions="2bw")
+        backend = AsynchronousPipeline(comm, versions="2bw", stale_rate="naive")
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches, backend)
         return backend.full_parameters(model)

@@ -123,17 +123,27 @@ BUGS = {
     ),
     "the stale rate is lr / (tau + 1)": (
         "server",
-        {"stale_rate": True},
-        [("max(age, 1) if self.stale_rate", "(age + 1) if self.stale_rate")],
+        {"stale_rate": "divided"},
+        [("self.stale_rate(age,", "self.stale_rate(age + 1,")],
     ),
     "the stale rate is forgotten": (
         "server",
-        {"stale_rate": True},
-        [("max(age, 1) if self.stale_rate", "1 if self.stale_rate")],
+        {"stale_rate": "divided"},
+        [("self.stale_rate(age, share, optimizer.adaptive)", "1")],
+    ),
+    "a gradient counts as a whole batch": (
+        "server",
+        {},
+        [("self.stale_rate(age, share,", "self.stale_rate(age, 1.0,")],
+    ),
+    "a mean of several gradients counts as one": (
+        "server_rules",
+        {"softsync": 2},
+        [("min(len(pushes) / max", "min(1 / max")],
     ),
     "the rate stays divided": (
         "server",
-        {"stale_rate": True},
+        {},
         [("        optimizer.lr = lr\n", "")],
     ),
     "a shard begins one element late": (
@@ -154,7 +164,7 @@ def test_the_simulation_catches(bug):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"staleness": 1}, {"softsync": 1}, {"softsync": 2}, {"stale_rate": True}]
+    "settings", [{}, {"staleness": 1}, {"softsync": 1}, {"softsync": 2}, {"stale_rate": "divided"}]
 )
 def test_the_simulation_holds_without_a_bug(settings):
     is_the_simulated_training(SPEEDS, [9] * 5, momentum, broken("server"), servers=2, **settings)

@@ -21,7 +21,8 @@ from tests.backends.served_training import cluster, is_the_simulated_training, s
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, step
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=6)
-RULES = [{}, {"softsync": 1}, {"staleness": 0}, {"staleness": 2}, {"stale_rate": True}]
+RATES = [{"stale_rate": "divided"}, {"stale_rate": "naive"}]
+RULES = [{}, {"softsync": 1}, {"staleness": 0}, {"staleness": 2}, *RATES]
 METHODS = {
     "sgd": OPTIMIZERS["sgd"],
     "momentum": OPTIMIZERS["momentum"],
@@ -110,7 +111,9 @@ def test_on_the_command_line(minigrad):
 # Everything else, against the event simulation
 
 
-rules = st.sampled_from([*RULES, {"softsync": 2}, {"softsync": 2, "stale_rate": True}, {"staleness": 1}])
+rules = st.sampled_from(
+    [*RULES, {"softsync": 2}, *({"softsync": 2} | rate for rate in RATES), {"staleness": 1}]
+)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -258,8 +261,18 @@ def test_a_straggler_holds_the_others_up_only_after_s_steps(s):
     assert runs[0][1] == s
 
 
-def test_the_stale_rate_is_the_rate_divided_by_the_staleness():
-    """A gradient of 1 everywhere: three equal workers move it by lr (1 + 1 + 1/2 + 1/2 + ...)."""
+# Of three equal workers the gradients are stale by 0, 1, 2, 2, 2, ...
+MOVED = {
+    ("naive", None): 9,
+    ("divided", None): 1 + 1 + 7 / 2,
+    ("damped", None): 1 / 3 + 1 / 4 + 7 / 5,
+    ("damped", 0): 3,
+}
+
+
+@pytest.mark.parametrize(("stale_rate", "staleness"), MOVED)
+def test_by_how_much_a_gradient_moves_the_parameters(stale_rate, staleness):
+    """A gradient of 1 everywhere, three steps: by lr / (3 + tau) damped, lr / tau divided, lr naively."""
 
     class One(nn.Module):
         def __init__(self, rng):
@@ -269,7 +282,7 @@ def test_the_stale_rate_is_the_rate_divided_by_the_staleness():
             return ops.add(self.w, x)
 
     def work(comm):
-        backend = ParameterServer(comm, stale_rate=True)
+        backend = ParameterServer(comm, stale_rate=stale_rate, staleness=staleness)
         model = backend.place(One(None))
         optimizer = optim.SGD(model.parameters(), 0.5)
         for _ in range(3):
@@ -280,7 +293,7 @@ def test_the_stale_rate_is_the_rate_divided_by_the_staleness():
         backend.conclude(model)
         return float(model.parameters()[0].data[0])
 
-    assert cluster([1.0] * 3).run(work) == pytest.approx([-0.5 * (1 + 1 + 0.5 + 6 * 0.5)] * 4)
+    assert cluster([1.0] * 3).run(work) == pytest.approx([-0.5 * MOVED[stale_rate, staleness]] * 4)
 
 
 # Bytes and time
@@ -364,6 +377,7 @@ def test_one_server_is_the_bottleneck_and_more_servers_cure_it():
         (2, {"staleness": -1}, "staleness must be at least 0 steps, got -1"),
         (3, {"softsync": 3}, "softsync must be 1 to 2, the number of workers, got 3"),
         (3, {"softsync": 1, "staleness": 1}, "staleness=1 and softsync=1 are two different rules"),
+        (2, {"stale_rate": "old"}, "unknown stale_rate 'old'; choose one of damped, divided, naive"),
         (2, {"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
     ],
 )

@@ -37,7 +37,7 @@ def train(make_backend):
 
 
 serial, losses, _ = train(Serial)
-for settings in ({}, {"staleness": 1}, {"softsync": 1}, {"stale_rate": True}):
+for settings in ({}, {"staleness": 1}, {"softsync": 1}, {"stale_rate": "divided"}):
     found, own, backend = train(lambda: ParameterServer(comm, servers=servers, **settings))
     assert all((found == other).all() for other in allgather(comm, found))
     assert backend.staleness_counts.total() == 12
