@@ -100,3 +100,10 @@ def line_in(error: BaseException, file: str) -> int | None:
         line = at.tb_lineno if at.tb_frame.f_code.co_filename == file else line
         at = at.tb_next
     return line
+
+
+def within(error: BaseException) -> bool:
+    """Whether a call raised it from within what was called, and not because it could not be called so."""
+    if isinstance(error, Raised):
+        return error.line is not None
+    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
