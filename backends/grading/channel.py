@@ -47,10 +47,10 @@ class Channel:
                 raise
             self.send("raise", self.body(self.described(error)))
 
-    def body(self, value: Any) -> bytes:
+    def body(self, value: Any) -> str:
         return as_text(self.values.encode(value))
 
-    def send(self, kind: str, body: bytes) -> None:
+    def send(self, kind: str, body: str) -> None:
         sync, content = self.memory.outgoing()
         self.line.sendall(pack([kind, sync, self.references.returned(), self.place()], body, content))
 

@@ -54,4 +54,3 @@ class Clock:
             late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places())])]))
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
-

@@ -244,14 +244,6 @@ class AddedUp(Filter):
         return to_x, self.total.copy()
 
 
-class MeanOfWeight(Filter):
-    """Wrong in the gradient of w alone: a mean over this rank's elements, not their sum."""
-
-    def backward(self, g):
-        to_x, to_weight = super().backward(g)
-        return to_x, to_weight / g.size
-
-
 RIGHT = {
     2: (Fresh, Pool),
     4: (Feedback, InPlace),
@@ -262,6 +254,6 @@ WRONG = {
     4: (starter.ErrorFeedback, SentAgain, Forgetful, NewOnly, Swapped),
     6: (
         *(starter.SplitFilter, NoHalo, FirstHalo, OneSided),
-        *(NoLeft, StaleGradient, OwnElements, AddedUp, MeanOfWeight),
+        *(NoLeft, StaleGradient, OwnElements, AddedUp),
     ),
 }
