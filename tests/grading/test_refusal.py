@@ -123,7 +123,7 @@ def plain_objects():
         *(
             functools.partial(len),
             functools.lru_cache(len),
-            functools.cmp_to_key(operator.sub),
+            functools.total_ordering(int),
             random.Random(0),
         ),
         *(
@@ -186,7 +186,7 @@ pickle _pickle mmap signal _signal resource code pdb"""
 LEADS = [
     *(
         getattr(builtins, name)
-        for name in REFUSED
+        for name in REFUSED - {"memoryview"}  # what it is of, .obj, is not said
         if name.islower() and callable(getattr(builtins, name, None))
     ),
     *(
