@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..launch import mpi_problem
 from .assignment import Assignment
-from .child import Request
+from .judge import Request
 from .process import Verdict, grade_apart
 from .task import Task
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -68,8 +65,8 @@ class Clock:
     def case_began(self) -> None:
         self.case_end = time.monotonic() + CASE_SECONDS
 
-    def watch(self, file: str, late: Callable[[str], object]) -> None:
-        """From now on, call ``late`` once the time is up, with where the program is in ``file``."""
+    def watch(self, places: Callable[[], list[str]], late: Callable[[str], object]) -> None:
+        """From now on, call ``late`` once the time is up, with the ``places`` at which the program is."""
         self.end = time.monotonic() + self.seconds
         self.case_began()
 
@@ -77,18 +74,7 @@ class Clock:
             while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
                 time.sleep(min(left, 0.2))
             had = CASE_SECONDS if self.case_end < self.end else self.seconds
-            late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places(file))])]))
+            late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places())])]))
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
 
-
-def places(file: str) -> list[str]:
-    """``rank 1 was at line 12`` for every thread that is in ``file``."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
-    for ident, frame in sys._current_frames().items():
-        lines = [line for f, line in traceback.walk_stack(frame) if f.f_code.co_filename == file]
-        if lines:
-            who = names.get(ident, "a thread").replace("MainThread", "the program")
-            found.append(f"{who} was at line {lines[0]} of {os.path.basename(file)}")
-    return sorted(found)

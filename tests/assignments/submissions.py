@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.grading import Assignment, counterexample
+from backends.grading import Assignment
+from backends.grading.search import counterexample
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:

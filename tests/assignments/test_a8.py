@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from backends.grading import counterexample, find_assignment
+from backends.grading import find_assignment
 from backends.grading.assignment import load_file
+from backends.grading.search import counterexample
 from tests.assignments.submissions import JUNK, costs
 
 A8 = find_assignment("a8")

@@ -14,6 +14,7 @@ from backends.comm.collectives import allgather
 from backends.grading import Task, Wrong
 from backends.grading.arrays import alike, counted, equal, private, unchanged
 from backends.grading.assignment import load_file
+from backends.grading.offered import Offer
 
 cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a4")
 entries = cases.entries
@@ -142,7 +143,8 @@ def check_exchange(given: Any, case: Any, comm: Comm) -> None:
             )
         return [part.copy() for part in allgather(comm, x)]
 
-    found = given.exchange(SimpleNamespace(rank=comm.rank, size=comm.size, allgather=gather), v, indices)
+    offered = Offer("comm", {"rank": comm.rank, "size": comm.size}, {"allgather": gather})
+    found = given.exchange(offered, v, indices)
     if not calls:
         raise Wrong(f"{me} did not call allgather: the others wait for it")
     unchanged(inputs, before)

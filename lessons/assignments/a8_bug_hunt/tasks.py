@@ -14,6 +14,7 @@ from backends.comm import Comm
 from backends.comm.collectives import allgather
 from backends.grading import Task, Wrong
 from backends.grading.assignment import load_file
+from backends.grading.offered import POINT_TO_POINT, Offer, Offered
 
 HERE = Path(__file__).parent
 laws = load_file(HERE / "laws.py", "laws_of_a8")
@@ -22,6 +23,8 @@ classes = load_file(HERE / "classes.py", "classes_of_a8")
 RIGHT = functions.RIGHT | classes.RIGHT
 WRONG = functions.WRONG | classes.WRONG
 
+CALLS = (*POINT_TO_POINT, "recv_any")
+METHODS = ("take", "give_back", "compress", "forward", "backward")
 SEEDS, FEW = st.integers(0, 2**16), st.sampled_from([3, 1, 2, 4])
 
 
@@ -45,7 +48,7 @@ CASES: dict[int, Any] = {
 
 def check_part(name: str) -> Callable[[Any, Any, Comm], None]:
     """The check of a mended part: its law."""
-    return lambda given, case, comm: case.law(getattr(given, name), comm)
+    return lambda given, case, comm: case.law(getattr(given, name), Offered(comm, CALLS))
 
 
 def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
@@ -68,7 +71,21 @@ def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
 def call(tried: Any, implementation: Any, comm: Comm, case: Any) -> None:
     """The property as the text of the assignment has it; what plays on one rank needs no communicator."""
     alone = isinstance(case, laws.Traffic | laws.Stream)
-    tried(implementation, *(() if alone else (comm,)), *case.data(comm.rank))
+    group = () if alone else (Offered(comm, CALLS),)
+    tried(offered(implementation), *group, *case.data(comm.rank))
+
+
+def offered(implementation: Any) -> Callable[..., Any]:
+    """The implementation as a property gets it: of an instance of a class what its docstrings name."""
+    if not isinstance(implementation, type):
+        return implementation
+
+    def make(*arguments: Any) -> Offer:
+        made: Any = implementation(*arguments)
+        calls = {name: getattr(made, name) for name in METHODS if hasattr(made, name)}
+        return Offer(implementation.__name__, {}, calls, {"residual": lambda: made.residual})
+
+    return make
 
 
 def refusal(comm: Comm, attempt: Callable[[Comm], None]) -> str:
