@@ -49,16 +49,21 @@ WAYS = (
 PROBE_SECONDS = 60
 
 
-def enter(
-    mebibytes: int, seconds: float, descriptors: Iterable[int] = (), modules: Iterable[str] = ()
-) -> list[str]:
+def prepare(modules: Iterable[str]) -> None:
+    """Import what a submission may, and ``modules``: behind the fence there may be no file to open."""
+    for name in (*ALLOWED, *USUAL, *modules):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    with suppress(ImportError, RuntimeError, OSError, AttributeError):
+        importlib.import_module("pyseccomp")  # it looks for libseccomp, by a process
+
+
+def enter(mebibytes: int, seconds: float, descriptors: Iterable[int] = ()) -> list[str]:
     """Go behind the fence, for good, before a submission is loaded; what holds from now on.
 
-    ``descriptors`` stay open beside 0, 1 and 2; ``modules`` are imported first. Call it from the only
-    thread there is. A fence that the system has not is left out.
+    ``descriptors`` stay open beside 0, 1 and 2. Call it from the only thread there is, after `prepare`. A
+    fence that the system has not is left out.
     """
-    for name in modules:
-        importlib.import_module(name)
     kept = sorted({0, 1, 2, *descriptors})
     for low, high in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
@@ -76,23 +81,11 @@ def linux() -> list[str]:
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody looks at its memory, nor it by /proc
     if prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         held.append("no new privileges")
-        with suppress(ImportError, RuntimeError, OSError, AttributeError):
-            importlib.import_module("pyseccomp")  # it looks for libseccomp, by a process
         if version := read_only(READ):
             held.append(f"Landlock {version}")
-        else:
-            warm()
         if filter_system_calls(reading=bool(version)):
             held.append("seccomp")
-    if os.getpid() == 1:
-        held.append("namespaces")
     return held
-
-
-def warm() -> None:
-    """Import all that a submission may: where reading is not bounded to some folders, nothing is opened."""
-    for name in (*ALLOWED, *USUAL):
-        importlib.import_module(name)
 
 
 @cache
@@ -119,10 +112,10 @@ def fences() -> tuple[str, ...]:
             check=False,
             timeout=PROBE_SECONDS,
         )
-    with suppress(ValueError):
-        return tuple(json.loads(found.stdout))
-    return ()
+    held = json.loads(found.stdout) if found.returncode == 0 else []
+    return (*held, *(["namespaces"] if prefix() else []))
 
 
 if __name__ == "__main__":
+    prepare([])
     print(json.dumps(enter(448, 10)))

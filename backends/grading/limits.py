@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,8 @@ CASE_SECONDS = 20.0  # a case that lasts longer never ends
 def limit(mebibytes: int, seconds: float, written: int = 0) -> list[str]:
     """Bound this process's memory, time on a core, files and their size; what is bounded, in words.
 
-    Shared memory counts as well as its own. ``written`` are the mebibytes that a file may grow to.
+    Shared memory counts as well as its own. ``written`` are the mebibytes that a file may grow to; nothing
+    is written to one where it is 0.
     """
     try:
         import resource
@@ -77,4 +79,3 @@ class Clock:
             late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places())])]))
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
-

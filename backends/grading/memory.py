@@ -62,7 +62,11 @@ class Memory:
     def outgoing(self) -> tuple[list[Any], bytes]:
         """New and changed blocks and dropped ones, and the bytes; raises ValueError for too many."""
         self.held = [owner for block in list(self.blocks.values()) if (owner := block.owner()) is not None]
-        now = [(number, contents(owner)) for owner in self.held if (number := self.numbers.get(id(owner))) is not None]
+        now = [
+            (number, contents(owner))
+            for owner in self.held
+            if (number := self.numbers.get(id(owner))) is not None
+        ]
         told = [(number, data) for number, data in now if data != self.blocks[number].seen]
         try:
             content = bounded(b"".join(data for _, data in told))

@@ -10,14 +10,14 @@ CALLS = """
     faccessat faccessat2 fstat fstatfs futex futex_time64 getcpu getcwd getdents64 getegid geteuid getgid
     getgroups getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage
     get_robust_list gettid gettimeofday getuid lseek lstat madvise membarrier mprotect mremap munmap nanosleep
-    newfstatat poll ppoll pread64 pselect6 read readlink readlinkat readv restart_syscall rseq rt_sigaction
+    newfstatat poll ppoll pread64 pselect6 read readlink readlinkat readv recvfrom restart_syscall rseq rt_sigaction
     rt_sigpending rt_sigprocmask rt_sigreturn sched_getaffinity sched_getparam sched_getscheduler sched_yield
-    select set_robust_list set_tid_address sigaltstack stat statx sysinfo time times uname write writev
+    select sendto set_robust_list set_tid_address sigaltstack stat statx sysinfo time times uname write writev
 """
 MAP_TYPE, MAP_PRIVATE = 0x0F, 0x02  # memory is not shared: it would outlive a bound of this process
 CLONE_THREAD = 0x10000
 FCNTL = (0, 1, 2, 3, 4, 1030)  # copy a descriptor, ask and set its flags; not who gets a signal of it
-IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)  # is it a terminal, how wide, is it closed by exec
+IOCTL = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451)  # is it a terminal, how wide; does it wait, outlive exec
 PRCTL = (15, 16, 0x53564D41)  # names of threads and of memory
 
 
