@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..launch import load_mpi, rank_under_mpiexec
 from .assignment import load_file
-from .fence import refusal
 from .given import Given
 from .limits import Clock, limit
 from .players import Players
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 MPI_RANKS, MPI_CASES = 3, 5
 MPI_PATIENCE = 4  # seconds that a rank waits for another within a case
 NEXT_CASE = "for the next case"  # what ranks wait for that have no part in this one
+WRITTEN = 16  # mebibytes of output, and of what is said
 GRACE = 0.5  # seconds in which another rank may say what it found, before the job ends
 
 
@@ -71,7 +71,7 @@ def main(folder: Path) -> NoReturn:
     output = os.open(folder / f"output.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    limit(request.mebibytes, request.seconds)
+    limit(request.mebibytes, request.seconds, WRITTEN)
     judge(request, *voice(folder / f"verdict.{rank}", request))
 
 
@@ -111,8 +111,6 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
     """
     folder = Path(request.assignment)
     task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
-    if not request.answers and (text := refusal(request.source, request.starter)):
-        end("refused", text)
     clock = Clock(request.seconds)
 
     def trying(case: str) -> None:
@@ -125,18 +123,24 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
     names = request.source if request.answers else request.starter
     settings = Settings(request.mebibytes // 2, request.seconds, imports(names), list(task.records))
     players = Players(settings)
-    clock.watch(lambda: players.places(request.file), lambda text: end("late", text))
+
+    def close(kind: str, text: str) -> NoReturn:
+        players.close()
+        end(kind, text)
+
+    clock.watch(lambda: players.places(request.file), lambda text: close("late", text))
     try:
         own = set() if request.answers else defined(request.starter)
         given = Given(players, request.source, request.file, own)
     except BaseException as error:
-        end("failed", f"loading it: {in_words(error, file=request.file)}")
+        close("failed", f"loading it: {in_words(error, file=request.file)}")
     try:
         problem = search(given)
     except TimeoutError as error:  # of ranks that are processes: they wait for each other
-        end("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
+        close("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
     if problem is not None:
-        end("failed", problem)
+        close("failed", problem)
+    players.close()
     say("passed", "")
     finish()
     os._exit(0)

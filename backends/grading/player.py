@@ -6,7 +6,6 @@ rank, which loads the submission and does what the judge asks. None of them know
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import struct
@@ -22,7 +21,7 @@ from typing import Any, NoReturn
 
 from . import raised
 from .channel import Channel, Closed, Malformed
-from .fence import enter
+from .fence import enter, prepare
 from .settings import Settings
 
 COMMAND, STATUS = struct.Struct(">cI"), struct.Struct(">i")
@@ -111,7 +110,7 @@ def play(line: socket.socket, asks: socket.socket, settings: Settings) -> NoRetu
     with suppress(Exception):
         sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore  ranks' lines come as they are printed
     program = Program(line, settings.classes())
-    enter(settings.mebibytes, settings.seconds)
+    enter(settings.mebibytes, settings.seconds, [line.fileno(), asks.fileno()])
     threading.Thread(target=tell_lines, args=(asks, program, threading.get_ident()), daemon=True).start()
     with suppress(Closed, Malformed, OSError):
         while True:
@@ -133,9 +132,7 @@ def tell_lines(asks: socket.socket, program: Program, thread: int) -> None:
 
 def main(control: socket.socket, settings: Settings) -> NoReturn:
     """Fork for each ``f`` that comes with two sockets, and say for each ``s`` how a rank's process ended."""
-    for module in settings.modules:
-        with suppress(ImportError):
-            importlib.import_module(module)
+    prepare(settings.modules)
     children: dict[int, int] = {}
     while True:
         data, descriptors, *_ = socket.recv_fds(control, COMMAND.size, 2)

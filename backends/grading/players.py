@@ -125,6 +125,11 @@ class Players:
                 raise Ended("the process that runs the submission was ended") from None
         return Player(line, rank, self, file)
 
+    def close(self) -> None:
+        """End all processes; what they printed is passed on by then."""
+        self.control.close()
+        self.process.close()
+
     def how_ended(self, rank: int) -> str:
         """In words, why a rank's process says no more."""
         with self.lock, suppress(OSError):

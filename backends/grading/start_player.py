@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+import threading
+from dataclasses import dataclass
 
 from .fence import prefix
 from .settings import Settings
 
+PRINTED = 15 * 2**20  # bytes; the file for a judge's output is a little longer
+DRAINING = 1.0  # seconds
 
-def start_player(control: socket.socket, settings: Settings) -> subprocess.Popen[bytes]:
+
+@dataclass(frozen=True)
+class PlayerProcess:
+    """The process, and the thread that passes on what it prints."""
+
+    process: subprocess.Popen[bytes]
+    echo: threading.Thread
+
+    def close(self) -> None:
+        """End it, and wait until all that it has printed is passed on."""
+        self.process.kill()
+        self.echo.join(DRAINING)
+
+
+def start_player(control: socket.socket, settings: Settings) -> PlayerProcess:
     """Start ``player``, which forks at the word of who holds the other end of ``control``.
 
-    It has this process's folder, environment and output, and nothing else of it.
+    It has this process's folder and environment, a pipe for what it prints, and nothing else of it.
     """
     line = [sys.executable, "-m", "backends.grading.player", str(control.fileno()), settings.write()]
-    return subprocess.Popen([*prefix(), *line], stdin=subprocess.DEVNULL, pass_fds=[control.fileno()])
+    process = subprocess.Popen(
+        [*prefix(), *line],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=[control.fileno()],
+    )
+    assert process.stdout is not None
+    echo = threading.Thread(target=pass_on, args=(process.stdout.fileno(),), name="echo", daemon=True)
+    echo.start()
+    return PlayerProcess(process, echo)
+
+
+def pass_on(pipe: int) -> None:
+    """Write what is printed to this process's own output, the first so many bytes; then nobody reads it."""
+    left = PRINTED
+    while left > 0 and (data := os.read(pipe, min(left, 2**16))):
+        os.write(1, data)
+        left -= len(data)
+    if left == 0:
+        os.close(pipe)

@@ -44,6 +44,5 @@ class Task:
     cases: SearchStrategy[Any]
     check: Check
     broken: Any
-    answers: tuple[str, ...] = ()
     examples: int = 40
     records: tuple[str, ...] = ()

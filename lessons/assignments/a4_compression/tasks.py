@@ -181,11 +181,8 @@ def check_momentum(given: Any, case: Any, comm: Comm) -> None:
             velocity = velocity * ~chosen
 
 
-ANSWERS = ("backends.data_parallel", "backends.comm.collectives", "backends.grid", "backends.stack")
-
-
 def task(name: str, points: int, title: str, cases: Any, check: Any, examples: int, **broken: Any) -> Task:
-    return Task(name, points, title, cases, check, SimpleNamespace(**broken), ANSWERS, examples)
+    return Task(name, points, title, cases, check, SimpleNamespace(**broken), examples=examples)
 
 
 class Forgetful:

@@ -201,17 +201,8 @@ def new_memory(me: str, found: np.ndarray, given: np.ndarray, before: np.ndarray
         raise Wrong(f"{me}'s result is the input's memory: return a new array")
 
 
-ANSWERS = (
-    "backends.data_parallel.parameter_server",
-    "backends.data_parallel.server",
-    "backends.data_parallel.server_rules",
-    "backends.data_parallel.shards",
-    "minigrad.data:shares",
-)
-
-
 def task(name: str, points: int, title: str, cases: Any, check: Any, broken: Any) -> Task:
-    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}), ANSWERS)
+    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}))
 
 
 def nobody_serves(comm: Any, workers: int, part: np.ndarray, *_: Any) -> Any:
