@@ -94,8 +94,7 @@ def prefix() -> tuple[str, ...]:
     if sys.platform != "linux" or not shutil.which("unshare"):
         return ()
     for way in WAYS:
-        found = subprocess.run([*way, "true"], capture_output=True, check=False)
-        if found.returncode == 0:
+        if subprocess.run([*way, "true"], capture_output=True, check=False).returncode == 0:
             return (*way, "--")
     return ()
 

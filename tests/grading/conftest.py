@@ -14,6 +14,7 @@ import numpy as np
 
 from backends.comm.collectives import naive_allreduce
 from backends.grading import Task, Wrong
+from backends.grading.offered import Offered
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Case:
 def check_total(given, case, comm):
     x = np.arange(case.length) + 10**comm.rank + case.seed
     wanted = naive_allreduce(comm, x)
-    found = given.total(comm, x)
+    found = given.total(Offered(comm), x)
     np.testing.assert_array_equal(np.isfinite(wanted), True)
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
         raise Wrong(f"rank {comm.rank} returned {type(found).__name__}, not {case.length} elements")

@@ -415,6 +415,7 @@ NOT_SAID = {  # what is written, and words of what is said to it
         "takes functools.singled",
     ),
     "a reduction": ("class A:\n    def __reduce__(self): return f, ()", "uses __reduce__"),
+    "a file in a function": ("def f():\n    return open('f')", "line 3 uses open"),
     "a function of that name": ("def open(): pass\nopen()", "uses open"),
     "memory through strides": ("np.lib.stride_tricks.as_strided(x)", "takes numpy.lib.stride_tricks.as_str"),
     "a file of an array": ("x.tofile('f')", "uses .tofile"),
@@ -428,6 +429,95 @@ NOT_SAID = {  # what is written, and words of what is said to it
     "an open bracket": ("f(", "line 2 is not Python: '(' was never closed\n    f(\n     ^"),
     "a return outside": ("return 1", "line 2 is not Python: 'return' outside function"),
 }
+
+
+WAYS_TO_THE_LIBRARY = [  # and to what grades
+    "from backends.comm.collectives import ring_allreduce",
+    "from backends.comm.collectives.ring import pass_around as mine",
+    "import backends.comm.collectives.ring as r",
+    "from backends.comm import *",
+    "from backends.comm import allreduce",
+    "import backends.comm as c\ndef f(): return c.allreduce",
+    "import backends.comm\nx = backends.comm.collectives.ring",
+    "import backends.comm as c\nx = getattr(c, 'allreduce')",
+    "import backends.comm as c\nname = 'all' + 'reduce'\nx = getattr(c, name)",
+    "import backends.comm as c\nx = vars(c)['allreduce']",
+    "import backends.comm as c\nx = c.__dict__",
+    "from backends.laws import integers",
+    "import importlib\nx = importlib.import_module('backends.laws')",
+    "from importlib import import_module as i\nx = i('backends' + '.laws')",
+    "x = __import__('backends.laws')",
+    "import sys\nx = sys.modules['backends.laws']",
+    "import sys\nx = sys.modules.get('backends.laws')",
+    "from sys import modules",
+    "import runpy\nrunpy.run_path('x.py')",
+    "exec('import os')",
+    "from lessons.assignments.a2_allreduce import answers",
+    "def f():\n    if 1:\n        from backends.laws import integers",
+    "import gc",
+    "from backends.grading import Wrong",
+    "from backends.comm.adjoint import all_reduce",
+    "import backends.comm.adjoint as a\nx = a.fan_out",
+    "import tasks",
+    "import threading\nthreading.setprofile(print)",
+    "from signal import alarm",
+    "x = [].append.__self__",
+    "import inspect\nx = inspect.currentframe()",
+    "from backends.laws import trains_like_serial",
+    "import threading\nthreading.Thread.run = lambda self: None",
+    "from backends import laws\nlaws.trains_like_serial.__code__ = (lambda: 0).__code__",
+    "import sys\nlook = getattr(sys, '_get' + 'frame')",
+    "import logging\nlogging.currentframe().f_back",
+    "from concurrent.futures import ThreadPoolExecutor",
+    "import answers",
+    "from numpy import ctypeslib\nctypeslib.ctypes.pythonapi['system']",
+]
+
+
+def refuses(module):
+    """All of these texts are refused."""
+    said = [NP + text for text, _ in NOT_SAID.values()] + WAYS_TO_THE_LIBRARY
+    assert [text for text in said if module.refusal(text, NP) is None] == []
+
+
+def test_the_library_and_the_grader_are_not_imported():
+    refuses(said)
+
+
+TEXT_BUGS = {
+    "modules as values": ("elif name in self.modules and isinstance(node.ctx, ast.Load):", "elif False:"),
+    "modules of modules as values": ("elif whole in ALLOWED and not", "elif False and not"),
+    "what is not offered": ("if not offers(module, node.attr):", "if False:"),
+    "what is not offered by name": ("elif name is not None and not offers(module, name):", "elif False:"),
+    "modules of the library": ("elif module not in ALLOWED:", "elif False:"),
+    "attributes of patterns": ("for name in node.kwd_attrs:", "for name in ():"),
+    "texts as names": ("text = literal(node.args[1])", "text = 'x'"),
+    "getattr as a value": (
+        "if not (isinstance(parent, ast.Call) and parent.func is node and len",
+        "if False and (len",
+    ),
+    "identifiers": ("for name in identifiers(node):", "for name in ():"),
+    "built-in names": ("elif name in REFUSED and", "elif False and"),
+    "names bound elsewhere": (
+        "if s.is_referenced() and (s.is_global() or block",
+        "if s.is_referenced() and (block",
+    ),
+    "formats": ("if name in FORMATS:", "if False:"),
+    "fields of formats": ("return not any(", "return True or any("),
+    "type as a function": ("if not (plain_call(parent, node) and self.looked_at(parent)):", "if False:"),
+    "what compares": ("return same or all(", "return True or all("),
+    "unions": ("if isinstance(parent, ast.BinOp) and not", "if False and not"),
+    "what is subscripted": ("if isinstance(parent, ast.Subscript) and not", "if False and not"),
+    "another isinstance": ("return second is child and name not in self.bound", "return second is child"),
+    "keywords of classes": ("case ast.ClassDef() if node.keywords:", "case ast.ClassDef() if False:"),
+    "arrays over buffers": ('elif whole == "numpy.ndarray" and', "elif False and"),
+}
+
+
+@pytest.mark.parametrize("bug", TEXT_BUGS)
+def test_bugs_in_reading_are_caught(bug):
+    with pytest.raises(AssertionError):
+        refuses(mutant("backends.grading.refusal", TEXT_BUGS[bug]))
 
 
 @pytest.mark.parametrize("what", NOT_SAID)
