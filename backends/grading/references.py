@@ -54,10 +54,10 @@ class RemoteIterable(Remote):
     def __iter__(self) -> Iterator[Any]:
         iterator = self._channel.request("iterator", self._number)
         while True:
-            items, error = self._channel.request("items", iterator._number, BATCH)
+            items, again = self._channel.request("items", iterator._number, BATCH)
             yield from items
-            if error is not None:
-                error()
+            if isinstance(again, RemoteFunction):
+                again()  # it raises what ended them
             if len(items) < BATCH:
                 return
 
