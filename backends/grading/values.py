@@ -58,6 +58,8 @@ class Values:
             if x.dtype.hasobject:
                 return ["objects", *x.shape]
             return ["a", *self.memory.describe(x)]
+        if isinstance(x, np.str_ | np.bytes_):
+            return ["n", "U", str(x)] if isinstance(x, np.str_) else ["n", "S", x.hex()]
         if isinstance(x, np.generic) and not x.dtype.hasobject and DTYPE.fullmatch(x.dtype.str):
             return ["n", x.dtype.str, x.tobytes().hex()]
         if isinstance(x, Offer):
@@ -126,10 +128,15 @@ class Values:
         return made(map(self.decode, items))
 
     def scalar(self, dtype: Any, text: Any) -> Any:
-        kind, data = checked(dtype), bytes.fromhex(text)
+        if dtype == "U":
+            return np.str_(text)
+        data = bytes.fromhex(text)
+        if dtype == "S":
+            return np.bytes_(data)
+        kind = checked(dtype)
         if kind.itemsize != len(data):
             raise Malformed("a number of another size")
-        return np.frombuffer(data, kind)[0] if data else kind.type()
+        return np.frombuffer(data, kind)[0]
 
     def record(self, name: Any, *parts: Any) -> Any:
         return self.records[name](*map(self.decode, parts))
