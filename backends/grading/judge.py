@@ -1,8 +1,9 @@
 """One task, judged in a process that never loads the submission: ``python -m backends.grading.judge FOLDER``.
 
 FOLDER holds ``request.RANK``, which is read and removed before a process for the submission is started, and
-takes ``verdict.RANK``, what is known so far, line by line, each signed with a word that only the grader knows.
-Cases, seed, right results and comparisons are here; the submission's process gets arguments and gives results.
+takes ``verdict.RANK``, what is known so far, line by line, each signed with a word that only the grader
+knows. Cases, seed, right results and comparisons are here; the submission's process gets arguments and gives
+results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a submission gets of an object that stays with the judge: what its text promises, and nothing behind it."""
+"""What a submission gets of an object that stays with the judge: what its text promises, and no more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The process that runs a submission: ``python -m backends.grading.player CONTROL SETTINGS``.
 
-It imports what every submission may import, then forks whenever the judge says so over the socket CONTROL: a process for each
-rank, which loads the submission and does what the judge asks. None of them knows what is right.
+It imports what every submission may import, then forks whenever the judge says so over the socket CONTROL: a
+process for each rank, which loads the submission and does what the judge asks. None of them knows what is
+right.
 """
 
 from __future__ import annotations

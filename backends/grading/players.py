@@ -80,8 +80,9 @@ class Player(Channel):
                 return x(*arguments, **settings)
             if what == "method" and isinstance(x, Offer):
                 name, arguments, settings = rest
-                return x.calls[name](*arguments, **settings)
-            if what == "attribute" and isinstance(x, Offer):
+                if name in x.calls:
+                    return x.calls[name](*arguments, **settings)
+            if what == "attribute" and isinstance(x, Offer) and rest[0] in x.live:
                 return x.live[rest[0]]()
         raise Malformed(f"nothing to {what:.20}")
 

@@ -1,4 +1,4 @@
-"""Exceptions that cross between the judge and a player: their names, their words, and the line of the program."""
+"""Exceptions that cross between the judge and a player: names, words, and the line of the program."""
 
 from __future__ import annotations
 

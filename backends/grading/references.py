@@ -54,10 +54,10 @@ class RemoteIterable(Remote):
     def __iter__(self) -> Iterator[Any]:
         iterator = self._channel.request("iterator", self._number)
         while True:
-            items, error = self._channel.request("items", iterator._number, BATCH)
+            items, again = self._channel.request("items", iterator._number, BATCH)
             yield from items
-            if error is not None:
-                error()
+            if isinstance(again, RemoteFunction):
+                again()  # it raises what ended them
             if len(items) < BATCH:
                 return
 
@@ -121,7 +121,8 @@ class References:
             key = (name if name.isidentifier() and len(name) < 100 else "object", kind)
             if key not in self.types and len(self.types) < MOST_TYPES:
                 self.types[key] = type(key[0], (KINDS[kind],), {})
-            found = self.borrowed[number] = self.types.get(key, KINDS[kind])(self.channel, number)
+            found = self.types.get(key, KINDS[kind])(self.channel, number)
+            self.borrowed[number] = found
         found._count += 1
         return found
 

@@ -12,7 +12,7 @@ import numpy as np
 from .frame import MOST, Malformed
 from .memory import DTYPE, Memory
 from .offered import Offer
-from .references import Remote, RemoteOffer, References
+from .references import References, Remote, RemoteOffer
 
 DEEPEST = 50
 LARGEST = 2**64  # whole numbers beyond it are sent as text
@@ -58,6 +58,8 @@ class Values:
             if x.dtype.hasobject:
                 return ["objects", *x.shape]
             return ["a", *self.memory.describe(x)]
+        if isinstance(x, np.str_ | np.bytes_):
+            return ["n", "U", str(x)] if isinstance(x, np.str_) else ["n", "S", x.hex()]
         if isinstance(x, np.generic) and not x.dtype.hasobject and DTYPE.fullmatch(x.dtype.str):
             return ["n", x.dtype.str, x.tobytes().hex()]
         if isinstance(x, Offer):
@@ -76,8 +78,8 @@ class Values:
         if isinstance(x, np.dtype) and DTYPE.fullmatch(x.str):
             return ["dtype", x.str]
         if self.records.get(kind.__name__) is kind:
-            parts = [self.encode(getattr(x, field.name), depth) for field in fields(x)]
-            return ["record", kind.__name__, *parts]
+            names = [field.name for field in fields(self.records[kind.__name__])]
+            return ["record", kind.__name__, *(self.encode(getattr(x, name), depth) for name in names)]
         if isinstance(x, dict):
             return ["d", *([self.encode(key, depth), self.encode(x[key], depth)] for key in x)]
         if isinstance(x, Remembered) and x.origin is not None:
@@ -85,9 +87,11 @@ class Values:
         if isinstance(x, tuple | list):
             items = [self.encode(item, depth) for item in x]
             return ["of", "t" if isinstance(x, tuple) else "l", self.reference(x, "object"), *items]
-        for plain in (int, float, str):
+        if isinstance(x, int):
+            return ["int", hex(x)]
+        for plain in (float, str):
             if isinstance(x, plain):
-                return ["int", hex(x)] if plain is int else self.encode(plain(x), depth)
+                return self.encode(plain(x), depth)
         return self.reference(x, self.lend(x))
 
     def reference(self, x: Any, kind: str) -> list[Any]:
@@ -120,14 +124,19 @@ class Values:
         origin = self.decode(reference)
         if not isinstance(origin, Remote):
             raise Malformed("a sequence from nowhere")
-        made = type(type(origin).__name__, (Remembered, plain), {"origin": origin})
+        made: Any = type(type(origin).__name__, (Remembered, plain), {"origin": origin})
         return made(map(self.decode, items))
 
     def scalar(self, dtype: Any, text: Any) -> Any:
-        kind, data = checked(dtype), bytes.fromhex(text)
+        if dtype == "U":
+            return np.str_(text)
+        data = bytes.fromhex(text)
+        if dtype == "S":
+            return np.bytes_(data)
+        kind = checked(dtype)
         if kind.itemsize != len(data):
             raise Malformed("a number of another size")
-        return np.frombuffer(data, kind)[0] if data else kind.type()
+        return np.frombuffer(data, kind)[0]
 
     def record(self, name: Any, *parts: Any) -> Any:
         return self.records[name](*map(self.decode, parts))

@@ -220,10 +220,14 @@ class NoLeft(Filter):
 class StaleGradient(Filter):
     """Wrong in the gradient of x alone: the neighbours' gradients are those of the first step."""
 
+    def __init__(self, comm, weight):
+        super().__init__(comm, weight)
+        self.ends = np.zeros(0)
+
     def around(self, g):
         q = super().around(g)
-        self.ends = getattr(self, "ends", (q[0], q[-1]))
-        q[0], q[-1] = self.ends
+        self.ends = self.ends if self.ends.size else q[[0, -1]]
+        q[[0, -1]] = self.ends
         return q
 
 
@@ -238,9 +242,13 @@ class OwnElements(Filter):
 class AddedUp(Filter):
     """Wrong in the gradient of w alone: those of earlier steps are in it."""
 
+    def __init__(self, comm, weight):
+        super().__init__(comm, weight)
+        self.total = np.zeros(3)
+
     def backward(self, g):
         to_x, to_weight = super().backward(g)
-        self.total = getattr(self, "total", 0.0) + to_weight
+        self.total += to_weight
         return to_x, self.total.copy()
 
 
