@@ -129,7 +129,9 @@ def test_a_value_arrives_as_it_was_and_comes_home(value):
 
 @given(st.lists(arrays(), min_size=1, max_size=3), st.data())
 def test_arrays_keep_what_they_share_and_both_sides_see_what_is_written(owners, data):
-    views = st.sampled_from(owners).flatmap(lambda x: st.sampled_from([x, x[...], x.T, x[::-1] if x.ndim else x]))
+    views = st.sampled_from(owners).flatmap(
+        lambda x: st.sampled_from([x, x[...], x.T, x[::-1] if x.ndim else x])
+    )
     sent = [*owners, *data.draw(st.lists(views, max_size=4))]
     here, there = sides()
     with closing(here.line), closing(there.line):
@@ -187,7 +189,9 @@ def holds_itself():
     return x
 
 
-@pytest.mark.parametrize("value", [holds_itself(), np.zeros(2**24), "x" * 2**27], ids=["deep", "array", "text"])
+@pytest.mark.parametrize(
+    "value", [holds_itself(), np.zeros(2**24), "x" * 2**27], ids=["deep", "array", "text"]
+)
 def test_what_is_too_much_is_refused_and_the_line_goes_on(value):
     here, there = sides()
     with closing(here.line), closing(there.line):
@@ -236,8 +240,12 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
     max_leaves=12,
 )  # fmt: skip
-TAGGED = st.builds(lambda name, rest: [name, *rest], st.sampled_from([*NAMES, "offer"]), st.lists(JSON, max_size=7))
-SYNC = st.tuples(st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 20)), max_size=2), st.lists(JSON, max_size=1))
+TAGGED = st.builds(
+    lambda name, rest: [name, *rest], st.sampled_from([*NAMES, "offer"]), st.lists(JSON, max_size=7)
+)
+SYNC = st.tuples(
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 20)), max_size=2), st.lists(JSON, max_size=1)
+)
 
 
 @settings(max_examples=300)
