@@ -52,7 +52,11 @@ class Channel:
 
     def send(self, kind: str, body: str) -> None:
         sync, content = self.memory.outgoing()
-        self.line.sendall(pack([kind, sync, self.references.returned(), self.place()], body, content))
+        message = pack([kind, sync, self.references.returned(), self.place()], body, content)
+        try:
+            self.line.sendall(message)
+        except OSError as error:
+            raise Closed(str(error)) from None
 
     def receive(self) -> tuple[str, Any, int | None]:
         """The next message's kind and what it carries; raises Malformed or Closed."""
@@ -76,7 +80,7 @@ class Channel:
 
     def broken(self, error: BaseException) -> bool:
         """Whether the error is that of the line itself, so that nothing more can be said."""
-        return isinstance(error, Malformed | Closed | OSError)
+        return isinstance(error, Malformed | Closed)
 
     def kind(self, x: Any) -> str:
         """As what kind of reference the object may cross; raises TypeError where it may not."""

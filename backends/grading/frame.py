@@ -52,7 +52,10 @@ def read(stream: BinaryIO) -> tuple[Any, Any, bytes]:
 
 def exactly(stream: BinaryIO, count: int) -> bytes:
     """``count`` bytes, which a stream may bring in pieces."""
-    found = stream.read(count) if count else b""
+    try:
+        found = stream.read(count) if count else b""
+    except OSError as error:
+        raise Closed(str(error)) from None
     if len(found) < count:
         raise Closed("the stream has ended")
     return found

@@ -113,7 +113,7 @@ def play(line: socket.socket, asks: socket.socket, settings: Settings) -> NoRetu
     program = Program(line, settings.classes())
     enter(settings.mebibytes, settings.seconds, [line.fileno(), asks.fileno()])
     threading.Thread(target=tell_lines, args=(asks, program, threading.get_ident()), daemon=True).start()
-    with suppress(Closed, Malformed, OSError):
+    with suppress(Closed, Malformed):
         while True:
             kind, asked, at = program.receive()
             if kind != "ask":

@@ -52,7 +52,7 @@ class Player(Channel):
         self.depth += 1
         try:
             found = super().request(what, *parts)
-        except (Closed, OSError, Malformed) as error:
+        except (Closed, Malformed) as error:
             if not self.broken(error):
                 raise
             self.ended = self.ended or self.players.how_ended(self.rank)

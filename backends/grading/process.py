@@ -132,7 +132,10 @@ def conclude(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bo
 
 
 def printable(text: str) -> str:
-    """The text without the characters that a terminal obeys, and that XML and databases cannot hold."""
+    """The text without the characters that a terminal obeys, that turn the order of letters round, and that
+    XML and databases cannot hold.
+    """
+    text = re.sub("[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]", "?", text)
     return re.sub("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 

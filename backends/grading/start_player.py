@@ -9,11 +9,26 @@ import sys
 import threading
 from dataclasses import dataclass
 
+from ..launch import THREAD_VARIABLES
+from ..supervise import MARK
 from .fence import prefix
 from .settings import Settings
 
 PRINTED = 15 * 2**20  # bytes; the file for a judge's output is a little longer
 DRAINING = 1.0  # seconds
+VARIABLES = {  # what Python and NumPy need to start; others may hold what is nobody's business
+    *(MARK, *THREAD_VARIABLES, "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "SYSTEMROOT"),
+    *(
+        "PYTHONDONTWRITEBYTECODE",
+        "LANG",
+        "LC_ALL",
+        "HOME",
+        "TMPDIR",
+        "MPLCONFIGDIR",
+        "MPLBACKEND",
+        "VIRTUAL_ENV",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -32,11 +47,12 @@ class PlayerProcess:
 def start_player(control: socket.socket, settings: Settings) -> PlayerProcess:
     """Start ``player``, which forks at the word of who holds the other end of ``control``.
 
-    It has this process's folder and environment, a pipe for what it prints, and nothing else of it.
+    It has this process's folder, a few of its variables, a pipe for what it prints, and nothing else of it.
     """
     line = [sys.executable, "-m", "backends.grading.player", str(control.fileno()), settings.write()]
     process = subprocess.Popen(
         [*prefix(), *line],
+        env={name: value for name, value in os.environ.items() if name in VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
