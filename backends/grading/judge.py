@@ -82,7 +82,7 @@ def sign(line: str, word: str, code: Callable[..., blake2b] = blake2b) -> str:
 
 
 Say = Callable[[str, str], None]
-End = Callable[[str, str], NoReturn]
+End = Callable[..., NoReturn]
 
 
 def voice(file: Path, request: Request) -> tuple[Say, End]:
@@ -96,8 +96,9 @@ def voice(file: Path, request: Request) -> tuple[Say, End]:
             line = f"{kind} {text!r}"
             write(descriptor, f"{signed(line, word)} {line}\n".encode())
 
-    def end(kind: str, text: str) -> NoReturn:
+    def end(kind: str, text: str, last: Callable[[], None] = lambda: None) -> NoReturn:
         say(kind, text)
+        last()
         if mpi:
             sleep(GRACE)
         leave(1)
@@ -126,8 +127,7 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
     players = Players(settings)
 
     def close(kind: str, text: str) -> NoReturn:
-        players.close()
-        end(kind, text)
+        end(kind, text, players.close)  # what is said first counts: ranks whose process ends would say that
 
     clock.watch(lambda: players.places(request.file), lambda text: close("late", text))
     try:
