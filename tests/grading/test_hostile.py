@@ -1,4 +1,4 @@
-"""What a submission breaks costs its own points; all else is graded, and the grader goes on to the next file."""
+"""What a submission breaks costs its own points; all else is graded, and so is the next file."""
 
 import os
 import tempfile
@@ -324,13 +324,14 @@ def double(x):
 """,
     "the seed and others' files": """
 import glob
-for place in [*glob.glob("../*"), *glob.glob("/proc/*/cmdline"), *glob.glob("/proc/*/environ"), "/etc/shadow"]:
+for place in [*glob.glob("../*"), *glob.glob("/proc/*/[ce]*[ne]*"), "/etc/shadow"]:
     tried(lambda: open(place, "rb").read()[:2000])
 print(os.environ, sys.argv)
 """,
     "links and files": f"""
 tried(lambda: os.symlink("/etc", "link"), lambda: os.mkdir("folder"), lambda: os.mkfifo("fifo"),
-      lambda: open({str(STOLEN)!r}, "w"), lambda: os.utime("/tmp"), lambda: os.open(".", os.O_TMPFILE | os.O_RDWR))
+      lambda: open({str(STOLEN)!r}, "w"), lambda: os.utime("/tmp"),
+      lambda: os.open(".", os.O_TMPFILE | os.O_RDWR))
 """,
     "its own limits": """
 import resource
