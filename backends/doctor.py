@@ -60,8 +60,25 @@ def examine() -> list[Finding]:
         *links(),
         *gpu(),
         *data(),
+        grading(),
         Finding("strategies", ", ".join(strategy_names())),
     ]
+
+
+def grading() -> Finding:
+    """What stands around a submission that is graded here."""
+    try:
+        from .grading.fence import fences
+    except ImportError as error:  # Hypothesis is missing
+        return Finding("grading", str(error), "pip install hypothesis")
+    held = fences()
+    remedies = {
+        "seccomp": "pip install pyseccomp, and libseccomp2 of your system",
+        "namespaces": "allow user namespaces (unshare, of util-linux)",
+    }
+    missing = [remedy for name, remedy in remedies.items() if name not in held]
+    advice = f"{'; '.join(missing)}; or grade strangers in a container" if missing else ""
+    return Finding("grading", ", ".join(held), advice)
 
 
 def interpreter() -> list[Finding]:

@@ -11,7 +11,9 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,7 @@ from .protocol import wait_limit
 
 Box = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)
+PLACE: ContextVar[str] = ContextVar("PLACE", default="")
 
 
 class RankFailed(RuntimeError):
@@ -241,8 +244,20 @@ class World:
         return []
 
 
+@contextmanager
+def elsewhere(place: str) -> Iterator[None]:
+    """Within it ``caller`` says ``place``: the rank's own program waits there, in another process."""
+    token = PLACE.set(place)
+    try:
+        yield
+    finally:
+        PLACE.reset(token)
+
+
 def caller() -> str:
     """File and line of the nearest frame outside this package: where the rank's own program waits."""
+    if place := PLACE.get():
+        return place
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back

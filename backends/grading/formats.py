@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from .assignment import Assignment
+from .fence import fences
 from .grade import Graded, Report
 
 
 def table(report: Report) -> Group:
-    """The tasks and their points; below it, in full width, what was wrong."""
+    """The tasks and their points; below it, in full width, what was wrong, or why nothing was run."""
     score, points = report.score, report.assignment.points
     made = Table(title=f"{report.assignment.name}: {score} of {points} points")
     made.add_column("task", overflow="fold")
@@ -28,9 +29,9 @@ def table(report: Report) -> Group:
         colour = "green" if graded.verdict.passed else "red"
         points, score = str(graded.task.points), f"[{colour}]{graded.score}[/]"
         made.add_row(graded.task.name, graded.task.title, points, score)
-        if not graded.verdict.passed:
+        if not graded.verdict.passed and not report.refused:
             wrong.append(Text.assemble(("\n" + graded.task.name, "bold"), "\n" + indent(told(graded), "  ")))
-    return Group(made, *wrong)
+    return Group(made, *wrong, *([Text(f"\n{report.refused}")] if report.refused else []))
 
 
 def listing(assignments: list[Assignment]) -> Table:
@@ -52,7 +53,7 @@ def told(graded: Graded) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Score and tasks, with what was graded: a program reads this."""
+    """Score and tasks, with what was graded and behind which fences: a program reads this."""
     return {
         "assignment": report.assignment.name,
         "submission": str(report.file),
@@ -62,6 +63,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "score": report.score,
         "max_score": report.assignment.points,
         "seconds": round(report.seconds, 2),
+        "refused": report.refused,
+        "fences": list(fences()),
         "tasks": [
             {
                 "name": graded.task.name,
@@ -80,10 +83,11 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def as_gradescope(report: Report) -> dict[str, Any]:
     """Gradescope's results.json, as its autograder documentation specifies it; the seed is not told."""
+    graded = f"graded {report.file.name}, SHA-256 {report.digest}"
     return {
         "score": report.score,
         "execution_time": round(report.seconds),
-        "output": f"graded {report.file.name}, SHA-256 {report.digest}",
+        "output": "\n".join(filter(None, [graded, report.refused])),
         "output_format": "text",  # where nothing is said, Gradescope shows it as HTML
         "visibility": "visible",
         "stdout_visibility": "hidden",
@@ -123,9 +127,9 @@ def as_junit(report: Report) -> str:
             time=f"{graded.verdict.seconds:.2f}",
         )
         if not graded.verdict.passed:
-            first = graded.verdict.message.splitlines()[0]
+            first = (report.refused or graded.verdict.message).splitlines()[0]
             failure = ElementTree.SubElement(case, "failure", message=first)
-            failure.text = told(graded)
+            failure.text = report.refused or told(graded)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -1,15 +1,12 @@
-"""The submission as a check sees it: its names, which come from its file and not from the library."""
+"""The submission as a check sees it: its names, whose objects stay in a process of their own."""
 
 from __future__ import annotations
 
-import sys
 from difflib import get_close_matches
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from .players import Players
 from .task import Wrong
-
-LIBRARY = ("minigrad", "backends")
 
 
 class Missing(Wrong, AttributeError):
@@ -17,14 +14,15 @@ class Missing(Wrong, AttributeError):
 
 
 class Given:
-    """The names of a submission; a name that the starter defines may not be another's object.
+    """The names of a submission; what the starter defines must be a function or a class.
 
     Each rank has a program of its own, also where ranks are threads: what one keeps, another does not see.
     """
 
-    def __init__(self, source: str, file: str, own: set[str], rank: int = 0):
-        self.__file__, self._program = file, (source, file, own)
-        self._module = load(source, file, f"submission_of_rank_{rank}" if rank else "submission")
+    def __init__(self, players: Players, source: str, file: str, own: set[str], rank: int = 0):
+        self.__file__, self._program = file, (players, source, file, own)
+        self._player = players.start(rank, file)
+        self._player.request("load", source, file)
         self._ranks: dict[int, Given] = {rank: self}
 
     def _on(self, rank: int) -> Given:
@@ -32,31 +30,22 @@ class Given:
             self._ranks[rank] = Given(*self._program, rank)
         return self._ranks[rank]
 
+    def _ended(self) -> bool:
+        """Whether the process of one of its programs has ended."""
+        return any(given._player.ended for given in self._ranks.values())
+
     def __getattr__(self, name: str) -> Any:
         try:
-            value = getattr(self._module, name)
+            value = self._player.request("name", name)
         except AttributeError:
-            near = get_close_matches(name, vars(self._module), 1)
+            near = get_close_matches(name, self._player.request("names"), 1)
             hint = f"; it has {near[0]}: is that the one?" if near else ""
             raise Missing(f"the submission does not define {name}{hint}") from None
-        if name in self._program[2] and not callable(value):
+        if name in self._program[3] and not callable(value):
             raise Wrong(f"{name} is {value!r:.40}, not a function or a class")
-        home = str(getattr(value, "__module__", ""))
-        made_here = not isinstance(value, type | FunctionType | MethodType)
-        if name in self._program[2] and not made_here and home.split(".")[0] in LIBRARY:
-            raise Wrong(f"{name} is {home}.{value.__qualname__} of the library; write your own")
         return value
 
 
 def on_rank(submission: Any, rank: int) -> Any:
     """The submission as that rank has it."""
     return submission._on(rank) if isinstance(submission, Given) else submission
-
-
-def load(source: str, file: str, name: str) -> ModuleType:
-    """The program as a module of that name, made from the text that was read, whatever the file holds now."""
-    module = ModuleType(name)
-    module.__file__ = file
-    sys.modules[name] = module
-    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    return module

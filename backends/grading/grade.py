@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ..launch import mpi_problem
 from .assignment import Assignment
-from .child import Request
-from .process import Verdict, grade_apart
+from .judge import Request
+from .process import Verdict, grade_apart, printable
+from .refusal import refusal_of
 from .task import Task
 
 TASK_SECONDS = 60.0
@@ -33,7 +34,10 @@ class Graded:
 
 @dataclass(frozen=True)
 class Report:
-    """What was graded, and how it did; ``digest`` is the SHA-256 of the file."""
+    """What was graded, and how it did; ``digest`` is the SHA-256 of the file.
+
+    ``refused`` says why nothing of it was run, where it may not be.
+    """
 
     assignment: Assignment
     file: Path
@@ -42,6 +46,7 @@ class Report:
     transport: str
     graded: tuple[Graded, ...]
     seconds: float
+    refused: str = ""
 
     @property
     def score(self) -> int:
@@ -82,17 +87,20 @@ def grade(
     all_seconds: float = ALL_SECONDS,
     mebibytes: int = MEBIBYTES,
     told: Callable[[Graded], None] = lambda graded: None,
+    refuse: Callable[[str, str], str | None] = refusal_of,
 ) -> Report:
     """Grade every task in a process of its own; ``told`` hears of each when it has ended.
 
-    With ``answers`` the file may import the library's answers: it is they that are graded.
+    With ``answers`` the file may import the library's answers: it is they that are graded. ``refuse`` says,
+    of a submission's text and the starter's, why nothing of it is run.
     """
     if transport == "mpi" and (problem := mpi_problem()):
         raise RuntimeError(f"--transport mpi: {problem}")
     began = time.monotonic()
     starter = assignment.starter.read_text()
-    graded = []
-    for task in assignment.tasks:
+    refused = "" if answers else printable(refuse(submission.source, starter) or "")
+    graded = [Graded(task, Verdict(False, REFUSED, "", 0.0)) for task in assignment.tasks if refused]
+    for task in assignment.tasks[len(graded) :]:
         left = all_seconds - (time.monotonic() - began)
         request = Request(
             word="",
@@ -111,7 +119,9 @@ def grade(
         graded.append(Graded(task, verdict))
         told(graded[-1])
     seconds = time.monotonic() - began
-    return Report(assignment, submission.file, submission.digest, seed, transport, tuple(graded), seconds)
+    file, digest = submission.file, submission.digest
+    return Report(assignment, file, digest, seed, transport, tuple(graded), seconds, refused)
 
 
+REFUSED = "was not tried: nothing of the file was run"
 OUT_OF_TIME = "was not tried: the tasks before it took all the time there is"

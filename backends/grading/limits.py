@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 MEBIBYTE = 2**20
+DESCRIPTORS = 64
 CASE_SECONDS = 20.0  # a case that lasts longer never ends
 
 
-def limit(mebibytes: int, seconds: float, written: int = 16) -> None:
-    """Bound this process's memory, time on a core, and the size of files; where the system can."""
+def limit(mebibytes: int, seconds: float, written: int = 0) -> list[str]:
+    """Bound this process's memory, time on a core, files and their size; what is bounded, in words.
+
+    Shared memory counts as well as its own. ``written`` are the mebibytes that a file may grow to; nothing
+    is written to one where it is 0.
+    """
     try:
         import resource
     except ImportError:
-        return
+        return []
     bounds = {
         "RLIMIT_DATA": mebibytes * MEBIBYTE,
+        "RLIMIT_AS": mapped() + 2 * mebibytes * MEBIBYTE,  # threads reserve more than they use
         "RLIMIT_CPU": int(seconds) + 5,
         "RLIMIT_FSIZE": written * MEBIBYTE,
+        "RLIMIT_NOFILE": DESCRIPTORS,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_MEMLOCK": 0,
         "RLIMIT_CORE": 0,
     }
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where memory is out, the system is to end this process, and not the grader
+    held = []
     for name, bound in bounds.items():
-        kind = getattr(resource, name)
-        hard = resource.getrlimit(kind)[1]
-        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-        with suppress(ValueError, OSError):  # not on every system
+        with suppress(AttributeError, ValueError, OSError):  # not on every system
+            kind = getattr(resource, name)
+            hard = resource.getrlimit(kind)[1]
+            bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
             resource.setrlimit(kind, (bound, bound))
+            held.append(name)
+    return (
+        ["memory, time and files"]
+        if {"RLIMIT_DATA", "RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_FSIZE"} <= {*held}
+        else []
+    )
+
+
+def mapped() -> int:
+    """The bytes of address space that this process has taken."""
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+    return 2**30
 
 
 class Clock:
@@ -45,8 +67,8 @@ class Clock:
     def case_began(self) -> None:
         self.case_end = time.monotonic() + CASE_SECONDS
 
-    def watch(self, file: str, late: Callable[[str], object]) -> None:
-        """From now on, call ``late`` once the time is up, with where the program is in ``file``."""
+    def watch(self, places: Callable[[], list[str]], late: Callable[[str], object]) -> None:
+        """From now on, call ``late`` once the time is up, with the ``places`` at which the program is."""
         self.end = time.monotonic() + self.seconds
         self.case_began()
 
@@ -54,18 +76,6 @@ class Clock:
             while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
                 time.sleep(min(left, 0.2))
             had = CASE_SECONDS if self.case_end < self.end else self.seconds
-            late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places(file))])]))
+            late(": ".join([f"did not end in {had:.0f} s", *filter(None, ["; ".join(places())])]))
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
-
-
-def places(file: str) -> list[str]:
-    """``rank 1 was at line 12`` for every thread that is in ``file``."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
-    for ident, frame in sys._current_frames().items():
-        lines = [line for f, line in traceback.walk_stack(frame) if f.f_code.co_filename == file]
-        if lines:
-            who = names.get(ident, "a thread").replace("MainThread", "the program")
-            found.append(f"{who} was at line {lines[0]} of {os.path.basename(file)}")
-    return sorted(found)

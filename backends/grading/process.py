@@ -1,4 +1,4 @@
-"""A child process for one task: started, waited for with a bound, ended with all it started, and heard."""
+"""A judge's process for one task: started, waited for with a bound, ended with all it started, and heard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pathlib import Path
 
 from ..launch import THREAD_VARIABLES, environment, find_mpiexec
 from ..supervise import MARK, sweep, sweep_memory, watched
-from .child import MPI_RANKS, NEXT_CASE, Request, sign
+from .ending import ending
+from .judge import MPI_RANKS, NEXT_CASE, Request, sign
 
 STARTING = 20.0  # seconds beyond a task's own, for Python to start on a busy core
 TAIL = 2000  # characters shown of what was printed
@@ -57,9 +58,9 @@ def grade_apart(request: Request) -> Verdict:
 
 def command(folder: Path, transport: str) -> list[str]:
     if transport == "threads":
-        return [sys.executable, "-m", "backends.grading.child", str(folder)]
+        return [sys.executable, "-m", "backends.grading.judge", str(folder)]
     mpiexec = [str(find_mpiexec()), "-n", str(MPI_RANKS)]
-    return [*mpiexec, sys.executable, "-m", "mpi4py", "-m", "backends.grading.child", str(folder)]
+    return [*mpiexec, sys.executable, "-m", "mpi4py", "-m", "backends.grading.judge", str(folder)]
 
 
 def run(line: list[str], work: Path, request: Request) -> int | None:
@@ -131,21 +132,11 @@ def conclude(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bo
     return False, f"{where}{ending(status, seconds)}"
 
 
-def ending(status: int | None, seconds: float) -> str:
-    """What a process that gave no verdict ended by."""
-    if status is None:
-        return f"did not end in {seconds:g} s, and was ended"
-    if status in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
-        return f"computed for more than {seconds:g} s"
-    if status in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return "was ended by the system; did it take all the memory, or compute without end?"
-    if status < 0:
-        return f"the process was ended by signal {-status} ({signal.Signals(-status).name})"
-    return f"the process ended with status {status} before there was a verdict; does it call exit?"
-
-
 def printable(text: str) -> str:
-    """The text without the characters that a terminal obeys, and that XML and databases cannot hold."""
+    """The text without the characters that a terminal obeys, that turn the order of letters round, and that
+    XML and databases cannot hold.
+    """
+    text = re.sub("[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]", "?", text)
     return re.sub("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -15,7 +14,8 @@ from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture import providers
 
 from ..comm.threads import Deadlock, RankFailed, run_ranks
-from .given import on_rank
+from .given import Given, on_rank
+from .raised import chain, line_in
 from .task import Task, Wrong
 
 SHRINKING = 200  # tries at making the case smaller
@@ -33,7 +33,7 @@ class Broken(Exception):
 
 
 class Enough(BaseException):
-    """The shrinking has lasted long enough."""
+    """The shrinking has lasted long enough, or there is no submission any more."""
 
 
 def counterexample(
@@ -68,7 +68,7 @@ def counterexample(
         if problem is not None:
             first = first or time.monotonic()
             found[:] = [f"{case}: {problem}"]
-            raise Broken
+            raise Enough if isinstance(submission, Given) and submission._ended() else Broken
 
     try:
         with seed_alone():
@@ -153,14 +153,6 @@ def follows(error: BaseException) -> bool:
     return isinstance(error, RankFailed | Deadlock) or (before is not None and follows(before))
 
 
-def chain(error: BaseException) -> list[BaseException]:
-    """The error and its causes."""
-    causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    return causes
-
-
 def in_words(error: BaseException, rank: int | None = None, file: str | None = None) -> str:
     """What a rank raised, without the frames, with its last line in ``file``; a Wrong alone by its text."""
     causes = chain(error)
@@ -177,17 +169,10 @@ def in_words(error: BaseException, rank: int | None = None, file: str | None = N
     if isinstance(cause, Deadlock):
         return shorten(str(cause))
     places = [] if rank is None else [f"rank {rank}"]
-    if file and (line := line_in(cause, file)):
-        places.append(f"line {line} of {os.path.basename(file)}")
+    lines = [line for error in causes if file and (line := line_in(error, file))]
+    if file and lines:
+        places.append(f"line {lines[-1]} of {os.path.basename(file)}")
     return shorten(f"{text} ({', '.join(places)})" if places else text)
-
-
-def line_in(error: BaseException, file: str) -> int | None:
-    """The innermost line of ``file`` that the error passed through."""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return error.lineno
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    return lines[-1] if lines else None
 
 
 def shorten(text: str, most: int = LONGEST) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from hypothesis.strategies import SearchStrategy
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..comm.protocol import Comm
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 
 class Wrong(AssertionError):
@@ -33,9 +34,8 @@ class Task:
 
     ``check(given, case, comm)`` runs on every rank of a case; ``given`` has the submission's names. It
     raises Wrong, or AssertionError as the laws do. ``broken`` is a wrong answer that the check must
-    refuse: it is tried after the submission, so a check that lets all pass is found out. ``answers`` names
-    what of the library would be the answer, ``package.module:name`` or ``package.module`` for all in it;
-    a submission may not have it.
+    refuse: it is tried first, so a check that lets all pass is found out. ``records`` are classes,
+    ``module:name``, whose instances a submission may return.
     """
 
     name: str
@@ -44,5 +44,5 @@ class Task:
     cases: SearchStrategy[Any]
     check: Check
     broken: Any
-    answers: tuple[str, ...] = ()
     examples: int = 40
+    records: tuple[str, ...] = ()

@@ -70,6 +70,8 @@ def property_3(update_tied, comm, weight, gradient, lr, holders):
     everything = allgather(comm, np.zeros(0) if gradient is None else gradient)
     if comm.rank in holders:
         close(new, weight - lr * sum(g for g in everything if g.size))
+    else:
+        assert new is None
 
 
 class ErrorFeedback:

@@ -1,16 +1,20 @@
 """Assignment a8: each mistake costs what it should, in plain words."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from backends.grading import counterexample, find_assignment
+from backends.grading import find_assignment
 from backends.grading.assignment import load_file
-from tests.assignments.submissions import JUNK, costs
+from backends.grading.search import counterexample
+from tests.assignments.submissions import JUNK, costs, submission
 
 A8 = find_assignment("a8")
 TASKS = {task.name: task for task in A8.tasks}
 ALL = set(TASKS)
+SOLVED = (Path(__file__).parent / "solved_a8.py").read_text()
 PARTS = [name for name in TASKS if not name.startswith("property")]
 BY_NUMBER = load_file(A8.folder / "tasks.py", "tasks_of_a8_for_the_tests")
 
@@ -119,3 +123,18 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_costs_its_tasks_and_no_other(mistake):
     costs(A8, *MISTAKES[mistake])
+
+
+ASSERTIONS = re.findall(
+    r"^ +(?:close\(.*\)|assert new is None)$", SOLVED.partition("def property_1")[2], re.M
+)
+
+
+@pytest.mark.parametrize("assertion", ASSERTIONS, ids=str.strip)
+def test_a_property_without_one_of_its_assertions_is_not_paid(assertion):
+    """Each output that a docstring names has a wrong implementation whose only fault is there."""
+    before = SOLVED.partition(assertion)[0]
+    owner = re.findall(r"^def (property_\d)", before, re.M)[-1]
+    faulty = [(assertion + "\n", assertion[: -len(assertion.lstrip())] + "pass\n")]
+    words = counterexample(TASKS[owner], submission("solved_a8.py", *faulty))
+    assert words is not None and f"{owner} lets a wrong implementation pass" in words

@@ -14,6 +14,7 @@ import numpy as np
 
 from backends.comm.collectives import naive_allreduce
 from backends.grading import Task, Wrong
+from backends.grading.offered import Offered
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Case:
 def check_total(given, case, comm):
     x = np.arange(case.length) + 10**comm.rank + case.seed
     wanted = naive_allreduce(comm, x)
-    found = given.total(comm, x)
+    found = given.total(Offered(comm), x)
     np.testing.assert_array_equal(np.isfinite(wanted), True)
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
         raise Wrong(f"rank {comm.rank} returned {type(found).__name__}, not {case.length} elements")
@@ -45,11 +46,11 @@ CASES = st.builds(Case, st.integers(1, 4), st.integers(1, 9), st.integers(0, 99)
 TASKS = (
     Task(
         "total", 60, "the sum over all ranks", CASES, check_total,
-        SimpleNamespace(total=lambda comm, x: x), ("backends.comm.collectives",), examples=15,
+        SimpleNamespace(total=lambda comm, x: x), examples=15,
     ),
     Task(
         "double", 40, "twice as much", CASES.filter(lambda case: case.ranks == 1), check_double,
-        SimpleNamespace(double=lambda x: x), ("minigrad.schedules:warm_up",), examples=10,
+        SimpleNamespace(double=lambda x: x), examples=10,
     ),
 )
 """

@@ -1,8 +1,9 @@
-"""What a submission breaks costs its own points; all else is graded, and nothing is left behind."""
+"""What a submission breaks costs its own points; all else is graded, and so is the next file."""
 
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.grading import find_assignment
+from backends.grading.fence import fences
 from backends.grading.grade import Submission, grade
 from backends.grading.offered import Offered
 from backends.supervise import MARK
@@ -18,6 +20,9 @@ from backends.supervise import MARK
 from .conftest import DOUBLE, TOTAL, messages, scores
 
 STOLEN = Path(tempfile.gettempdir()) / f"stolen-{os.getpid()}"  # outside of a submission's folder
+SEED = 987654321
+FENCED = {"seccomp", "namespaces"} <= set(fences())
+unfenced = pytest.mark.skipif(not FENCED, reason="needs seccomp and namespaces")
 
 DEADLOCK = """
 def total(comm, x):
@@ -33,11 +38,10 @@ SWAP = """
         if other != comm.rank: comm.recv(other)
 """
 
-# name: (text, points of total and of double, words about one of the tasks that lost)
-BREAKS_ONE = {
+# Honest mistakes, name: (text, words about the task that lost)
+MISTAKES = {
     "deadlock": (DEADLOCK + DOUBLE, "2 ranks, 1 elements: deadlock: no rank can go on"),
-    "exit in a rank": ("import sys\ndef total(comm, x): sys.exit(0)\n" + DOUBLE, "left with exit(0)"),
-    "os._exit": ("import os\ndef total(comm, x): os._exit(0)\n" + DOUBLE, "does it call exit?"),
+    "exit in a rank": ("def total(comm, x): raise SystemExit(0)\n" + DOUBLE, "left with exit(0)"),
     "interrupt": ("def total(comm, x): raise KeyboardInterrupt\n" + DOUBLE, "KeyboardInterrupt"),
     "missing": (DOUBLE, "the submission does not define total"),
     "no array": ("def total(comm, x): return None\n" + DOUBLE, "rank 0 returned NoneType"),
@@ -49,41 +53,11 @@ BREAKS_ONE = {
         "def total(comm, x):\n    held = []\n    while True: held.append(bytearray(10**6))\n" + DOUBLE,
         "MemoryError",
     ),
-    "fork": (
-        "import os\ndef total(comm, x): os.fork(); return x\n" + DOUBLE,
-        "may not start other processes",
-    ),
-    "shell": ("import os\ndef total(comm, x): os.system('true')\n" + DOUBLE, "may not start other processes"),
-    "kill": ("import os\ndef total(comm, x): os.kill(os.getppid(), 9)\n" + DOUBLE, "may not send signals"),
-    "write": (
-        f"def total(comm, x): open({str(STOLEN)!r}, 'w')\n" + DOUBLE,
-        "may write in its own folder only",
-    ),
     "lost message": (
-        "def total(comm, x):\n    comm.send(x, 0)\n    return x\n" + DOUBLE,
+        TOTAL.replace("return", "if comm.rank: comm.send(x, 0)\n    return") + DOUBLE,
         "messages were sent but never received",
     ),
-    "answer imported": (
-        "from backends.comm.collectives import ring_allreduce as total\n" + DOUBLE,
-        "line 1 takes backends.comm.collectives.ring_allreduce from the library",
-    ),
-    "answer re-exported": (
-        "import backends.comm as c\ndef total(comm, x): return c.allreduce(comm, x)\n" + DOUBLE,
-        "line 2 takes backends.comm.allreduce from the library",
-    ),
-    "answer by an alias": (
-        "import backends.comm\nc = backends.comm\ndef total(comm, x): return c.allreduce(comm, x)\n" + DOUBLE,
-        "backends.comm.allreduce is the library's answer",
-    ),
-    "another's function under the name": (
-        "from backends.grid import check_grid as total\n" + DOUBLE,
-        "total is backends.grid.check_grid of the library; write your own",
-    ),
-    "answer by what calls it, by an alias": (
-        "import backends.comm.adjoint as a\nb = a\n"
-        "def total(comm, x): return b.all_reduce(x, comm=comm).data\n" + DOUBLE,
-        "backends.comm.adjoint.all_reduce is the library's answer",
-    ),
+    "a message to itself": ("def total(comm, x):\n    comm.send(x, comm.rank)\n" + DOUBLE, "sends itself"),
     "nothing under the name": ("total = None\n" + DOUBLE, "total is None, not a function or a class"),
     "a name near it": (TOTAL.replace("total", "totals") + DOUBLE, "it has totals: is that the one?"),
     "a coroutine": (TOTAL.replace("def", "async def") + DOUBLE, "rank 0 returned coroutine"),
@@ -95,161 +69,336 @@ BREAKS_ONE = {
         + DOUBLE,
         "2 ranks, 1 elements: rank 1 has",
     ),
-    "its caller's frame": (
-        """
-def total(comm, x):
-    try:
-        1 / 0
-    except ZeroDivisionError as error:
-        return getattr(error.__traceback__, "tb_" + "frame").f_back.f_locals["wanted"].copy()
-"""
-        + DOUBLE,
-        "may not look at what calls it (tb_frame)",
-    ),
-    "its caller's frame, by another name": (
-        "import sys\nlook = getattr(sys, '_get' + 'frame')\n"
-        "def total(comm, x): return look().f_back.f_locals['wanted'].copy()\n" + DOUBLE,
-        "may not look at what calls it (sys._getframe)",
-    ),
-    "its caller's frame, by a generator": (
-        "def total(comm, x):\n    def rows(): yield\n    return getattr(rows(), 'gi_' + 'frame')\n" + DOUBLE,
-        "may not look at what calls it (gi_frame)",
-    ),
-    "answer of the other task": ("from minigrad.schedules import *\n" + TOTAL + DOUBLE, "minigrad.schedules"),
 }
 
 
-@pytest.mark.parametrize("name", BREAKS_ONE)
+@pytest.mark.parametrize("name", MISTAKES)
 def test_only_the_broken_task_loses_its_points(name, graded):
-    text, words = BREAKS_ONE[name]
+    text, words = MISTAKES[name]
     report = graded(text)
-    assert scores(report) == ([60, 0] if "other task" in name else [0, 40]), messages(report)
-    assert any(words in message for message in messages(report)), messages(report)
+    assert scores(report) == [0, 40], messages(report)
+    assert words in messages(report)[0], messages(report)
+
+
+FAILS_AS_A_WHOLE = {
+    "raises at import": ("1 / 0\n", "loading it: ZeroDivisionError: division by zero (line 1 of mine.py)"),
+    "exits at import": ("raise SystemExit\n", "loading it: the program was left with exit"),
+}
+
+
+@pytest.mark.parametrize("name", FAILS_AS_A_WHOLE)
+def test_nothing_is_given_for_what_cannot_be_loaded(name, graded):
+    text, words = FAILS_AS_A_WHOLE[name]
+    report = graded(text)
+    assert scores(report) == [0, 0] and words in messages(report)[0], messages(report)
+
+
+# Programs that take what they are not given; all are refused, and what they do is tried again below, unread
+
+TAKEN = {  # name: (text, its words)
+    "os._exit": ("import os\ndef total(comm, x): os._exit(0)\n", "line 1 imports os"),
+    "sys.exit": ("import sys\ndef total(comm, x): sys.exit(0)\n", "line 1 imports sys"),
+    "write": (f"def total(comm, x): open({str(STOLEN)!r}, 'w')\n", "line 1 uses open"),
+    "answer imported": ("from backends.comm.collectives import ring_allreduce as total\n", "line 1 imports"),
+    "answer re-exported": (
+        "import backends.comm as c\ntotal = c.allreduce\n",
+        "line 1 imports backends.comm",
+    ),
+    "answer of another": ("from minigrad.schedules import *\n", "line 1 imports minigrad.schedules"),
+    "another's function": ("from backends.grid import check_grid as total\n", "line 1 imports backends.grid"),
+    "its caller's frame": (
+        "def total(comm, x):\n    try: 1 / 0\n    except ZeroDivisionError as e:\n"
+        "        return getattr(e.__traceback__, 'tb_' + 'frame').f_back.f_locals['wanted']\n",
+        "line 4",
+    ),
+    "its caller's frame by a generator": (
+        "def total(comm, x):\n    def rows(): yield\n    return rows().gi_frame\n",
+        "line 3 uses .gi_frame",
+    ),
+    "its caller's frame by logging": (
+        "import logging\ndef total(comm, x): return logging.currentframe().f_back\n",
+        "line 1 imports logging",
+    ),
+    "every frame by a pool": (
+        "import sys\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "frames = ThreadPoolExecutor().submit(sys._current_frames).result()\n",
+        "line 1 imports sys",
+    ),
+    "all objects": ("x = __builtins__['__import__']('gc').get_objects()\n", "line 1 uses __builtins__"),
+    "what a method is bound to": (
+        "def total(comm, x): return getattr(comm.send, '__se' + 'lf__')\n",
+        "line 1 calls getattr with a name that only shows when it runs",
+    ),
+    "a method's globals": ("def total(comm, x): return comm.send.__func__\n", "line 1 uses .__func__"),
+    "code that is compiled": ("f = compile('1', '<frozen x>', 'eval')\n", "line 1 uses compile"),
+    "the shell by ctypes": (
+        "import numpy as np\nnp.ctypeslib.ctypes.pythonapi['system'](b'true')\n",
+        "line 2 uses .ctypes",
+    ),
+    "importlib": ("import importlib\n", "line 1 imports importlib"),
+    "sys.modules": ("import sys\nx = list(sys.modules.values())\n", "line 1 imports sys"),
+    "exec": ("exec('x = 1')\n", "line 1 uses exec"),
+    "patches the assertion": (
+        "import numpy as np\nnp.testing.assert_array_equal = lambda *a: None\n",
+        "line 2 changes what it imports",
+    ),
+    "patches a class": ("from backends.comm import threads\nthreads.RankFailed.x = 1\n", "line 1 imports"),
+    "patches threads": ("import threading\nthreading.Thread.run = print\n", "line 1 imports threading"),
+    "patches a law": ("from backends import laws\n", "line 1 imports backends; import what"),
+    "imports the grader": (
+        "from backends.grading.search import trouble\n",
+        "line 1 imports backends.grading",
+    ),
+    "adds to NumPy": ("import numpy\nnumpy.kept = {}\n", "line 2"),
+    "deletes the assignment": ("import os\nos.remove('tasks.py')\n", "line 1 imports os"),
+    "a database": ("import sqlite3\nsqlite3.connect('/tmp/x')\n", "line 1 imports sqlite3"),
+    "syntax": ("def total(comm, x:\n", "line 1 is not Python: '(' was never closed\n"),
+    "a bell in a name": ("x = 'a\n\x07\x1b[2J'\n", "line 1 is not Python: unterminated string literal"),
+}
+
+
+def test_what_takes_more_than_it_is_given_is_told_so_once_and_nothing_of_it_runs(toys, tmp_path):
+    for name, (text, words) in TAKEN.items():
+        file = tmp_path / "mine.py"
+        file.write_text(text + TOTAL + DOUBLE)
+        heard = []
+        report = grade(find_assignment("a1", toys), Submission.read(file), told=heard.append)
+        assert scores(report) == [0, 0] and words in report.refused, (name, report.refused)
+        assert heard == [] and {*messages(report)} == {"was not tried: nothing of the file was run"}
+        assert "\x1b" not in report.refused and "\x07" not in report.refused
     assert not STOLEN.exists()
 
 
-BREAKS_ALL = {
-    "raises at import": ("1 / 0\n", "loading it: ZeroDivisionError: division by zero (line 1 of mine.py)"),
-    "exits at import": ("import sys\nsys.exit()\n", "loading it: the program was left with exit"),
-    "syntax": ("def total(comm, x:\n", "line 1"),
-    "leaves at import": ("import os\nos._exit(0)\n", "the process ended with status 0"),
-    "importlib": (
-        "import importlib\nc = importlib.import_module('backends.' + 'comm')\n" + TOTAL + DOUBLE,
-        "line 2 imports or makes code by a name or a text that only shows when it runs",
-    ),
-    "sys.modules": ("import sys\nx = list(sys.modules.values())\n" + TOTAL + DOUBLE, "line 2 imports"),
-    "exec": ("exec('x = 1')\n" + TOTAL + DOUBLE, "line 1 imports or makes code"),
-    "patches the assertion": (
-        "import numpy as np\nnp.testing.assert_array_equal = lambda *a: None\n"
-        "def total(comm, x): return x\ndef double(x): return x\n",
-        "it changes numpy.testing.assert_array_equal",
-    ),
-    "patches the ranks": (
-        "from backends.comm import threads\nthreads.run_world = lambda *a, **k: None\n" + TOTAL + DOUBLE,
-        "it changes backends.comm.threads.run_world",
-    ),
-    "patches what nobody compares": (  # ranks that never run find nothing wrong
-        "import threading\nthreading.Thread.run = lambda self: None\n" + TOTAL + DOUBLE,
-        "after it ran, a wrong answer passes too",
-    ),
-    "patches a class": (
-        "from backends.comm import threads\nthreads.RankFailed.__init__ = lambda *a: None\n" + TOTAL + DOUBLE,
-        "it changes backends.comm.world.RankFailed.__init__",
-    ),
-    "patches a law": (
-        "from backends import laws\nlaws.trains_like_serial.__code__ = (lambda: 0).__code__\n"
-        + TOTAL
-        + DOUBLE,
-        "it changes backends.laws.trains_like_serial",
-    ),
-    "imports the grader": (
-        "from backends.grading.search import trouble\n" + TOTAL + DOUBLE,
-        "line 1 takes backends.grading.search.trouble; a submission leaves what it is graded by alone",
-    ),
-    "finds the tasks": (  # by the traceback of its own error
-        """
-def owner(x, found=[]):
+# The same and worse, run without being read: the process itself holds
+
+
+@pytest.fixture
+def unread(toys, tmp_path):
+    """Grades the toy's second task, without a look at the text."""
+    toy = find_assignment("a1", toys)
+    toy = replace(toy, tasks=toy.tasks[1:])
+
+    def unread(text, **settings):
+        file = tmp_path / "mine.py"
+        file.write_text(text)
+        settings = {"task_seconds": 20, "seed": SEED, "refuse": lambda source, starter: None, **settings}
+        return grade(toy, Submission.read(file), **settings)
+
+    return unread
+
+
+FIND = """
+import gc, os, sys, socket, signal
+def find(kind):
+    return [x for x in gc.get_objects() if type(x).__name__ == kind]
+parents = [os.getppid()]
+while parents[-1] > 1:
     try:
-        1 / 0
-    except ZeroDivisionError as error:
-        frame = error.__traceback__.tb_frame
-    while "task" not in frame.f_locals or not hasattr(frame.f_locals["task"], "check"):
-        frame = frame.f_back
-    object.__setattr__(frame.f_locals["task"], "check", lambda *a: None)
-owner(0)
+        parents.append(int(open(f"/proc/{parents[-1]}/stat").read().rpartition(")")[2].split()[1]))
+    except OSError:
+        break
+def tried(*calls):
+    for call in calls:
+        try:
+            print("done:", call(), flush=True)
+        except BaseException as error:
+            print(type(error).__name__, flush=True)
+"""
+
+AGAINST_THE_GRADER = {  # each may stop a grader that shares a machine with it
+    "ends, stops and limits all that it can name": """
+import resource, threading
+for pid in [*parents[:3], -1, 0]:
+    for number in (signal.SIGSTOP, signal.SIGKILL, signal.SIGINT):
+        tried(lambda: os.kill(pid, number), lambda: os.killpg(max(pid, 0), number),
+              lambda: signal.pidfd_send_signal(os.pidfd_open(pid), number))
+    tried(lambda: resource.prlimit(pid, resource.RLIMIT_CPU, (0, 0)))
 """,
-        "may not look at what calls it (tb_frame)",
-    ),
-    "adds to NumPy": (  # where all ranks would find it
-        "import numpy\nnumpy.kept = {}\n" + TOTAL + DOUBLE,
-        "it changes numpy.kept",
-    ),
-    "deletes the assignment": (
-        "import os\nfor name in ('tasks', 'submission'): os.remove(f'{FOLDER}/{name}.py')\n",
-        "may not change files (os.remove",
-    ),
+    "forks without end": """
+def bomb():
+    while True: os.fork()
+tried(bomb)
+""",
+    "prints without end": "while True: print('x' * 10**6)\n",
+    "writes on every descriptor": """
+for place in range(1, 64):
+    tried(lambda: os.write(place, b"passed ''\\n" * 10))
+""",
+    "says that it is gigantic": """
+for line in [x for x in gc.get_objects() if isinstance(x, socket.socket)]:
+    tried(lambda: line.sendall(b"\\xff" * 12 + b"x" * 10**6))
+""",
+    "nests its words": """
+for line in [x for x in gc.get_objects() if isinstance(x, socket.socket)]:
+    deep = b"[" * 10**6
+    tried(lambda: line.sendall(len(deep).to_bytes(4, "big") + bytes(8) + deep))
+""",
+    "returns what is gigantic": "def double(x): return b'x' * 10**8\n",
+    "returns a list in a list": """
+def double(x):
+    for _ in range(10**5): x = [x]
+    return x
+""",
+    "returns itself": "def double(x):\n    x = []\n    x.append(x)\n    return x\n",
+    "returns without end": "def double(x):\n    while True: yield x\n",
+    "raises gigantic words": "def double(x): raise ValueError('x' * 10**8)\n",
+    "raises what raises when it is said": """
+class E(BaseException):
+    def __str__(self): raise E
+    __repr__ = __str__
+def double(x): raise E
+""",
+    "has gigantic names": "globals().update({'x' * 10**4 + str(n): n for n in range(10**4)})\n",
+    "ends by a fault": """
+import faulthandler
+def double(x): faulthandler._sigsegv()
+""",
+    "calls itself without end": "def double(x): return double(x)\n",
+    "takes all threads": """
+import threading, time
+started = []
+def one():
+    started.append(threading.Thread(target=time.sleep, args=(99,)))
+    started[-1].start()
+tried(lambda: [one() for _ in range(9999)])
+""",
+    "takes all memory, shared": """
+import mmap
+held = []
+tried(lambda: [held.append(mmap.mmap(-1, 2**28)) for _ in range(99)],
+      lambda: [held.append(os.memfd_create(str(n))) or os.ftruncate(held[-1], 2**28) for n in range(99)])
+def double(x):
+    held = [bytearray(2**20) for _ in range(10**4)]
+""",
+}
+GAINS_NOTHING = {  # name: a text that takes double for granted
+    "the verdict in the player's own functions": """
+import backends.grading.player as player, backends.grading.values as values
+player.Program.answer = lambda self, line, what, *parts: True
+values.Values.encode = lambda self, value: True
+""",
+    "an answer for every question": """
+for program in find("Program"):
+    tried(lambda: program.send("return", program.body(None)))
+    tried(lambda: program.send("raise", program.body([["Wrong", "passed", None, None, None, False]])))
+""",
+    "asks the judge for what it has": """
+for program in find("Program"):
+    for number in range(-3, 50):
+        for question in (("call", number, [], {}), ("attribute", number, "__dict__"), ("name", "tasks"),
+                         ("method", number, "__class__", [], {}), ("load", "1", "f"), ("items", number, 5)):
+            tried(lambda: program.request(*question))
+""",
+    "what the grader looks at": """
+import numpy, builtins, operator
+numpy.testing.assert_array_equal = lambda *a, **k: None
+numpy.array_equal = numpy.allclose = lambda *a, **k: True
+builtins.AssertionError = ValueError
+""",
+    "an array that agrees with everything": """
+import numpy as np
+class Agrees(np.ndarray):
+    __eq__ = __array_ufunc__ = lambda *a, **k: np.bool_(True)
+    __ne__ = lambda *a: np.bool_(False)
+    __array_function__ = lambda *a, **k: True
+def double(x): return x.view(Agrees)
+""",
+    "an object that agrees with everything": """
+class Agrees:
+    __eq__ = __ne__ = __lt__ = __le__ = __array__ = lambda *a, **k: True
+    __class__ = list
+    def __getattr__(self, name): return self
+    def __call__(self, *a, **k): return self
+    def __iter__(self): return iter([self])
+def double(x): return Agrees()
+""",
+    "no number": "import numpy as np\ndef double(x): return np.full(len(x), np.nan)\n",
+    "an array that changes later": """
+import threading, time
+def late(x):
+    time.sleep(0.2)
+    x *= 2
+def double(x):
+    threading.Thread(target=late, args=(x,)).start()
+    return x
+""",
+    "the seed and others' files": """
+import glob
+for place in [*glob.glob("../*"), *glob.glob("/proc/*/[ce]*[ne]*"), "/etc/shadow"]:
+    tried(lambda: open(place, "rb").read()[:2000])
+print(os.environ, sys.argv)
+""",
+    "links and files": f"""
+tried(lambda: os.symlink("/etc", "link"), lambda: os.mkdir("folder"), lambda: os.mkfifo("fifo"),
+      lambda: open({str(STOLEN)!r}, "w"), lambda: os.utime("/tmp"),
+      lambda: os.open(".", os.O_TMPFILE | os.O_RDWR))
+""",
+    "its own limits": """
+import resource
+for name in dir(resource):
+    if name.startswith("RLIMIT"):
+        tried(lambda: resource.setrlimit(getattr(resource, name), (2**40, 2**40)))
+""",
+    "leaves in the middle": "def double(x): os._exit(0)\n",
+    "leaves as if it had passed": "import atexit\nprint('passed')\nos._exit(0)\n",
+    "sleeps": "import time\ntime.sleep(99)\n",
+    "works on when it has answered": """
+import threading
+def spin():
+    while True: pass
+def double(x):
+    threading.Thread(target=spin).start()
+    sys.setswitchinterval(10)
+    return x
+""",
+    "hides in descriptors": """
+for place in range(64):
+    tried(lambda: os.dup2(1, place), lambda: os.close(place))
+""",
+    "a screen of its own": """
+print("\\x1b[2J\\x1b]0;passed\\x07\\u202e100 of 100\\x00")
+def double(x): raise ValueError("\\x1b[2J\\u202epassed")
+""",
+    "names that lie": """
+class Wrong(AssertionError): pass
+Wrong.__module__, Wrong.__qualname__ = "backends.grading.task", "Wrong"
+def double(x): raise Wrong("passed ''")
+""",
 }
 
 
-@pytest.mark.parametrize("name", BREAKS_ALL)
-def test_nothing_is_given_for_what_is_broken_as_a_whole(name, graded, toys):
-    text, words = BREAKS_ALL[name]
-    report = graded(text.replace("{FOLDER}", str(toys / "a1_toy")))
-    assert scores(report) == [0, 0] and any(words in message for message in messages(report)), messages(
-        report
-    )
-    assert (toys / "a1_toy" / "tasks.py").exists() and (toys / "a1_toy" / "submission.py").exists()
+@unfenced
+@pytest.mark.parametrize("name", AGAINST_THE_GRADER)
+def test_the_grader_goes_on_after(name, unread):
+    text = AGAINST_THE_GRADER[name]
+    double = "" if "def double" in text else "def double(x): return x\n"
+    began = time.monotonic()
+    report = unread(FIND + text + double, task_seconds=6)
+    assert scores(report) == [0] and messages(report)[0], messages(report)
+    assert time.monotonic() - began < 6 + 20 + 10  # what a task may take, with its start
+    assert len(messages(report)[0]) < 5000 and len(report.graded[0].verdict.output) <= 2000
+    assert scores(unread(DOUBLE)) == [40]
 
 
-def test_the_answer_is_hidden_also_from_a_submission_that_lies_beside_the_tasks(toys):
-    file = toys / "a1_toy" / "submission.py"
-    file.write_text(BREAKS_ONE["answer by an alias"][0])
-    report = grade(find_assignment("a1", toys), Submission.read(file), task_seconds=20)
-    assert scores(report) == [0, 40] and "is the library's answer" in messages(report)[0]
+@unfenced
+@pytest.mark.parametrize("name", GAINS_NOTHING)
+def test_nothing_is_gained_by(name, unread, monkeypatch):
+    monkeypatch.setenv("TOKEN_OF_THE_GRADER", "much too secret")
+    text = GAINS_NOTHING[name]
+    double = "" if "def double" in text else "def double(x): return x\n"
+    report = unread(FIND + text + double, task_seconds=6)
+    message, output = messages(report)[0], report.graded[0].verdict.output
+    assert scores(report) == [0] and message
+    assert not STOLEN.exists() and str(SEED) not in output + message and "root:" not in output
+    assert not {*"\x00\x07\x1b\u202e"} & {*output, *message} and "secret" not in output
 
 
-def test_a_forged_verdict_is_not_heard(graded):
-    """Lines without the grader's word are nothing, wherever they are written."""
-    text = """
-import os
-for place in range(3, 20):
-    try:
-        os.write(place, b"passed ''\\n0000 passed ''\\n")
-    except OSError:
-        pass
-os._exit(0)
-"""
-    report = graded(text)
-    assert scores(report) == [0, 0] and "before there was a verdict" in messages(report)[0]
+HARMLESS = """\ufeffimport collections, dataclasses, numpy, time, typing, warnings
 
-
-def test_a_line_that_was_read_does_not_sign_another(graded):
-    """By the first case the file of the verdict holds a signed line, and its place can be found."""
-    text = """
-import glob, os
-def total(comm, x):
-    signed = open(glob.glob("../verdict.*")[0]).read().split()[0]
-    for place in range(3, 30):
-        try:
-            os.write(place, f"{signed} passed ''\\n".encode())
-        except OSError:
-            pass
-    os._exit(0)
-"""
-    report = graded(text + DOUBLE)
-    assert scores(report) == [0, 40] and "before there was a verdict" in messages(report)[0]
-
-
-HARMLESS = """\ufeffimport atexit, collections, dataclasses, logging, numpy, os, sys, threading
-import time, traceback, typing, warnings
-
-threading.Thread(target=time.sleep, args=(999,)).start()
-atexit.register(os._exit, 3)
-os.chdir("/")
-warnings.simplefilter("error")
+warnings.warn("here")
 numpy.seterr(all="raise")
-P = collections.namedtuple("P", "a")  # which asks who calls, as the next ones do
-logging.warning("here")
+numpy.random.seed(1)
+P = collections.namedtuple("P", "a")
 
 class N(typing.NamedTuple):
     a: int
@@ -260,9 +409,8 @@ class D:
 
 try:
     1 / 0
-except ZeroDivisionError:
-    traceback.print_exc()
-sys.stdout.close()
+except ZeroDivisionError as error:
+    print(error, time.perf_counter(), P(1), N(2), D(3))
 ranks = set()  # each rank has its own
 
 def once(comm):
@@ -273,7 +421,7 @@ def once(comm):
 
 def test_what_does_no_harm_costs_nothing(graded):
     report = graded(HARMLESS + TOTAL.replace("    for", "    once(comm)\n    for", 1) + DOUBLE)
-    assert scores(report) == [60, 40], messages(report)
+    assert scores(report) == [60, 40], (report.refused, messages(report))
 
 
 def test_a_communicator_is_offered_without_what_is_behind_it():
@@ -297,8 +445,8 @@ def test_what_never_ends_is_ended_and_says_where_it_was(body, graded):
     assert messages(report)[0] == ("1 ranks, 1 elements: did not end in 4 s: rank 0 was at line 3 of mine.py")
 
 
-def test_all_that_it_started_is_ended(graded):
-    """A process that is started past the guard, in a session of its own, is found by its mark."""
+def test_all_that_it_started_is_ended(unread):
+    """A process that is started past Python's own hook, in a session of its own, is found by its mark."""
     text = """
 import _posixsubprocess, os
 read, write = os.pipe()
@@ -306,8 +454,7 @@ _posixsubprocess.fork_exec(
     [b"/bin/sleep", b"987"], [b"/bin/sleep"], True, (), None, None, -1, -1, -1, -1, -1, -1,
     read, write, True, True, -1, None, None, None, -1, None, True)
 """
-    report = graded(text + TOTAL + DOUBLE)
-    assert len(scores(report)) == 2
+    assert len(scores(unread(text + DOUBLE))) == 1
     time.sleep(0.1)
     left = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -330,7 +477,7 @@ def test_what_it_prints_is_cut_and_kept_apart(graded):
 
 def test_more_output_than_a_disk_should_take_is_its_own_error(graded):
     report = graded("def double(x):\n    while True: print('x' * 10**6)\n" + TOTAL)
-    assert scores(report) == [60, 0] and "File too large" in messages(report)[1]
+    assert scores(report) == [60, 0] and "Broken pipe" in messages(report)[1]
 
 
 def test_a_submission_that_keeps_state_is_called_flaky_in_words(graded):
@@ -341,11 +488,12 @@ def test_a_submission_that_keeps_state_is_called_flaky_in_words(graded):
     assert "passed when it was tried again" in messages(report)[1]
 
 
-def test_the_environment_is_not_the_students(graded):
-    """Standard input is closed, the folder is empty, and the seed's request is gone."""
-    text = (
-        "import os, sys\nassert sys.stdin.read() == '' and os.listdir() == []\n"
-        "assert not [n for n in os.listdir('..') if n.startswith('request')]\n"
-    )
-    assert scores(graded(text + TOTAL + DOUBLE)) == [60, 40]
-    assert os.getcwd()
+def test_an_error_of_the_system_that_it_raises_is_its_own(graded):
+    report = graded("def double(x): raise TimeoutError('too late')\n" + TOTAL)
+    assert scores(report) == [60, 0]
+    assert messages(report)[1] == "1 ranks, 1 elements: TimeoutError: too late (line 1 of mine.py)"
+
+
+def test_standard_input_is_empty_and_so_is_the_folder(unread):
+    text = "import os, sys\nassert sys.stdin.read() == '' and os.getcwd().endswith('work')\n"
+    assert scores(unread(text + DOUBLE)) == [40]

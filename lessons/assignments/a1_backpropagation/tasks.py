@@ -111,14 +111,6 @@ def without_gradient(oracle: Callable[..., Any]) -> Any:
     return op
 
 
-ANSWERS = (
-    "minigrad.ops",
-    "minigrad.op",
-    "minigrad.tape",
-    "minigrad.tensor",
-    "minigrad.nn",
-    *("minigrad:Parameter", "minigrad:Tape", "minigrad:Tensor", "minigrad:nn", "minigrad:op", "minigrad:ops"),
-)
 LINEAR = layers(
     lambda n, i, o: {"x": (n, i), "weight": (o, i), "bias": (o,)}, [2, 1, 3, 0], [3, 1, 2], [4, 1, 2]
 )
@@ -131,7 +123,7 @@ IMAGES = layers(
 
 def op_task(name: str, points: int, title: str, cases: Any, check: Any, oracle: Callable[..., Any]) -> Task:
     broken = SimpleNamespace(**{name: without_gradient(oracle)})
-    return Task(name, points, title, cases, check, broken, ANSWERS, examples=100)
+    return Task(name, points, title, cases, check, broken, examples=100)
 
 
 TASKS = (
@@ -146,7 +138,6 @@ TASKS = (
         programs.PROGRAMS,
         programs.check_tape,
         SimpleNamespace(Tape=programs.Forgetful),
-        ANSWERS,
         examples=100,
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from backends.comm.collectives import broadcast
 from backends.data_parallel.unit import buckets
 from backends.grading import Wrong
 from backends.grading.arrays import alike, counted, equal, listed, private, unchanged
+from backends.grading.offered import Offer
 from minigrad import nn, ops
 from minigrad.backend import Backend, Serial
 from minigrad.data import Batch
@@ -145,7 +145,7 @@ class Weighted(Watched):
             return allreduce(self.comm, v)
 
         data = [p.data for p in parameters]
-        offered = SimpleNamespace(rank=self.rank, size=self.size, allreduce=one_allreduce)
+        offered = Offer("comm", {"rank": self.rank, "size": self.size}, {"allreduce": one_allreduce})
         found = self.given.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
         for what, wanted in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
             if calls[what] != wanted:
@@ -166,7 +166,8 @@ class Overlapped(Watched):
         self.groups = [[numbers[p] for p in group] for group in buckets(parameters, self.case.most or 0)]
         self.sizes = [sum(parameters[i].size for i in group) for group in self.groups]
         shapes, groups = [p.shape for p in parameters], [list(group) for group in self.groups]
-        offered = SimpleNamespace(rank=self.rank, size=self.size, start_allreduce=self.start)
+        calls = {"start_allreduce": self.start}
+        offered = Offer("comm", {"rank": self.rank, "size": self.size}, calls)
         self.reducer = self.given.Reducer(offered, shapes, groups)
         return model
 

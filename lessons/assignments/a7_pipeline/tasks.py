@@ -15,6 +15,7 @@ import numpy as np
 
 from backends.comm import Comm
 from backends.grading import Task, Wrong
+from backends.grading.raised import within
 from backends.laws import trains_like_serial
 from backends.pipeline import (
     Backward,
@@ -90,8 +91,8 @@ def listed(order: Callable[..., Any], call: str, stage: int, case: Case, *, weig
     try:
         coming = iter(order(stage, case.ranks, case.micros))
     except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-            raise  # from within the function
+        if within(error):
+            raise
         raise Wrong(f"{call} gives no instructions: {error}; yield them, or return a list") from None
     found = list(islice(coming, most + 1))
     if len(found) > most:
@@ -210,15 +211,12 @@ def one_after_another(stage: int, stages: int, micros: int) -> Iterator[Forward 
         yield Backward(micro)
 
 
-ANSWERS = (
-    *(f"backends.pipeline.{m}" for m in ("one_way", "zero_bubble", "two_way", "schedules", "pipeline")),
-    "backends.pipeline:SCHEDULES",
-)
+INSTRUCTIONS = tuple(f"backends.pipeline:{name}" for name in ("Forward", "Backward", "Weight"))
 
 
 def task(name: str, points: int, title: str, cases: Any, check: Any, function: str = "") -> Task:
     broken = SimpleNamespace(**{function or name: one_after_another})
-    return Task(name, points, title, cases, check, broken, ANSWERS, examples=40)
+    return Task(name, points, title, cases, check, broken, examples=40, records=INSTRUCTIONS)
 
 
 TASKS = (

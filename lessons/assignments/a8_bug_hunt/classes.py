@@ -143,6 +143,14 @@ class NewOnly(Feedback):
         return gradient[indices]
 
 
+class Swapped(Feedback):
+    """Wrong: values that belong to one another's indices."""
+
+    def compress(self, gradient):
+        indices, values = super().compress(gradient)
+        return np.roll(indices, 1), values
+
+
 # 6. Filters
 
 
@@ -200,6 +208,50 @@ class OneSided(Filter):
         return np.append(with_halo(self.comm, g)[:-1], 0.0)
 
 
+class NoLeft(Filter):
+    """Wrong in y alone: nobody hears from the left on the way there."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        y[0] -= self.weight[0] * self.padded[0]
+        return y
+
+
+class StaleGradient(Filter):
+    """Wrong in the gradient of x alone: the neighbours' gradients are those of the first step."""
+
+    def __init__(self, comm, weight):
+        super().__init__(comm, weight)
+        self.ends = np.zeros(0)
+
+    def around(self, g):
+        q = super().around(g)
+        self.ends = self.ends if self.ends.size else q[[0, -1]]
+        q[[0, -1]] = self.ends
+        return q
+
+
+class OwnElements(Filter):
+    """Wrong in the gradient of w alone: it is made of own elements, without the neighbours'."""
+
+    def backward(self, g):
+        p = np.pad(self.padded[1:-1], 1)
+        return super().backward(g)[0], np.array([g @ p[:-2], g @ p[1:-1], g @ p[2:]])
+
+
+class AddedUp(Filter):
+    """Wrong in the gradient of w alone: those of earlier steps are in it."""
+
+    def __init__(self, comm, weight):
+        super().__init__(comm, weight)
+        self.total = np.zeros(3)
+
+    def backward(self, g):
+        to_x, to_weight = super().backward(g)
+        self.total += to_weight
+        return to_x, self.total.copy()
+
+
 RIGHT = {
     2: (Fresh, Pool),
     4: (Feedback, InPlace),
@@ -207,6 +259,9 @@ RIGHT = {
 }
 WRONG = {
     2: (starter.Inbox, TwoBuffers, OldestFirst, NeverOut, NoCopy),
-    4: (starter.ErrorFeedback, SentAgain, Forgetful, NewOnly),
-    6: (starter.SplitFilter, NoHalo, FirstHalo, OneSided),
+    4: (starter.ErrorFeedback, SentAgain, Forgetful, NewOnly, Swapped),
+    6: (
+        *(starter.SplitFilter, NoHalo, FirstHalo, OneSided),
+        *(NoLeft, StaleGradient, OwnElements, AddedUp),
+    ),
 }

@@ -46,6 +46,24 @@ def as_if_even(comm, gradient, samples):
     return allreduce(comm, gradient * samples) / max(comm.size * most, 1)
 
 
+def only_the_first_hears(comm, gradient, samples):
+    """Wrong: the other ranks keep what is theirs."""
+    mean = weighted_before(comm, gradient, samples)
+    return gradient.copy() if comm.rank else mean
+
+
+def all_but_the_first_hear(comm, gradient, samples):
+    """Wrong: rank 0 keeps what is its own."""
+    mean = weighted_before(comm, gradient, samples)
+    return mean if comm.rank else gradient.copy()
+
+
+def zero_over_zero(comm, gradient, samples):
+    """Wrong: where nobody has samples there is no number."""
+    mean, count = weighted_before(comm, gradient, samples), allreduce(comm, np.array(float(samples)))
+    return mean if count else np.full_like(mean, np.nan)
+
+
 # 3. Tied weights
 
 
@@ -85,6 +103,19 @@ def first_and_last(comm, weight, gradient, lr, holders):
     return weight if comm.rank in holders[1:-1] else found
 
 
+def first_left_behind(comm, weight, gradient, lr, holders):
+    """Wrong: the first tells the sum and forgets its own copy."""
+    found = told_by_the_first(comm, weight, gradient, lr, holders)
+    return weight.copy() if comm.rank == holders[0] else found
+
+
+def told_to_all(comm, weight, gradient, lr, holders):
+    """Wrong: who holds no copy gets the step."""
+    gradients = allgather(comm, np.zeros(0) if gradient is None else gradient)
+    step = lr * np.sum([gradients[rank] for rank in holders], axis=0)
+    return -step if weight is None else weight - step
+
+
 # 5. Sparse sums
 
 
@@ -117,13 +148,40 @@ def once_each(comm, indices, values, size):
     return total
 
 
+def only_on_the_first(comm, indices, values, size):
+    """Wrong: the other ranks have their own entries alone."""
+    total = dense_sum(comm, indices, values, size)
+    if comm.rank:
+        total = np.zeros(size)
+        total[indices] = values
+    return total
+
+
+def all_but_on_the_first(comm, indices, values, size):
+    """Wrong: rank 0 has its own entries alone."""
+    total = dense_sum(comm, indices, values, size)
+    if comm.rank == 0:
+        total = np.zeros(size)
+        total[indices] = values
+    return total
+
+
 RIGHT = {
     1: (weighted_before, by_the_first_rank),
     3: (told_by_the_first, among_all),
     5: (dense_sum, all_at_once),
 }
 WRONG = {
-    1: (starter.mean_gradient, mean_of_those_with_samples, as_if_even),
-    3: (starter.update_tied, each_its_own, mean_of_uses, first_and_last),
-    5: (starter.sparse_sum, neighbours_indices, once_each),
+    1: (
+        *(starter.mean_gradient, mean_of_those_with_samples, as_if_even),
+        *(only_the_first_hears, all_but_the_first_hear, zero_over_zero),
+    ),
+    3: (
+        *(starter.update_tied, each_its_own, mean_of_uses, first_and_last),
+        *(first_left_behind, told_to_all),
+    ),
+    5: (
+        *(starter.sparse_sum, neighbours_indices, once_each),
+        *(only_on_the_first, all_but_on_the_first),
+    ),
 }

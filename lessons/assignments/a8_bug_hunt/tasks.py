@@ -14,6 +14,7 @@ from backends.comm import Comm
 from backends.comm.collectives import allgather
 from backends.grading import Task, Wrong
 from backends.grading.assignment import load_file
+from backends.grading.offered import POINT_TO_POINT, Offer, Offered
 
 HERE = Path(__file__).parent
 laws = load_file(HERE / "laws.py", "laws_of_a8")
@@ -22,6 +23,9 @@ classes = load_file(HERE / "classes.py", "classes_of_a8")
 RIGHT = functions.RIGHT | classes.RIGHT
 WRONG = functions.WRONG | classes.WRONG
 
+TRIED = 4  # of the wrong implementations, on each case
+CALLS = (*POINT_TO_POINT, "recv_any")
+METHODS = ("take", "give_back", "compress", "forward", "backward")
 SEEDS, FEW = st.integers(0, 2**16), st.sampled_from([3, 1, 2, 4])
 
 
@@ -30,7 +34,7 @@ def tuples(each: Any, most: int = 5) -> Any:
 
 
 CASES: dict[int, Any] = {
-    1: st.builds(laws.Samples, tuples(st.integers(0, 7)), FEW, SEEDS),
+    1: st.builds(laws.Samples, tuples(st.integers(0, 7)) | tuples(st.just(0)), FEW, SEEDS),
     2: st.builds(laws.Traffic, tuples(st.integers(0, 3), most=7), SEEDS),
     3: st.builds(laws.Tied, tuples(st.booleans()).filter(any), FEW, SEEDS),
     4: st.integers(1, 6).flatmap(
@@ -45,7 +49,7 @@ CASES: dict[int, Any] = {
 
 def check_part(name: str) -> Callable[[Any, Any, Comm], None]:
     """The check of a mended part: its law."""
-    return lambda given, case, comm: case.law(getattr(given, name), comm)
+    return lambda given, case, comm: case.law(getattr(given, name), Offered(comm, CALLS))
 
 
 def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
@@ -54,7 +58,9 @@ def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
     def check(given: Any, case: Any, comm: Comm) -> None:
         name = f"property_{number}"
         tried = getattr(given, name)
-        for implementation in RIGHT[number] + WRONG[number]:
+        turned = case.seed % len(WRONG[number])
+        wrong = (WRONG[number] * 2)[turned : turned + TRIED]
+        for implementation in (*RIGHT[number], *wrong):
             true = refusal(comm, lambda group, it=implementation: case.law(it, group))
             said = refusal(comm, lambda group, it=implementation: call(tried, it, group, case))
             if said and not true:
@@ -68,7 +74,21 @@ def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
 def call(tried: Any, implementation: Any, comm: Comm, case: Any) -> None:
     """The property as the text of the assignment has it; what plays on one rank needs no communicator."""
     alone = isinstance(case, laws.Traffic | laws.Stream)
-    tried(implementation, *(() if alone else (comm,)), *case.data(comm.rank))
+    group = () if alone else (Offered(comm, CALLS),)
+    tried(offered(implementation), *group, *case.data(comm.rank))
+
+
+def offered(implementation: Any) -> Callable[..., Any]:
+    """The implementation as a property gets it: of an instance of a class what its docstrings name."""
+    if not isinstance(implementation, type):
+        return implementation
+
+    def make(*arguments: Any) -> Offer:
+        made: Any = implementation(*arguments)
+        calls = {name: getattr(made, name) for name in METHODS if hasattr(made, name)}
+        return Offer(implementation.__name__, {}, calls, {"residual": lambda: made.residual})
+
+    return make
 
 
 def refusal(comm: Comm, attempt: Callable[[Comm], None]) -> str:
@@ -89,7 +109,6 @@ def sees_nothing(*_: Any) -> None:
     """A wrong property: it is content with everything."""
 
 
-ANSWERS = ("backends.data_parallel", "backends.model_parallel")
 PARTS = {
     1: ("mean_gradient", "the mean over uneven shards", 6, 10),
     2: ("Inbox", "memory that a tape still needs", 6, 10),
@@ -107,8 +126,8 @@ def tasks_of(number: int) -> tuple[Task, Task]:
     blind = SimpleNamespace(**{f"property_{number}": sees_nothing})
     cases, check = CASES[number], check_property(number)
     return (
-        Task(name, mended, title, cases, check_part(name), broken, ANSWERS, examples=60),
-        Task(f"property_{number}", caught, f"the law of {name}", cases, check, blind, ANSWERS, examples=25),
+        Task(name, mended, title, cases, check_part(name), broken, examples=60),
+        Task(f"property_{number}", caught, f"the law of {name}", cases, check, blind, examples=25),
     )
 
 

@@ -1,11 +1,14 @@
-"""One task, graded in a process of its own: ``python -m backends.grading.child FOLDER``.
+"""One task, judged in a process that never loads the submission: ``python -m backends.grading.judge FOLDER``.
 
-FOLDER holds ``request.RANK``, which is read and removed before the submission is loaded, and takes
-``verdict.RANK``, what is known so far, line by line, each signed with a word that only the grader knows.
+FOLDER holds ``request.RANK``, which is read and removed before a process for the submission is started, and
+takes ``verdict.RANK``, what is known so far, line by line, each signed with a word that only the grader
+knows. Cases, seed, right results and comparisons are here; the submission's process gets arguments and gives
+results.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -20,12 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..launch import load_mpi, rank_under_mpiexec
 from .assignment import load_file
 from .given import Given
-from .guard import forbid
-from .hidden import Hidden
 from .limits import Clock, limit
-from .photograph import changed, photograph, watched_modules
+from .players import Players
 from .search import counterexample, draw_cases, in_words
-from .sources import defined
+from .settings import Settings
 from .task import Task
 
 if TYPE_CHECKING:
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
 MPI_RANKS, MPI_CASES = 3, 5
 MPI_PATIENCE = 4  # seconds that a rank waits for another within a case
 NEXT_CASE = "for the next case"  # what ranks wait for that have no part in this one
+WRITTEN = 16  # mebibytes of output, and of what is said
 GRACE = 0.5  # seconds in which another rank may say what it found, before the job ends
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a child is asked; ``source`` is the submission's text, ``file`` what it is called."""
+    """What a judge is asked; ``source`` is the submission's text, ``file`` what it is called."""
 
     word: str
     assignment: str
@@ -70,7 +72,7 @@ def main(folder: Path) -> NoReturn:
     output = os.open(folder / f"output.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    limit(request.mebibytes, request.seconds)
+    limit(request.mebibytes, request.seconds, WRITTEN)
     judge(request, *voice(folder / f"verdict.{rank}", request))
 
 
@@ -80,7 +82,7 @@ def sign(line: str, word: str, code: Callable[..., blake2b] = blake2b) -> str:
 
 
 Say = Callable[[str, str], None]
-End = Callable[[str, str], NoReturn]
+End = Callable[..., NoReturn]
 
 
 def voice(file: Path, request: Request) -> tuple[Say, End]:
@@ -94,8 +96,9 @@ def voice(file: Path, request: Request) -> tuple[Say, End]:
             line = f"{kind} {text!r}"
             write(descriptor, f"{signed(line, word)} {line}\n".encode())
 
-    def end(kind: str, text: str) -> NoReturn:
+    def end(kind: str, text: str, last: Callable[[], None] = lambda: None) -> NoReturn:
         say(kind, text)
+        last()
         if mpi:
             sleep(GRACE)
         leave(1)
@@ -106,14 +109,10 @@ def voice(file: Path, request: Request) -> tuple[Say, End]:
 def judge(request: Request, say: Say, end: End) -> NoReturn:
     """Say how the submission does in the task.
 
-    ``passed`` is said where no case was found that breaks the law, all that grades is as it was before the
-    submission was loaded, and a wrong answer is still refused.
+    ``passed`` is said where no case was found that breaks the law.
     """
     folder = Path(request.assignment)
     task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
-    hidden = Hidden(() if request.answers else task.answers)
-    if not request.answers and (refusal := hidden.refusal(request.source)):
-        end("refused", refusal)
     clock = Clock(request.seconds)
 
     def trying(case: str) -> None:
@@ -123,29 +122,44 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
     search, finish = (mpi if request.transport == "mpi" else threads)(task, request.seed, trying)
     if not refuses(task, request.seed):
         end("blind", "its own wrong answer passes with this seed; take another, and tell the task's author")
-    owners = {**watched_modules(folder), task.name: task}
-    before = photograph(owners)
-    hidden.hide(folder, request.file)
-    clock.watch(request.file, lambda text: end("late", text))
-    forbid(Path.cwd(), request.file)
+    names = request.source if request.answers else request.starter
+    settings = Settings(request.mebibytes // 2, request.seconds, imports(names), list(task.records))
+    players = Players(settings)
+
+    def close(kind: str, text: str) -> NoReturn:
+        end(kind, text, players.close)  # what is said first counts: ranks whose process ends would say that
+
+    clock.watch(lambda: players.places(request.file), lambda text: close("late", text))
     try:
         own = set() if request.answers else defined(request.starter)
-        given = Given(request.source, request.file, own)
+        given = Given(players, request.source, request.file, own)
     except BaseException as error:
-        end("failed", f"loading it: {in_words(error, file=request.file)}")
+        close("failed", f"loading it: {in_words(error, file=request.file)}")
     try:
         problem = search(given)
     except TimeoutError as error:  # of ranks that are processes: they wait for each other
-        end("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
+        close("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
     if problem is not None:
-        end("failed", problem)
-    if names := changed(before, photograph(owners)):
-        end("patched", f"it changes {', '.join(names[:3])}; a submission leaves what it is graded by alone")
-    if not refuses(task, request.seed):
-        end("patched", "after it ran, a wrong answer passes too: it changes what it is graded by")
+        close("failed", problem)
+    players.close()
     say("passed", "")
     finish()
     os._exit(0)
+
+
+def imports(source: str) -> list[str]:
+    """The modules that a program imports at its top."""
+    try:
+        top = ast.parse(source).body
+    except SyntaxError:
+        return []
+    found = [node.module for node in top if isinstance(node, ast.ImportFrom) and node.module]
+    return found + [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+
+
+def defined(source: str) -> set[str]:
+    """The functions and classes at the top of a program."""
+    return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def refuses(task: Task, seed: int) -> bool:
