@@ -14,6 +14,7 @@ from .device import Array, to_host
 from .environment import variable
 from .held import arrays_in
 
+
 def checks(what: str) -> bool:
     """Whether the variable MINIGRAD_CHECK asks for ``what``; raises ValueError for a value it cannot have."""
     return variable("MINIGRAD_CHECK") in (what, "all")

@@ -325,10 +325,12 @@ def test_damaged_data_is_said_in_one_line(minigrad, monkeypatch, tmp_path):
 
 
 def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
-    def work(comm):
-        return [RunFolder(comm, "mlp", tmp_path).write({"losses": []}) for _ in range(3)]
-
-    assert len(set(run_ranks(1, work)[0])) == 3
+    """Each time all ranks know the same one, and nobody makes it before there is something to write."""
+    runs = [run_ranks(2, lambda comm: RunFolder(comm, "mlp", tmp_path)) for _ in range(3)]
+    assert not list(tmp_path.iterdir())
+    folders = {str(first.write({"losses": []})) for first, _ in runs}
+    assert len(folders) == 3
+    assert folders == {str(second.write({"losses": [1.0]})) for _, second in runs}
 
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):
