@@ -212,7 +212,7 @@ def run_command(
     hosts: Annotated[Path | None, typer.Option(help="print the line for the hosts in this file")] = None,
     survive: Annotated[bool, typer.Option("--survive", help="outlive a rank that is killed")] = False,
 ) -> None:
-    """Run a script on MPI processes; under Slurm through srun."""
+    """Run a script on MPI processes: on this machine, or in the Slurm job that this is."""
     sys.exit(run_script(ranks, script, hosts, survive))
 
 
