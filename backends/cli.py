@@ -265,7 +265,7 @@ def run_command(
     survive: Annotated[bool, typer.Option("--survive", help="outlive a rank that is killed")] = False,
     oversubscribe: options.Oversubscribe = False,
 ) -> None:
-    """Run a script on MPI processes; under Slurm through srun."""
+    """Run a script on MPI processes: on this machine, or in the Slurm job that this is."""
     sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
 
 

@@ -111,10 +111,12 @@ def mpi() -> list[Finding]:
     if importlib.util.find_spec("mpi4py") is None:
         return [*findings, Finding("MPI", "mpi4py is not installed", mpi_problem() or "")]
     try:
+        load_mpi()
         from .comm import mpi as transport
 
-        load_mpi()
         return [*findings, Finding("MPI", transport.library_version())]
+    except WorldError as error:
+        return [*findings, Finding("MPI", "not that of what started this process", str(error))]
     except (ImportError, RuntimeError) as error:  # mpi4py without any libmpi
         remedy = "pip install mpich, or point MPI4PY_LIBMPI at your cluster's libmpi"
         return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]

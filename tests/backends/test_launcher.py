@@ -151,6 +151,7 @@ def test_another_mpis_launcher_is_refused_before_mpi_starts(
     monkeypatch.setattr(launcher, "mpi_library", lambda: library)
     with environment(**variables):
         here = launcher.launcher()
+        assert here is not None
         if refused:
             with pytest.raises(launcher.WorldError, match="another MPI's launcher"):
                 launcher.check_library(here, mpiexec)

@@ -86,7 +86,7 @@ def test_an_mpiexec_for_several_nodes_finds_them_by_slurm(job, monkeypatch):
 def test_more_ranks_than_the_job_has_cpus_are_refused(job):
     job(MPICH, LIST, SLURM_JOB_NUM_NODES="3", SLURM_JOB_CPUS_PER_NODE="2(x2),3")
     found = slurm.find_job()
-    assert found == ("7", 3, 7)
+    assert found is not None and found == ("7", 3, 7)
     found.check(7)
     with pytest.raises(
         ValueError, match="8 ranks need 8 CPUs, and Slurm job 7 has 7; start 7, or give sbatch"
@@ -97,7 +97,9 @@ def test_more_ranks_than_the_job_has_cpus_are_refused(job):
 def test_a_task_keeps_the_cpus_that_sbatch_gave_it(job):
     job(MPICH, LIST, SLURM_CPUS_PER_TASK="2")
     found = slurm.find_job()
-    assert found.variables(2) == {"SRUN_CPUS_PER_TASK": "2"} and found.variables(3) == {}
+    assert (
+        found is not None and found.variables(2) == {"SRUN_CPUS_PER_TASK": "2"} and found.variables(3) == {}
+    )
 
 
 def test_one_task_of_srun_starts_ranks_here_without_what_connects_it(job, monkeypatch):
