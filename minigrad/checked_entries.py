@@ -54,9 +54,9 @@ class Changed:
     def record(self, entries: Any) -> None:
         """Raise RuntimeError, naming the op; the walk calls it where others write entries."""
         raise RuntimeError(
-            f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its gradient "
-            "was changed between forward and backward; change parameters, inputs and targets after backward, "
-            "or compute with a copy"
+            f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its "
+            "gradient was changed between forward and backward; change parameters, inputs and targets after "
+            "backward, or compute with a copy"
         )
 
 
