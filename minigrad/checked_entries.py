@@ -37,9 +37,9 @@ class CheckedEntries(list):
         held = [pullback for *_, pullback in entry] if isinstance(entry, list) else []
         self.noted.append([(array, checksum(array)) for array in arrays_in(held)])
 
-    def pop(self) -> Any:
-        entry = super().pop()
-        for array, noted in self.noted.pop():
+    def pop(self, *place: Any) -> Any:
+        entry = super().pop(*place)
+        for array, noted in self.noted.pop(*place):
             if checksum(array) != noted:
                 return Changed(entry, array)
         return entry
