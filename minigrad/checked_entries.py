@@ -32,9 +32,9 @@ class CheckedEntries(list):
         held = [pullback for *_, pullback in entry] if isinstance(entry, list) else []
         self.noted.append([(array, checksum(array)) for array in arrays_in(held)])
 
-    def pop(self) -> Any:
-        entry = super().pop()
-        for array, noted in self.noted.pop():
+    def pop(self, *place: Any) -> Any:
+        entry = super().pop(*place)
+        for array, noted in self.noted.pop(*place):
             if checksum(array) != noted:
                 return Changed(entry, array)
         return entry
@@ -49,9 +49,9 @@ class Changed:
     def record(self, entries: Any) -> None:
         """Raise RuntimeError, naming the op; the walk calls it where others write entries."""
         raise RuntimeError(
-            f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its gradient "
-            "was changed between forward and backward; change parameters, inputs and targets after backward, "
-            "or compute with a copy"
+            f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its "
+            "gradient was changed between forward and backward; change parameters, inputs and targets after "
+            "backward, or compute with a copy"
         )
 
 

@@ -81,6 +81,7 @@ class DataParallel(Backend):
         return taken_from(self.report.parameters)
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+        self.report.refuse_thawed()
         self.share += weight
         self.backwards += 1
         return super().run(model, batch, loss_fn, weight, on_grad)

@@ -36,6 +36,7 @@ class Report:
                 "the model, or this rank's layers of it, has no parameter to train; set requires_grad of "
                 "some to True, or give every rank of a pipeline a layer that is trained"
             )
+        self.frozen = {name: p for name, p in model.named_parameters().items() if not p.requires_grad}
         found = ((owner, attribute) for _, owner, attribute in model.named_arrays() if statistics)
         self.places = [(o, a) for o, a in found if is_statistic(getattr(o, a))]
 
@@ -44,6 +45,15 @@ class Report:
 
     def statistics(self) -> list[Array]:
         return [getattr(owner, attribute) for owner, attribute in self.places]
+
+    def refuse_thawed(self) -> None:
+        """Raise ValueError for a parameter that was frozen when the model was placed, and is not now."""
+        for name, parameter in self.frozen.items():
+            if parameter.requires_grad:
+                raise ValueError(
+                    f"{name} was frozen when the model was placed, so ranks would not sum its gradients; "
+                    "call model = backend.place(model) after requires_grad is set"
+                )
 
     def write(
         self, loss: float, share: float, backwards: int, reached: Collection[Tensor] | None = None

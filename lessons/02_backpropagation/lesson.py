@@ -11,7 +11,9 @@ Needs neither MPI nor a cluster. Figures go to runs/lessons/02_backpropagation/.
 """
 
 # %%
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import drawings
 import matplotlib.pyplot as plt
@@ -356,6 +358,26 @@ drawings.careless(right, wrong).savefig(FIGURES / "careless.png")
 # Remember this picture. Everything in this course that can be wrong, can be wrong like that: a falling loss
 # proves nothing. Gradients prove.
 #
+# One more way to be wrong in silence: a pullback holds the arrays that it saw, not copies, so that a tape
+# costs little. If one is changed before backward (weights updated too early, a batch refilled in place),
+# backward takes the new numbers. With MINIGRAD_CHECK=arrays the tape notices it, and names the op.
+
+# %%
+x, w = (Tensor(np.full(2, value), requires_grad=True) for value in (3.0, 5.0))
+for check in ("", "arrays"):
+    x.grad, w.data[...] = None, 5.0
+    with patch.dict(os.environ, MINIGRAD_CHECK=check), minigrad.Tape() as tape:
+        total = (x * w).sum()
+    w.data[...] = 100.0  # too early
+    try:
+        tape.backward(total)
+        print(f"   d(x w)/dx at w = 5 comes out as {x.grad[0]:.0f}")
+        assert not check and x.grad[0] == 100
+    except RuntimeError as error:
+        print(f"   with the check: {str(error).partition(';')[0]}")
+        assert check and "that multiply needs" in str(error)
+
+# %% [markdown]
 # ## 7. What does backward cost?
 # Count multiplications. X W with X (N, n) and W (n, m) takes N n m. Each of its two pullbacks takes as
 # many. So backward costs up to **twice** forward, whatever the number of parameters: two products for one.

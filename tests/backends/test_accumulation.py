@@ -199,6 +199,25 @@ def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
             np.testing.assert_allclose(g - 1, wanted[n] - 1 / scale, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(DATA.keys() - {*ALONE, "backup-workers"}))
+def test_a_parameter_that_thaws_after_place_is_refused(name):
+    batch = sharded_nets.batches_of([5])[0]
+
+    def work(comm):
+        backend = DATA[name](comm)
+        model = sharded_nets.Odd(np.random.default_rng(0)).to(dtype=np.float64)
+        model = backend.place(model)
+        backend.step(model, batch, ops.cross_entropy)
+        backend.conclude(model)
+        model.first.weight.requires_grad = True
+        with pytest.raises(
+            ValueError, match="first.weight was frozen when the model was placed.*backend.place"
+        ):
+            backend.step(model, batch, ops.cross_entropy)
+
+    run_ranks(2, work)
+
+
 def test_servers_refuse_to_add_up():
     def work(comm):
         backend = ParameterServer(comm, staleness=0)

@@ -1,8 +1,11 @@
 """Bugs of ops, tape, recomputation, optimizers; their oracles: differences, dual numbers, recurrences."""
 
+import os
+from unittest.mock import patch
+
 import numpy as np
 
-from minigrad import Parameter, Tape, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
 from minigrad.schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
 from tests.minigrad import recompute_laws, tape_laws
@@ -156,6 +159,21 @@ def schedules_stay_at_their_end() -> None:
         stays_at_its_end(make, 0.5, 10, 12)
 
 
+def a_changed_array_is_noticed() -> None:
+    with patch.dict(os.environ, MINIGRAD_CHECK="arrays"):
+        for k in range(2):
+            leaves = [Tensor(drawn(3), requires_grad=True) for _ in range(2)]
+            with Tape() as tape:
+                loss = (leaves[0] * leaves[1]).sum()
+            leaves[k].data[1] += 1
+            try:
+                tape.backward(loss)
+            except RuntimeError as error:
+                assert "that multiply needs" in str(error), f"another op is named: {error}"
+            else:
+                raise AssertionError("an array that changed since forward was not noticed")
+
+
 def a_parameter_given_twice_moves_once() -> None:
     w = Parameter(np.zeros(2))
     w.grad = np.ones(2)
@@ -178,6 +196,9 @@ ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
+    Bug("no checksums are taken in forward", "minigrad.checked_entries",
+        "self.noted.append([(array, checksum(array)) for array in arrays_in(held)])", "self.noted.append([])",
+        a_changed_array_is_noticed, "was not noticed"),
     Bug("biases have a rate by their norm", OPTIM, "p.ndim > 1", "p.ndim >= 0", lars_is_the_papers, "rtol"),
     Bug("the cosine rises again", "minigrad.schedules", "min(t, last) / last", "t / last",
         schedules_stay_at_their_end, "schedule"),

@@ -207,11 +207,11 @@ class Wavering(nn.Module):
     """x * weight; from the second run on + another layer's weight."""
 
     def __init__(self, weight, other):
-        self.weight, self.other, self.runs = weight, [other], 0
+        self.weight, self.other, self.runs = weight, lambda: other, 0  # not its own
 
     def forward(self, x):
         self.runs += 1
-        return x * self.weight if self.runs == 1 else x * self.weight + self.other[0]
+        return x * self.weight if self.runs == 1 else x * self.weight + self.other()
 
 
 class Product(nn.Module):
