@@ -54,6 +54,28 @@ def test_one_file_imports(package, door):
     assert others in ([], ["backends/laws.py"] if package == "hypothesis" else [])
 
 
+PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+# mpi4py's methods for objects, which it pickles; those for arrays begin with a capital.
+OBJECTS = {
+    *("send", "bsend", "ssend", "isend", "ibsend", "issend", "recv", "irecv", "sendrecv"),
+    *("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan", "exscan"),
+    *("mprobe", "improbe"),
+}
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_nothing_is_unpickled(path):
+    """Neither from a file nor from a message: whoever could write one would run code here."""
+    assert not PICKLERS & set(imported(path))
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert getattr(node.value, "value", None) is False
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OBJECTS:
+            owner = node.func.value  # ``comm.mpi.send``, where ``comm.send`` is our own
+            assert not (isinstance(owner, ast.Attribute) and owner.attr == "mpi"), ast.unparse(node)
+            assert not (isinstance(owner, ast.Name) and owner.id in ("MPI", "COMM_WORLD")), ast.unparse(node)
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if p.name != "testing.py"], ids=str)
 def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages(path):
     assert not {"torch", "pytest"} & set(imported(path))

@@ -159,3 +159,43 @@ def test_what_was_started_and_never_finished_is_reported(processes):
         "rank 0 never finished the receive from rank 0 (tag 6) that it started at script.py:6; "
         "call what starting it returned"
     )
+
+
+MALFORMED = """
+import pickle
+import numpy as np
+from backends.comm import wire
+from backends.comm.mpi import MPI, MPIComm
+
+class Opens:
+    def __reduce__(self):
+        return open, ("opened", "w")
+
+comm = MPIComm()
+large = wire.Header(np.dtype("float64"), (1 << 50,), (0,), False).written()
+MESSAGES = [  # the pieces, and what is declared
+    ([pickle.dumps(Opens()).ljust(100)], None), ([pickle.dumps(Opens()).ljust(100)], np.zeros(3)),
+    ([b""], None), ([bytes(wire.PIECE + 1)], None), ([large[:-1]], None), ([large + b"!"], None),
+    ([large, bytes(10)], None), ([wire.pack(np.zeros(1000))[0], bytes(7999)], np.zeros(1000)),
+]
+for tag, (pieces, like) in enumerate(MESSAGES):
+    if comm.rank == 1:
+        for piece in pieces:
+            comm.mpi.Send([piece, MPI.BYTE], 0, tag)
+    else:
+        try:
+            comm.recv(1, tag, like)
+        except ValueError as error:
+            assert str(error).startswith(wire.NO_ARRAY), error
+        else:
+            raise AssertionError(f"message {tag} was taken")
+comm.meet("to end")
+comm.close()
+print("fine")
+"""
+
+
+def test_what_is_no_message_is_refused_without_running_or_taking_anything(processes):
+    job = processes.ranks(2, MALFORMED)
+    assert job.status == 0, job.err
+    assert job.out.count("fine") == 2 and not (processes.folder / "opened").exists()
