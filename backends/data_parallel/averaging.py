@@ -23,9 +23,10 @@ class ParallelSGD(ModelAveraging):
     """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
     After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements. Not equal
-    to ``Serial``, and of networks far from it: the loss is not convex, and models that go apart for epochs have
-    a poor mean, the poorer the more ranks (``benchmarks/README.md`` has figures). ``LocalSGD`` is close. With ``same_start`` False each rank keeps its own initialisation, and the average of
-    such networks is worth little: their hidden neurons have different places.
+    to ``Serial``, and for networks far from it: models that go apart for epochs have a poor mean, the poorer
+    the more ranks (``benchmarks/README.md`` has figures); ``LocalSGD`` stays close. With ``same_start`` False
+    each rank keeps its own initialisation, and the average of such networks is worth little: their hidden
+    neurons have different places.
     """
 
     def __init__(
