@@ -121,7 +121,8 @@ class References:
             key = (name if name.isidentifier() and len(name) < 100 else "object", kind)
             if key not in self.types and len(self.types) < MOST_TYPES:
                 self.types[key] = type(key[0], (KINDS[kind],), {})
-            found = self.types.get(key, KINDS[kind])(self.channel, number)
+            made = self.types.get(key) or KINDS[kind]
+            found = made(self.channel, number)
             self.borrowed[number] = found
         found._count += 1
         return found

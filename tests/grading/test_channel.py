@@ -5,6 +5,8 @@ import math
 import socket
 import struct
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
@@ -14,9 +16,9 @@ from hypothesis import given, settings
 
 from backends.grading import Wrong
 from backends.grading.channel import Channel
-from backends.grading.frame import Closed, Malformed, read
-from backends.grading.offered import Offer
-from backends.grading.players import Ended, Player
+from backends.grading.frame import Closed, Malformed, as_text, pack, read
+from backends.grading.offered import Offer, Offered
+from backends.grading.players import Ended, Player, Players
 from backends.grading.references import Remote
 from backends.grading.settings import Settings
 from backends.pipeline import Forward, Weight
@@ -54,7 +56,7 @@ SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 @st.composite
 def arrays(draw):
-    """An array in some order: C, Fortran, permuted, reversed, with gaps, repeated, locked, or a view of bytes."""
+    """An array in some order, with gaps, reversed, repeated, locked, or a view of bytes."""
     x = draw(hnp.arrays(draw(DTYPES), draw(SHAPES)))
     if x.ndim and draw(st.booleans()):
         x = x.transpose(draw(st.permutations(range(x.ndim))))
@@ -214,6 +216,7 @@ def message(value):
 
 def heard(data):
     """What a side makes of these bytes: a value, or Malformed or Closed."""
+    side: Any
     side, far = sides()
     with closing(side.line), closing(far.line):
         side.stream = io.BytesIO(data)
@@ -251,8 +254,6 @@ SYNC = st.tuples(
 @settings(max_examples=300)
 @given(SYNC | JSON, JSON | st.just([]), TAGGED | JSON, st.binary(max_size=24))
 def test_nonsense_is_refused_and_raises_nothing_else(sync, gone, body, content):
-    from backends.grading.frame import as_text, pack
-
     heard(pack(["return", sync, gone, None], as_text(body), content))
 
 
@@ -265,10 +266,11 @@ def test_bytes_are_no_message(data, text, content):
 # What a submission's process may ask
 
 
-class Company:
+class Company(Players):
     """Stands for the processes of a task."""
 
-    settings = Settings(0, 0, [], [])
+    def __init__(self):
+        self.settings = Settings(0, 0, [], [])
 
     def how_ended(self, rank):
         return "it does not answer as it should"
@@ -357,10 +359,6 @@ def test_a_remote_answers_no_question_that_numpy_asks_by_itself():
 
 
 def test_a_message_to_oneself_and_what_is_no_array_are_refused():
-    from types import SimpleNamespace
-
-    from backends.grading.offered import Offered
-
     sent = []
     comm = SimpleNamespace(rank=1, size=2, send=lambda x, to, tag: sent.append(to), start_send=None)
     offered = Offered(comm, ("send", "start_send"))

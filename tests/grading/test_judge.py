@@ -38,7 +38,8 @@ def look(done=[]):
     found = []
     for x in objects:
         for n in numbers(x):
-            written = [float(digits) for digits in re.findall(r"[0-9]{{5,12}}[.]?[0-9]{{0,2}}", n)] if type(n) is str else [n]
+            digits = re.findall(r"[0-9]{{5,12}}[.]?[0-9]{{0,2}}", n) if type(n) is str else [n]
+            written = [float(d) for d in digits]
             if any(m + {MASK} in ({MASK + SEED}, {MASK + SECRET}) for m in written):
                 found.append((type(x).__name__, str(n)[:80]))
     names = sorted({{type(x).__name__ for x in objects}} & {{"Task", "Request", "SearchStrategy", "Case"}})
