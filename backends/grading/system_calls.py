@@ -6,13 +6,14 @@ import errno
 import os
 
 CALLS = """
-    access arch_prctl brk clock_getres clock_gettime clock_nanosleep close dup dup2 dup3 exit exit_group
-    faccessat faccessat2 fstat fstatfs futex futex_time64 getcpu getcwd getdents64 getegid geteuid getgid
-    getgroups getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage
-    get_robust_list gettid gettimeofday getuid lseek lstat madvise membarrier mprotect mremap munmap nanosleep
-    newfstatat poll ppoll pread64 pselect6 read readlink readlinkat readv recvfrom restart_syscall rseq rt_sigaction
-    rt_sigpending rt_sigprocmask rt_sigreturn sched_getaffinity sched_getparam sched_getscheduler sched_yield
-    select sendto set_robust_list set_tid_address sigaltstack stat statx sysinfo time times uname write writev
+    access arch_prctl brk clock_getres clock_gettime clock_nanosleep close dup dup2 dup3 exit
+    exit_group faccessat faccessat2 fstat fstatfs futex futex_time64 getcpu getcwd getdents64
+    getegid geteuid getgid getgroups getpgrp getpid getppid getpriority getrandom getresgid
+    getresuid getrlimit getrusage get_robust_list gettid gettimeofday getuid lseek lstat madvise
+    membarrier mprotect mremap munmap nanosleep newfstatat poll ppoll pread64 pselect6 read readlink
+    readlinkat readv recvfrom restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
+    rt_sigreturn sched_getaffinity sched_getparam sched_getscheduler sched_yield select sendto
+    set_robust_list set_tid_address sigaltstack stat statx sysinfo time times uname write writev
 """
 MAP_TYPE, MAP_PRIVATE = 0x0F, 0x02  # memory is not shared: it would outlive a bound of this process
 CLONE_THREAD = 0x10000

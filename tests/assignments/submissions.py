@@ -6,20 +6,24 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.grading import Assignment
+from backends.grading import Assignment, find_assignment
+from backends.grading.refusal import refusal
 from backends.grading.search import counterexample
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
     """The file of this folder as a module, each (right, wrong) piece of its text replaced.
 
-    Raises LookupError where a piece is not there exactly once.
+    Raises LookupError where a piece is not there exactly once, and where a grader would refuse it.
     """
     text = (Path(__file__).parent / file).read_text()
     for right, wrong in changes:
         if text.count(right) != 1:
             raise LookupError(f"{file} holds {text.count(right)} times {right!r}: move the mistake along")
         text = text.replace(right, wrong)
+    starter = find_assignment(file.removeprefix("solved_").removesuffix(".py")).starter.read_text()
+    if (told := refusal(text, starter)) is not None:
+        raise LookupError(f"{file} would not be run: {told}")
     module = types.ModuleType(file.removesuffix(".py"))
     exec(compile(text, file, "exec"), module.__dict__)
     return module

@@ -125,8 +125,9 @@ def test_a_mistake_costs_its_tasks_and_no_other(mistake):
     costs(A8, *MISTAKES[mistake])
 
 
-PROPERTIES = SOLVED.partition("def property_1")[2]
-ASSERTIONS = re.findall(r"^ +(?:close\(.*\)|assert new is None)$", PROPERTIES, re.M)
+ASSERTIONS = re.findall(
+    r"^ +(?:close\(.*\)|assert new is None)$", SOLVED.partition("def property_1")[2], re.M
+)
 
 
 @pytest.mark.parametrize("assertion", ASSERTIONS, ids=str.strip)

@@ -1,5 +1,6 @@
 """A whole grading: points, seeds, reports in every format, and what the command says to mistakes."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,10 +8,11 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from backends import cli, course
 from backends.grading import find_assignment
-from backends.grading.formats import as_gradescope, as_json, as_junit, as_text
+from backends.grading.formats import as_gradescope, as_json, as_junit, as_text, table
 from backends.grading.grade import Submission, grade
 from backends.grading.process import conclude
 
@@ -53,7 +55,23 @@ def test_the_starter_scores_nothing_and_a_right_answer_all(graded):
 
 def test_the_librarys_answers_pass_as_answers_and_not_as_a_submission(graded):
     assert scores(graded(ANSWERS, answers=True)) == [60, 40]
-    assert scores(graded(ANSWERS)) == [0, 40]
+    report = graded(ANSWERS)
+    assert report.score == 0 and "line 1 imports backends.comm.collectives; import what" in report.refused
+
+
+def test_a_refusal_is_told_once_wherever_it_is_read(graded):
+    report = graded("import os\n" + TOTAL + DOUBLE)
+    assert report.refused.startswith("line 1 imports os; import what the starter imports, NumPy")
+    screen = Console(width=300, record=True, file=io.StringIO())
+    screen.print(table(report))
+    assert screen.export_text().count(report.refused) == 1
+    found = as_gradescope(report)
+    assert is_gradescope(found) and found["output"].endswith(report.refused)
+    assert json.dumps(found).count("imports os") == 1
+    plain = as_json(report)
+    assert plain["refused"] == report.refused and json.dumps(plain).count("imports os") == 1
+    assert "audit hook" in plain["fences"]
+    assert {case[0].get("message") for case in ElementTree.fromstring(as_junit(report))} == {report.refused}
 
 
 def test_a_wrong_answer_is_told_its_smallest_case(graded):
