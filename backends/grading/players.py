@@ -57,6 +57,10 @@ class Player(Channel):
                 raise
             self.ended = self.ended or self.players.how_ended(self.rank)
             raise Ended(self.ended) from None
+        except BaseException:
+            if self.depth == 1 and self.wrong is not None:
+                raise self.wrong from None
+            raise
         finally:
             self.depth -= 1
         if self.depth == 0 and self.wrong is not None:

@@ -38,7 +38,7 @@ MISTAKES = {
     "goes round once too often": (
         [("for t in range(p - 1):\n        finish", "for t in range(p):\n        finish")],
         RINGS,
-        "in it twice",
+        "1 rank, shape (2, 2) of float64, C order: rank 0 sends itself a message",
     ),
     "one step short, which two ranks forgive": (
         [("for t in range(p - 1):\n        done", "for t in range(min(p - 1, 1)):\n        done")],

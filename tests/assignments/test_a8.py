@@ -58,7 +58,8 @@ MISTAKES = {
     ),
     "looks at rank 0 only": (
         [("    if comm.rank in holders:\n        close",
-          "    if comm.rank == 0 and comm.rank in holders:\n        close")],
+          "    if comm.rank == 0 and comm.rank in holders:\n        close"),
+         ("    else:\n        assert new", "    elif comm.rank not in holders:\n        assert new")],
         {"property_3"},
         "property_3 lets a wrong implementation pass: element 0 of rank 1's weight",
     ),

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from .conftest import DOUBLE, TASKS, TOTAL, messages, scores
 
 SEED = 918_273_641
@@ -83,8 +85,9 @@ def total(comm, x):
 """
 
 
-def test_what_the_grader_raised_cannot_be_swallowed(graded):
-    report = graded(SWALLOWS + TOTAL.replace("\ndef total(comm, x):\n", "") + DOUBLE)
+@pytest.mark.parametrize("then", ["pass", "raise KeyError('mine') from None"])
+def test_what_the_grader_raised_is_told_whatever_the_submission_makes_of_it(then, graded):
+    report = graded(SWALLOWS.replace("pass", then) + TOTAL.replace("\ndef total(comm, x):\n", "") + DOUBLE)
     assert scores(report) == [0, 40]
     assert messages(report)[0] == "1 ranks, 1 elements: rank 0 sends itself a message: it has what is in it"
 
