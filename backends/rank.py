@@ -89,7 +89,10 @@ def one_that_left(ranks: Iterable[int]) -> int | None:
 def main() -> None:
     """Run the script, module or command that the arguments name, as ``python -m mpi4py`` does."""
     note(f"pid.{number()}", str(os.getpid()))
-    listen_for(set(SIGNALS) - {signal.SIGINT})  # of SIGINT Python makes a KeyboardInterrupt
+    listen_for(set(SIGNALS) - {signal.SIGINT})
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored, where a shell started all in background
     try:
         runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)
     except KeyboardInterrupt:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+HANG_UP = getattr(signal, "SIGHUP", None)
 Handler = Callable[[int, Any], None]
 
 
 def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object]) -> Callable[[], None]:
     """Let ``handler`` handle the signals, on the main thread, and a thread call ``act(number)``.
 
-    The thread hears of a signal also while the main thread is inside a call of a library. What is ignored,
-    as SIGHUP under nohup, stays so. What is returned undoes it. Only the main thread may call this.
+    The thread hears of a signal also while the main thread is inside a call of a library. A SIGHUP that is
+    ignored stays so, as nohup wants it. What is returned undoes it. Only the main thread may call this.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -29,7 +30,8 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
 
     threading.Thread(target=hear, name="signals", daemon=True).start()
     before = {number: signal.getsignal(number) for number in numbers}
-    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    if before.get(HANG_UP) is signal.SIG_IGN:
+        del before[HANG_UP]
     for number in before:
         signal.signal(number, handler)
     descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
