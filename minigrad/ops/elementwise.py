@@ -104,15 +104,22 @@ def tanh(x: Array) -> Pulled:
 def sigmoid(x: Array) -> Pulled:
     """1 / (1 + e ** -x)."""
     y = logistic(x)
-    return y, (lambda g: g * (y * (1 - y)),)
+
+    def to_x(g: Array) -> Array:
+        d = 1 - y
+        d *= y
+        d *= g
+        return d
+
+    return y, (to_x,)
 
 
 @op
 def relu(x: Array) -> Pulled:
-    """max(x, 0), with gradient 0 at 0."""
+    """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
     xp = array_module(x)
     y = xp.maximum(x, xp.zeros_like(outermost_slice(x)))
-    return y, (lambda g: masked(g, ~(y <= 0)),)
+    return y, (lambda g: masked(g, y != 0),)
 
 
 @op
@@ -206,8 +213,10 @@ def masked(g: Array, mask: Array) -> Array:
 
 def winners(g: Array, x: Array, y: Array) -> Array:
     """g where x > y or one of them is NaN, half of it where they are equal."""
-    half = 0.5 * g
-    return masked(half, ~(x < y)) + masked(half, ~(x <= y))
+    d, ties = masked(g, ~(x < y)), x == y
+    if ties.any():
+        d *= 1 - 0.5 * ties.astype(g.dtype)
+    return d
 
 
 def _module_of(x: Array, y: Array):

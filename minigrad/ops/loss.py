@@ -81,7 +81,11 @@ def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Pulled:
     n = max(math.prod(shape_of(logits)), 1)
     # log(1 + e^z) - t z, with the exponential always of a negative number
     each = logits * (xp.greater(logits, 0) - targets) + xp.log1p(xp.exp(-xp.abs(logits)))
-    return xp.sum(each) / n, (
-        lambda g: (logistic(logits) - targets) * (g / n),
-        lambda g: logits * (g * -1 / n),
-    )
+
+    def to_logits(g: Array) -> Array:
+        d = logistic(logits)
+        d -= targets
+        d *= g / n
+        return d
+
+    return xp.sum(each) / n, (to_logits, lambda g: logits * (g * -1 / n))

@@ -42,7 +42,7 @@ def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(padded.shape, g.dtype)
-        for place, share in zip(places, shares(g, y, padded, places), strict=True):
+        for place, share in zip(places, sharing(y)(g, y, padded, places), strict=True):
             d[place] += share
         return d[:, ph : ph + height, pw : pw + width]
 
@@ -66,23 +66,29 @@ def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array],
 
     def to_x(g: Array) -> Array:
         covered = (rows * kh, columns * kw) == x.shape[1:3]
-        d = (xp.empty if covered else xp.zeros)(x.shape, g.dtype)
+        d, shared = (xp.empty if covered else xp.zeros)(x.shape, g.dtype), sharing(y)
         for images in runs:
-            parts = shares(g[images], y[images], x[images], places)
-            for place, share in zip(places, parts, strict=True):
+            shares = shared(g[images], y[images], x[images], places)
+            for place, share in zip(places, shares, strict=True):
                 d[images][place] = share
         return d
 
     return y, to_x
 
 
-def shares(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """For each place of the windows its part of g: all where the largest element stands, else nothing."""
-    plain = g.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()
-    return shares_of_first(g, y, x, places) if plain else shares_of_largest(g, x, places)
+Sharing = Callable[[Array, Array, Array, list[Place]], Iterator[Array]]
 
 
-def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+def sharing(y: Array) -> Sharing:
+    """What gives each place of windows, whose largest elements are ``y``, its part of their gradient g.
+
+    That is all of it where the largest element stands, else nothing.
+    """
+    plain = y.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()
+    return shares_of_first if plain else shares_of_largest
+
+
+def shares_of_largest(g: Array, _: Array, x: Array, places: list[Place]) -> Iterator[Array]:
     """The readable form, which also knows NaN."""
     xp = array_module(x)
     largest, taker = x[places[0]], xp.zeros(g.shape, int)

@@ -8,7 +8,7 @@ import numpy as np
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
 from minigrad.schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
-from tests.minigrad import recompute_laws, tape_laws
+from tests.minigrad import extremes, recompute_laws, tape_laws
 from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
 from tests.minigrad.test_schedules import stays_at_its_end, warms_up_gradually
 
@@ -35,6 +35,39 @@ def gradients_of_windows_are_the_differences() -> None:
             lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
         )
     testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
+
+
+def large_logits_swallow_no_loss() -> None:
+    x = (np.array([[0.5, 0.25, 0.0]]) + 1e5).astype(np.float32)
+    extremes.cross_entropy_survives_offsets(ops.cross_entropy, x, np.array([1]))
+    extremes.softmax_survives_offsets(ops.softmax, ops.log_softmax, x, 1)
+
+
+def infinite_logits_are_summed() -> None:
+    for row in ([-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 0.5]):
+        extremes.logsumexp_knows_infinities(ops.logsumexp, np.array(row))
+
+
+def the_tail_of_the_sigmoid_is_there() -> None:
+    extremes.sigmoid_keeps_its_tail(ops.sigmoid, np.array([-19.0, -3.0, 0.0, 40.0], np.float32))
+
+
+def nan_passes_and_nothing_else_does() -> None:
+    nan = np.nan
+    x, g = np.array([[nan, -1.0, 0.0, 2.0]]), np.array([[1.0, np.inf, nan, 3.0]])
+    extremes.follows(ops.relu, [extremes.relu_slope], g, x)
+    extremes.choice_shields(ops.where, np.array([[2, 0, 0, 3]]), x, x, g)
+    images = np.array([[nan, 1.0, nan, 1.0], [nan, 2.0, 3.0, 3.0]]).reshape(1, 1, 2, 4)
+    extremes.pooling_takes_one(ops.max_pool2d, images, np.ones((1, 1, 1, 2)), 2, 2)
+
+
+def an_exponent_has_pytorchs_gradient() -> None:
+    extremes.power_has_pytorchs_gradients(ops.power, np.array([0.0, 0, -2, 3]), np.array([-1.0, 2, 2, 2]))
+
+
+def a_mean_far_away_leaves_the_variance() -> None:
+    x = (1e6 + np.random.default_rng(0).normal(size=(180, 2))).astype(np.float32)
+    extremes.variance_survives_offsets(ops.var, x, 0)
 
 
 def pullbacks_keep_their_contract() -> None:
@@ -223,6 +256,30 @@ BUGS = [
     Bug("softmax without what the others take away", "minigrad.ops.reduce",
         "y * (g - (g * y).sum(axis=axes, keepdims=True))", "y * g",
         a_gradient_is_the_difference, DIFFERENCE),
+    Bug("a large logit swallows the loss", "minigrad.ops.loss",
+        "(xp.log(total[:, 0]) - shifted[rows, labels])",
+        "(xp.log(total[:, 0]) + logits.max(axis=1) - logits[rows, labels])",
+        large_logits_swallow_no_loss, "cross_entropy: .* for"),
+    Bug("infinity is taken from infinity", "minigrad.ops.reduce",
+        "xp.where(xp.isfinite(largest), largest, 0)", "largest",
+        infinite_logits_are_summed, "AssertionError"),
+    Bug("a half swallows the sigmoid's tail", ELEMENTWISE, "    return xp.divide(1, y, out=y)\n",
+        "    return 0.5 * xp.tanh(0.5 * x) + 0.5\n", the_tail_of_the_sigmoid_is_there, "sigmoid: .* for"),
+    Bug("NaN ends at a ReLU", ELEMENTWISE, "masked(g, y != 0)", "masked(g, y > 0)",
+        nan_passes_and_nothing_else_does, "gradient 0 is"),
+    Bug("what is not taken is multiplied by 0", ELEMENTWISE, "lambda g: masked(g, condition)",
+        "lambda g: g * condition", nan_passes_and_nothing_else_does, "x gets"),
+    Bug("a condition is a factor", ELEMENTWISE, "    condition = xp.asarray(condition, dtype=bool)\n", "",
+        nan_passes_and_nothing_else_does, "x gets|TypeError"),
+    Bug("NaN equals no element of its window", "minigrad.ops.pool",
+        "y.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()", "True",
+        nan_passes_and_nothing_else_does, "AssertionError"),
+    Bug("the exponent of a negative number has no slope", ELEMENTWISE,
+        "xp.logical_and(xp.equal(x, 0), xp.greater_equal(y, 0))", "xp.less_equal(x, 0)",
+        an_exponent_has_pytorchs_gradient, "the gradient of the exponent"),
+    Bug("deviations from a rounded mean", "minigrad.ops.reduce",
+        "    centred -= centred.mean(axis=axes, keepdims=True)", "    pass",
+        a_mean_far_away_leaves_the_variance, "var: .* for"),
     Bug("a row taken twice gets one gradient", "minigrad.ops.shape", "xp.add.at(dx, index, g)",
         "dx[index] = g", a_gradient_is_the_difference, DIFFERENCE),
     Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",

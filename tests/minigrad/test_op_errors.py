@@ -1,6 +1,7 @@
 """An op that is given what does not fit says so in one line: what it got, what it needs, the way out."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from minigrad import Tensor, ops
 from minigrad.testing import on_device
 
 RNG = np.random.default_rng(0)
+
+
+NONE: Any = None
 
 
 def zeros(*shape):
@@ -79,7 +83,7 @@ OPS = {
     "concatenate an empty list": (lambda: ops.concatenate([]), ValueError, "at least one"),
     "stack nothing": (lambda: ops.stack([], axis=1), ValueError, "at least one"),
     "concatenate numbers": (lambda: ops.concatenate(zeros(), 1.0), ValueError, "along an axis.*use stack"),
-    "concatenate along None": (lambda: ops.concatenate(zeros(2), axis=None), TypeError, "integer, got None"),
+    "concatenate along None": (lambda: ops.concatenate(zeros(2), axis=NONE), TypeError, "integer, got None"),
     "batch_norm's bias": (
         lambda: ops.batch_norm(zeros(2, 3), zeros(3), zeros(1)),
         ValueError,
