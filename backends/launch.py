@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from .comm import Comm, run_ranks
+from .comm.shared import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from .grid import check_grid
 from .supervise import supervise
 
@@ -28,6 +29,7 @@ TRANSPORTS = ("threads", "mpi")
 # What MPICH's hydra, Open MPI's mpiexec and Slurm tell the processes they start.
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -140,8 +142,9 @@ def run(
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False) -> int:
     """Start ``ranks`` MPI processes of ``python arguments`` and wait for them; mpiexec's exit status."""
     command = mpi_command(ranks, [sys.executable, "-m", "mpi4py", *arguments], survive)
+    check_shared_memory(ranks)
     print(f"starting {ranks} ranks: mpiexec -n {ranks} python -m mpi4py {' '.join(arguments)}", flush=True)
-    return supervise(command, environment(ranks))
+    return supervise(command, on_this_machine(ranks))
 
 
 def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[str]:
@@ -182,7 +185,8 @@ def run_script(ranks: int, arguments: list[str], hosts: Path | None = None, surv
     if srun is not None:
         print(f"in Slurm job {os.environ['SLURM_JOB_ID']}: srun -n {ranks} {shlex.join(python)}", flush=True)
         return supervise([srun, "-n", str(ranks), *python], dict(os.environ))
-    return supervise(mpi_command(ranks, python, survive), environment(ranks))
+    check_shared_memory(ranks)
+    return supervise(mpi_command(ranks, python, survive), on_this_machine(ranks))
 
 
 def on_hosts(hosts: Path) -> list[str]:
@@ -218,6 +222,26 @@ def environment(ranks: int) -> dict[str, str]:
     if ranks > cores():
         defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"  # MPICH: waiting ranks really sleep
     return {**defaults, **os.environ}
+
+
+def on_this_machine(ranks: int) -> dict[str, str]:
+    """The ``environment`` of ranks that mpiexec starts here, which need no network: none of them listens.
+
+    In a job of a cluster's scheduler mpiexec may start them elsewhere too, and they keep the network.
+    """
+    if any(name in os.environ for name in SCHEDULER_VARIABLES):
+        return environment(ranks)
+    # UCX, which MPICH stands on, also notes all memory that a process gives back, and never forgets it where
+    # there is no network's registration to undo: without its events a rank does not grow with its steps.
+    return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
+
+
+def check_shared_memory(ranks: int) -> None:
+    """Raise RuntimeError where MPICH would find too little shared memory for ``ranks`` processes here."""
+    free = free_shared_memory()
+    if FEWER_CELLS in os.environ or free >= ranks * MPICH_BYTES or mpiexec_vendor() != "MPICH":
+        return
+    check_room_for_ranks(ranks, free)
 
 
 def work_under_mpi(work: Callable[[Comm], Any]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 PASSED_ON = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 MARK = "MINIGRAD_JOB"  # the variable by which a job's processes are known: MPICH's ranks leave every group
 PATIENCE = 5  # seconds to end by oneself
-SHARED = ("mpich_shm_", "sm_segment.")  # how MPICH's and Open MPI's files in /dev/shm begin
+SHARED = ("mpich_shm_", "sm_segment.", "minigrad_shm_")  # how MPICH's, Open MPI's and our files begin
 SETTLED = 0.3  # seconds after which a file that a starting job has made is mapped by it
 
 
