@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from . import slurm
 from .capacity import check_capacity, cores
 from .comm import Comm, run_ranks
+from .comm.shared import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from .grid import check_grid
 from .launcher import (
     RANKS,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("threads", "mpi")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
+SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -192,7 +194,8 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
     told = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
-        return mpi_command(ranks, python, survive), environment(ranks) | told
+        check_shared_memory(ranks)
+        return mpi_command(ranks, python, survive), on_this_machine(ranks) | told
     job.check(ranks)
     variables = environment(job.ranks_on_a_node(ranks))
     srun = None if survive else job.srun(mpiexec=find_mpiexec() is not None)
@@ -285,6 +288,26 @@ def environment(ranks: int) -> dict[str, str]:
     if step_tasks():  # what connects this one task of srun is not its children's
         inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
     return {**defaults, **slurm.local_variables(), **inherited}
+
+
+def on_this_machine(ranks: int) -> dict[str, str]:
+    """The ``environment`` of ranks that mpiexec starts here, which need no network: none of them listens.
+
+    In a job of a cluster's scheduler mpiexec may start them elsewhere too, and they keep the network.
+    """
+    if any(name in os.environ for name in SCHEDULER_VARIABLES):
+        return environment(ranks)
+    # UCX, which MPICH stands on, also notes all memory that a process gives back, and never forgets it where
+    # there is no network's registration to undo: without its events a rank does not grow with its steps.
+    return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
+
+
+def check_shared_memory(ranks: int) -> None:
+    """Raise RuntimeError where MPICH would find too little shared memory for ``ranks`` processes here."""
+    free = free_shared_memory()
+    if FEWER_CELLS in os.environ or free >= ranks * MPICH_BYTES or mpiexec_vendor() != "MPICH":
+        return
+    check_room_for_ranks(ranks, free)
 
 
 def work_under_mpi(ranks: int, work: Callable[[Comm], Any]) -> None:

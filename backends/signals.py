@@ -29,8 +29,8 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
             act(number)
 
     threading.Thread(target=hear, name="signals", daemon=True).start()
-    before = {number: signal.getsignal(number) for number in numbers}
-    if before.get(HANG_UP) is signal.SIG_IGN:
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+    if HANG_UP is not None and before.get(HANG_UP) is signal.SIG_IGN:
         del before[HANG_UP]
     for number in before:
         signal.signal(number, handler)

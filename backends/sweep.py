@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 MARK = "MINIGRAD_JOB"  # the variable by which a job's processes are known: MPICH's ranks leave every group
-# How the files in /dev/shm of MPICH, Open MPI and UCX begin.
-SHARED = ("mpich_shm_", "mpich_shar_tmp", "sm_segment.", "ucx_shm_posix_")
+# How the files in /dev/shm of MPICH, Open MPI, UCX and minigrad begin.
+SHARED = ("mpich_shm_", "mpich_shar_tmp", "sm_segment.", "ucx_shm_posix_", "minigrad_shm_")
 SETTLED = 0.3  # seconds after which a file that a starting job has made is mapped by it
 PATIENCE = 2.0  # seconds for killed processes to be gone
 LOOK = 0.005  # seconds between two looks

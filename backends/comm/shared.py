@@ -26,6 +26,8 @@ SPINS = 200  # looks at another's turn before the wait proper
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()  # of files that are memory
 PREFIX = "minigrad_shm_"  # of their names
 MORE = "give it more (docker run --shm-size=2g)"
+MPICH_BYTES = (1033 + 4232) << 10  # of each rank: MPICH's queues, and those of UCX below it (5.0.2, measured)
+FEWER_CELLS = "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS"  # the variable that makes the queues shorter
 
 
 class SharedMemory(NamedTuple):
@@ -152,6 +154,16 @@ def free_shared_memory() -> int:
     """Bytes that processes of this machine can still share; 0 where none of them may."""
     room = os.statvfs(FOLDER)
     return 0 if room.f_flag & os.ST_RDONLY else room.f_bavail * room.f_frsize
+
+
+def check_room_for_ranks(ranks: int, free: int) -> None:
+    """Raise RuntimeError unless MPICH finds what its ranks share; else a bus error would end them."""
+    needed = ranks * MPICH_BYTES
+    if free < needed:
+        raise RuntimeError(
+            f"{ranks} MPI processes share {-(-needed >> 20)} MB, {FOLDER} has {free >> 20} MB free; {MORE}, "
+            f"take less ({FEWER_CELLS}=8 UCX_TLS=^posix,tcp), or use --transport threads"
+        )
 
 
 def check_room(needed: int, free: int) -> None:

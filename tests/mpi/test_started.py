@@ -1,0 +1,81 @@
+"""Before MPI processes are started their machine is looked at; while they run they speak to nobody else."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from backends.comm.shared import MPICH_BYTES, check_room_for_ranks
+from backends.launch import SCHEDULER_VARIABLES, on_this_machine
+
+TRAIN = [sys.executable, "-m", "backends.cli", "train", "--data", "2", "--net", "sigmoid", "--epochs", "1"]
+
+
+def test_too_little_shared_memory_for_mpi_says_what_else_can_be_done():
+    check_room_for_ranks(4, 4 * MPICH_BYTES)
+    with pytest.raises(RuntimeError, match=r"4 MPI processes share 21 MB, .* 20 MB free; .*shm-size=2g.*thr"):
+        check_room_for_ranks(4, 4 * MPICH_BYTES - 1)
+
+
+MOUNTED = "mount --make-rprivate / && mount -t tmpfs -o size=1m{options} tmpfs /dev/shm && exec {command}"
+
+
+@pytest.mark.parametrize(("options", "free"), [("", 1), (",ro", 0)])
+def test_a_job_is_refused_before_it_ends_in_a_bus_error(processes, options, free):
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"]).returncode:
+        pytest.skip("this user may not mount a /dev/shm of its own")
+    job = processes.run(
+        ["unshare", "-m", "sh", "-c", MOUNTED.format(options=options, command=" ".join(TRAIN))]
+    )
+    assert job.status == 1 and f"2 MPI processes share 11 MB, /dev/shm has {free} MB free; give" in job.err
+    assert "starting" not in job.out and len(job.err.splitlines()) == 1, job.err
+    with_less = "export MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS=8 UCX_TLS=^posix,tcp; exec "
+    if not options:  # what the error says helps
+        command = MOUNTED.format(options="", command=" ".join(TRAIN)).replace("exec ", with_less)
+        job = processes.run(["unshare", "-m", "sh", "-c", command])
+        assert job.status == 0 and "test accuracy" in job.out, job.err
+
+
+LISTENING = """
+import os
+from pathlib import Path
+from backends.comm.mpi import MPIComm
+
+def sockets(process):
+    found = set()
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            found.add(os.readlink(file))
+        except OSError:
+            pass
+    return found
+
+def listening():
+    texts = [Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [row.split() for text in texts for row in text.splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+
+comm = MPIComm()
+comm.meet("to look")
+own = sockets("self") & listening() - sockets(os.getppid())  # mpiexec's are inherited
+comm.close()
+print("fine" if not own else f"rank {comm.rank} listens on {len(own)} ports")
+"""
+
+
+def test_ranks_of_one_machine_listen_on_no_port(processes):
+    (processes.folder / "script.py").write_text(LISTENING)
+    job = processes.minigrad("run", "-n", "2", "script.py")
+    assert job.status == 0 and job.out.count("fine") == 2, (job.out, job.err)
+
+
+def test_ranks_that_a_scheduler_spreads_keep_the_network(monkeypatch):
+    for name in ("UCX_TLS", *SCHEDULER_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    assert on_this_machine(2)["UCX_TLS"] == "^tcp"
+    monkeypatch.setenv("UCX_TLS", "all")
+    assert on_this_machine(2)["UCX_TLS"] == "all"
+    monkeypatch.delenv("UCX_TLS")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert "UCX_TLS" not in on_this_machine(2)
