@@ -1,6 +1,6 @@
 """A real Slurm of one node and two CPUs, on loopback, that a test starts and ends.
 
-Its daemons and jobs carry a mark, by which what is left of them at the end is known.
+Its daemons and jobs carry a mark, by which what is left of a job at the end is known and killed.
 """
 
 from __future__ import annotations
