@@ -28,6 +28,7 @@ from typing import Annotated
 
 import typer
 
+from backends.launch import THREAD_VARIABLES
 from minigrad.nets import NETS
 
 STRATEGIES = (
@@ -106,7 +107,9 @@ def trained(strategy: str, net: str, given: Sequence[str], seed: int, epochs: in
         file = Path(folder, "run.json")
         command = [sys.executable, "-m", "backends.cli", "train", "--strategy", strategy, "--net", net]
         command += ["--seed", str(seed), "--epochs", str(epochs), "--json", str(file), *given]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # ranks are enough for the cores
+        quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+        run = subprocess.run(command, cwd=folder, env=environment, **quiet)
         if run.returncode == 0:
             return json.loads(file.read_text())["test_accuracy"]
         said = run.stderr.strip().splitlines() or [f"status {run.returncode}"]
