@@ -3,8 +3,10 @@
 import numpy as np
 
 from backends import laws
-from backends.comm import adjoint, collectives, conformance, run_ranks
+from backends.comm import adjoint, collectives, conformance, run_ranks, wire
 from backends.comm.virtual import Link, VirtualCluster
+from backends.data_parallel.bucketed import Bucketed
+from minigrad import nn
 from tests.bugs.bug import Bug
 
 # Laws
@@ -92,6 +94,35 @@ def a_pullback_is_the_adjoint() -> None:
     run_ranks(3, work)
 
 
+def what_ranks_drop_is_freed() -> None:
+    def work(comm):
+        for _ in range(4):
+            backend = Bucketed(comm)
+            backend.place(nn.Linear(2, 2, rng=np.random.default_rng(0)))
+            group, _ = comm.split(0), comm.split(0)
+            assert group.size == comm.size
+        comm.split(0)
+        found = len(comm.parts.all)
+        assert found <= 5, f"{found} groups and threads are left"
+
+    run_ranks(2, work)
+
+
+def a_header_is_looked_at() -> None:
+    n, first = wire.START.size, wire.pack(np.zeros((2, 3)))[0]
+    for broken in (
+        first[: n + 16] + bytes([1, 1]) + first[n + 18 :],
+        first[:n] + bytes(16) + first[n + 16 :],
+        first[:6] + b"|O8" + first[9:],
+    ):
+        try:
+            found = wire.unpack(broken)
+        except ValueError as error:
+            assert str(error).startswith(wire.NO_ARRAY), f"the words are others: {error}"
+        else:
+            raise AssertionError(f"a broken header was taken: {found}")
+
+
 # Bugs
 
 RING, TREE, DOUBLING, THREADS, ADJOINT = (
@@ -102,6 +133,12 @@ RING, TREE, DOUBLING, THREADS, ADJOINT = (
 SUM = "the sum is|make both sides agree"
 
 BUGS = [
+    Bug("what a rank drops stays", "backends.comm.parts",
+        "whole.parts.unused[self.number] = self  #", "pass  #", what_ranks_drop_is_freed, "are left"),
+    Bug("the order of a message's axes is not looked at", "backends.comm.wire",
+        " or sorted(header.order) != list(range(n)):", ":", a_header_is_looked_at, "was taken|are others"),
+    Bug("bytes behind an array are not looked at", "backends.comm.wire",
+        "if nbytes != needed:", "if nbytes < needed:", a_header_is_looked_at, "was taken"),
     Bug("a ring adds the piece after the one that came", RING, "mine = pieces[(own - 2 - t) % p]",
         "mine = pieces[(own - 1 - t) % p]", all_reduces_sum_exactly, SUM),
     Bug("a ring ends one step early", RING, "    for t in range(p - 1):\n        mine",
