@@ -29,9 +29,8 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
             act(number)
 
     threading.Thread(target=hear, name="signals", daemon=True).start()
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
-    if HANG_UP is not None and before.get(HANG_UP) is signal.SIG_IGN:
-        del before[HANG_UP]
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {n: old for n, old in before.items() if n != HANG_UP or old is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, handler)
     descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

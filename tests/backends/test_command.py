@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 import pytest
 
-from backends import arguments, launch, layout, strategies, training
+from backends import arguments, cli, interrupts, launch, layout, strategies, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.run_folder import RunFolder
@@ -424,3 +424,15 @@ def test_the_ranks_share_the_cores():
 def test_importing_the_command_needs_no_mpi4py():
     code = "import sys, backends.cli; sys.exit('mpi4py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, interrupts.Interrupted])
+def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
+    """Whatever typer makes of it: some return the status of a KeyboardInterrupt and raise nothing."""
+
+    def raising(*_):
+        raise error(*([2] if error is interrupts.Interrupted else []))
+
+    monkeypatch.setattr(cli.health, "examine", raising)
+    monkeypatch.setattr(interrupts, "end", lambda told: sys.exit(told.code))
+    assert minigrad("doctor")[0] == 130

@@ -8,7 +8,7 @@ import pytest
 
 from backends.launch import find_mpiexec
 
-from .conftest import alive, until
+from .conftest import HELLO, alive, until
 
 RUN = [sys.executable, "-m", "backends.cli", "run", "-n"]
 
@@ -109,3 +109,21 @@ def test_doctor_measures_the_link_between_two_processes(processes):
     assert job.status == 0, job.err
     (line,) = [line for line in job.out.splitlines() if "MPI ranks" in line]
     assert "us," in line and "GB/s between two" in line
+
+
+@pytest.mark.parametrize(("who", "call"), [(0, "comm.recv(0)"), (1, "comm.allreduce(np.ones(3))")])
+def test_a_rank_that_exits_is_named_to_those_that_wait_for_it(processes, who, call):
+    """With status 0 it is no error to mpiexec, and its MPI waits at its end for the others."""
+    script = f"if comm.rank == {who}: sys.exit(0)\n{call}\n"
+    (processes.folder / "script.py").write_text(HELLO + script)
+    job = processes.minigrad("run", "-n", "3", "script.py")
+    assert job.status == 1 and f"but rank {who}'s program is over" in job.err, job.err
+
+
+def test_a_rank_may_be_done_before_the_others(processes):
+    """What it has sent is still received."""
+    script = "if comm.rank == 0: comm.send(np.ones(3), 1); comm.close(); sys.exit(0)\ntime.sleep(2.5)\n"
+    script += "assert comm.rank != 1 or comm.recv(0).sum() == 3\n"
+    (processes.folder / "script.py").write_text(HELLO + script)
+    job = processes.minigrad("run", "-n", "2", "script.py")
+    assert job.status == 0, job.err

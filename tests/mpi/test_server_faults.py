@@ -5,10 +5,12 @@ import json
 import os
 import signal
 import sys
+import time
 
 import pytest
 
 from tests.backends import trained_apart
+from tests.interrupts.interrupted import finish, started
 
 from .conftest import alive, until
 
@@ -107,3 +109,33 @@ def test_what_ends_run_ends_all(processes):
         job.send_signal(signal.SIGTERM)
         assert job.wait(15) == 128 + signal.SIGTERM
         until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+@pytest.mark.parametrize(
+    ("rank", "number", "reason"),
+    [
+        (0, signal.SIGKILL, "it ended without a word"),
+        (1, signal.SIGSTOP, "it sent nothing for 5 s, and was ended"),
+    ],
+)
+def test_a_training_survives_rank_0_and_one_that_is_stopped(tmp_path, monkeypatch, rank, number, reason):
+    """Another rank writes the results; one that is stopped is ended after MINIGRAD_TIMEOUT seconds."""
+    monkeypatch.setenv("MINIGRAD_TIMEOUT", "5")
+    run = started(tmp_path, "a short training with survive")
+    try:
+        while not run.figures() and run.process.poll() is None:
+            run.read(0.02)
+        victim = run.pid_of(f"rank {rank}")
+        assert victim is not None
+        os.kill(victim, number)
+        end = time.monotonic() + 100
+        while run.process.poll() is None and time.monotonic() < end:
+            run.read(0.05)
+    finally:
+        finish(run, set(os.listdir("/dev/shm")))
+    assert run.status == 0 and not run.left, run.text
+    (file,) = tmp_path.glob("runs/*/metrics.json")
+    metrics = json.loads(file.read_text())
+    assert metrics["finished"] and list(metrics["lost"]) == [str(rank)]
+    assert metrics["lost"][str(rank)]["reason"] == reason
+    assert (file.parent / "curves.png").exists() and f"worker {rank} left" in run.text
