@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -139,6 +140,9 @@ def judge(request: Request, say: Say, end: End) -> NoReturn:
         problem = search(given)
     except TimeoutError as error:  # of ranks that are processes: they wait for each other
         close("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
+    except BaseException as error:
+        traceback.print_exc()
+        close("blind", f"{type(error).__name__} in the judge itself; tell the task's author")
     if problem is not None:
         close("failed", problem)
     players.close()

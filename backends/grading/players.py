@@ -50,25 +50,24 @@ class Player(Channel):
         if self.depth == 0:
             self.originals, self.wrong = [], None
         self.depth += 1
+        found = error = None
         try:
             found = super().request(what, *parts)
-        except (Closed, Malformed) as error:
-            if not self.broken(error):
-                raise
+        except (Closed, Malformed):
             self.ended = self.ended or self.players.how_ended(self.rank)
             raise Ended(self.ended) from None
-        except BaseException:
-            if self.depth == 1 and self.wrong is not None:
-                raise self.wrong from None
-            raise
+        except BaseException as problem:
+            error = problem
         finally:
             self.depth -= 1
         if self.depth == 0 and self.wrong is not None:
-            raise self.wrong
+            raise self.wrong  # not while the error is handled: the Wrong is among its causes
+        if error is not None:
+            raise error
         return found
 
     def broken(self, error: BaseException) -> bool:
-        return super().broken(error) and not isinstance(error, raised.Raised) or isinstance(error, Ended)
+        return super().broken(error) or isinstance(error, Ended)
 
     def kind(self, x: Any) -> str:
         if isinstance(x, FUNCTIONS):

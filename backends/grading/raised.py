@@ -75,8 +75,8 @@ def rebuild(described: Any) -> list[Any]:
 def chain(error: BaseException) -> list[BaseException]:
     """The error and its causes."""
     causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
+    while (cause := causes[-1].__cause__) is not None and not any(cause is seen for seen in causes):
+        causes.append(cause)
     return causes
 
 

@@ -149,8 +149,14 @@ def trouble(task: Task, submission: Any, case: Any, turns: int) -> str | None:
 
 def follows(error: BaseException) -> bool:
     """Whether it was raised because of another rank's error, or of the deadlock, which tell more."""
-    before = error.__cause__ or error.__context__
-    return isinstance(error, RankFailed | Deadlock) or (before is not None and follows(before))
+    at: BaseException | None = error
+    seen: list[BaseException] = []
+    while at is not None and not any(at is before for before in seen):
+        if isinstance(at, RankFailed | Deadlock):
+            return True
+        seen.append(at)
+        at = at.__cause__ or at.__context__
+    return False
 
 
 def in_words(error: BaseException, rank: int | None = None, file: str | None = None) -> str:

@@ -85,7 +85,7 @@ def total(comm, x):
 """
 
 
-@pytest.mark.parametrize("then", ["pass", "raise KeyError('mine') from None"])
+@pytest.mark.parametrize("then", ["pass", "raise", "raise KeyError('mine') from None"])
 def test_what_the_grader_raised_is_told_whatever_the_submission_makes_of_it(then, graded):
     report = graded(SWALLOWS.replace("pass", then) + TOTAL.replace("\ndef total(comm, x):\n", "") + DOUBLE)
     assert scores(report) == [0, 40]
