@@ -115,7 +115,7 @@ class Tensor:
                 "a tensor that requires a gradient cannot become part of a NumPy array, which has none; join "
                 "tensors with ops.stack or ops.concatenate, or take .numpy() where no gradient is needed"
             )
-        return np.array(self.numpy(), dtype, copy=copy)  # pyright: ignore[reportArgumentType]
+        return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
         asked = ", requires_grad=True" if self.requires_grad else ""
