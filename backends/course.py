@@ -16,7 +16,7 @@ from rich.table import Table
 from .arguments import check_seed, choice
 from .interrupts import Interrupted
 from .launch import TRANSPORTS
-from .supervise import GRACE, supervise
+from .supervise import supervise
 from .training import check_writable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def lesson(
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
     print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
     try:
-        sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ), grace=GRACE))
+        sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ)))
     except Interrupted as told:
         raise Interrupted(told.number, "the figures that it has drawn are in runs/lessons/") from None
 
