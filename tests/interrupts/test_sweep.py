@@ -1,0 +1,71 @@
+"""What a job leaves is ended and removed, and nothing else is."""
+
+import mmap
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backends import sweep
+from backends.supervise import watched
+
+
+def sleeper(mark: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={sweep.MARK: mark}
+    )
+
+
+def test_the_processes_of_a_job_and_of_those_within_it_are_killed():
+    processes = [sleeper(mark) for mark in ("outer", "outer:inner", "inner", "another:outer2")]
+    try:
+        sweep.kill("outer")
+        assert [process.wait(5) for process in processes[:2]] == [-9, -9]
+        assert [process.poll() for process in processes[2:]] == [None, None]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("word", [b".", b""], ids=["it ends", "it is killed"])
+def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
+    mark, folder = f"job-{tmp_path.name}", tmp_path / "folder"
+    folder.mkdir()
+    job = sleeper(mark)
+    line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(time.time()), str(folder)]
+    try:
+        subprocess.run(line, input=word, timeout=30, check=True)
+        assert (job.poll() is None) == bool(word) == folder.exists()
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_a_launcher_that_ends_well_leaves_the_job_alone(tmp_path):
+    job = sleeper(mark := f"well-{tmp_path.name}")
+    try:
+        with watched(mark, time.time(), str(tmp_path)):
+            pass
+        assert job.poll() is None and tmp_path.exists()
+    finally:
+        job.kill()
+        job.wait()
+
+
+@pytest.mark.parametrize("prefix", sweep.SHARED)
+def test_shared_memory_that_nobody_maps_is_removed(prefix):
+    left, used = (Path(f"/dev/shm/{prefix}{os.getpid()}{name}") for name in ("left", "used"))
+    start = time.time() - 1
+    try:
+        left.write_bytes(bytes(40))
+        used.write_bytes(bytes(40))
+        with used.open("r+b") as file, mmap.mmap(file.fileno(), 40):
+            sweep.sweep_memory(start)
+            assert not left.exists() and used.exists()
+    finally:
+        for file in (left, used):
+            file.unlink(missing_ok=True)
