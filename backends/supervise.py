@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,10 @@ LOOK = 0.05  # seconds between two looks at the job
 GRACE = 2.5  # seconds for a user's script to end by itself, once told to
 LATE = 3.0  # seconds in which a rank's error ends the job, where MPI has been started
 PROXY_LATE = 1.0  # seconds by which mpiexec ends after the proxies that keep its ranks
-BANNER = re.compile(rb"\n={60,}\n=   BAD TERMINATION.*?(FAQ page for debugging suggestions\n|\Z)", re.DOTALL)
+BANNER = re.compile(rb"={60,}\n=   BAD TERMINATION.*?FAQ page for debugging suggestions\n", re.DOTALL)
+BEGUN = re.compile(  # a banner of which more is to come; it is written in pieces
+    rb"(?<![^\n])=+\Z|={60,}\n(=[^\n]{0,40})?\Z|={60,}\n=   BAD TERMINATION.*\Z", re.DOTALL
+)
 NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 
 
@@ -173,10 +176,9 @@ def relay() -> Iterator[int]:
 
     def pass_on() -> None:
         with suppress(OSError), open(reader, "rb", buffering=0) as source:
-            while chunk := source.read(1 << 16):
-                rest = BANNER.sub(b"", chunk)
-                while rest:
-                    rest = rest[os.write(1, rest) :]
+            for text in without_banner(iter(lambda: source.read(1 << 16), b"")):
+                while text:
+                    text = text[os.write(1, text) :]
 
     thread = threading.Thread(target=pass_on, name="relay", daemon=True)
     thread.start()
@@ -185,6 +187,17 @@ def relay() -> Iterator[int]:
     finally:
         os.close(writer)
         thread.join(1)
+
+
+def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """What the chunks hold, as soon as it is known to be no part of MPICH's banner."""
+    held = b""
+    for chunk in chunks:
+        held = BANNER.sub(b"", held + chunk)
+        begun = BEGUN.search(held)
+        yield held[: begun.start()] if begun else held
+        held = held[begun.start() :] if begun else b""
+    yield held
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a job leaves is ended and removed, and nothing else is."""
+"""What a job leaves is ended and removed, what mpiexec says of its end is not shown, and nothing else."""
 
 import mmap
 import os
@@ -7,10 +7,12 @@ import sys
 import time
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from backends import sweep
-from backends.supervise import watched
+from backends.supervise import watched, without_banner
 
 
 def sleeper(mark: str) -> subprocess.Popen:
@@ -69,3 +71,25 @@ def test_shared_memory_that_nobody_maps_is_removed(prefix):
     finally:
         for file in (left, used):
             file.unlink(missing_ok=True)
+
+
+LINE = b"=" * 83 + b"\n"
+BANNER = (
+    LINE + b"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n" + LINE
+    + b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+    b"Please see the FAQ page for debugging suggestions\n"
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from([b"loss 0.5\n", b"\n", b"=", LINE, b"= x\n", b"BAD TERMINATION\n", b"50 %"]))
+
+
+@given(TEXTS, TEXTS, st.lists(st.integers(0, 900), max_size=6))
+def test_all_but_the_banner_is_passed_on_however_it_comes(before, after, cuts):
+    text = b"".join(before) + b"\n" + BANNER + b"".join(after)
+    places = [0, *sorted(cuts), len(text)]
+    chunks = [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    assert b"".join(without_banner(chunks)) == b"".join(before) + b"\n" + b"".join(after)
+
+
+@pytest.mark.parametrize("text", [b"training", b"50 %\n", b"=====>", b"\n"])
+def test_what_can_be_no_banner_is_shown_at_once(text):
+    assert next(without_banner(iter([text]))) == text
