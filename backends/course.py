@@ -16,7 +16,7 @@ from rich.table import Table
 from .arguments import check_seed, choice
 from .interrupts import Interrupted
 from .launch import TRANSPORTS, under_mpiexec
-from .supervise import GRACE, supervise
+from .supervise import supervise
 from .training import check_writable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def lesson(
     under_mpiexec()  # raises where it is not clear whether it is
     print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
     try:
-        sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ), grace=GRACE))
+        sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ)))
     except Interrupted as told:
         raise Interrupted(told.number, "the figures that it has drawn are in runs/lessons/") from None
 

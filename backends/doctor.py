@@ -111,13 +111,10 @@ def mpi() -> list[Finding]:
     if importlib.util.find_spec("mpi4py") is None:
         return [*findings, Finding("MPI", "mpi4py is not installed", mpi_problem() or "")]
     try:
-        load_mpi()
-        from .comm import mpi as transport
-
-        return [*findings, Finding("MPI", transport.library_version())]
+        return [*findings, Finding("MPI", mpi_version())]
     except WorldError as error:
         return [*findings, Finding("MPI", "not that of what started this process", str(error))]
-    except (ImportError, RuntimeError) as error:  # mpi4py without any libmpi
+    except (ImportError, RuntimeError, subprocess.TimeoutExpired) as error:  # mpi4py without any libmpi
         remedy = "pip install mpich, or point MPI4PY_LIBMPI at your cluster's libmpi"
         return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]
 
@@ -140,6 +137,31 @@ def in_slurm() -> list[Finding]:
     if (tasks or 1) > 1:
         started = "nothing, since srun has started them"
     return [Finding("Slurm", f"{where}; {connects}; ranks are started by {started}")]
+
+
+def mpi_version() -> str:
+    """The MPI library's version.
+
+    Where this process is no rank another one tells: MPI's shared memory would outlive one that is killed.
+    """
+    line = "from backends.comm import mpi; print(mpi.library_version())"
+    if under_mpiexec():
+        load_mpi()
+        from .comm import mpi as transport
+
+        return transport.library_version()
+    status, lines = answer([sys.executable, "-c", line])
+    if status:
+        raise RuntimeError([f"status {status}", *lines][-1])
+    return lines[-1]
+
+
+def answer(command: list[str]) -> tuple[int, list[str]]:
+    """Run the command; its status, and what it printed, by lines. Raises TimeoutExpired after 30 seconds."""
+    with tempfile.TemporaryFile("w+") as output:
+        status = supervise(command, environment(2), seconds=30, output=output)
+        output.seek(0)
+        return status, output.read().strip().splitlines()
 
 
 def ranks() -> list[Finding]:
@@ -172,10 +194,7 @@ def links() -> list[Finding]:
         return findings
     command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.link"]
     try:
-        with tempfile.TemporaryFile("w+") as output:
-            status = supervise(command, environment(2), seconds=30, output=output)
-            output.seek(0)
-            lines = output.read().strip().splitlines()
+        status, lines = answer(command)
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
             return [*findings, Finding("MPI ranks", speeds(json.loads(line)))]

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +26,13 @@ __all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory", "watched"]
 
 LOOK = 0.05  # seconds between two looks at the job
 GRACE = 2.5  # seconds for a user's script to end by itself, once told to
+LOST = 255  # mpiexec's status where its proxy, or what that was starting, is gone
 LATE = 3.0  # seconds in which a rank's error ends the job, where MPI has been started
 PROXY_LATE = 1.0  # seconds by which mpiexec ends after the proxies that keep its ranks
-BANNER = re.compile(rb"\n={60,}\n=   BAD TERMINATION.*?(FAQ page for debugging suggestions\n|\Z)", re.DOTALL)
+BANNER = re.compile(rb"={60,}\n=   BAD TERMINATION.*?FAQ page for debugging suggestions\n", re.DOTALL)
+BEGUN = re.compile(  # a banner of which more is to come; it is written in pieces
+    rb"(?<![^\n])=+\Z|={60,}\n(=[^\n]{0,40})?\Z|={60,}\n=   BAD TERMINATION.*\Z", re.DOTALL
+)
 NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 
 
@@ -84,6 +89,8 @@ class Job:
             who, status = self.program, 128 - status
         elif self.program == "mpiexec" and status in set(signal.Signals) - {1, 2}:
             who, status = "a rank", 128 + status
+        elif self.program == "mpiexec" and status == LOST and self.proxies:
+            who, status = "a process of mpiexec's", 128 + signal.SIGKILL
         else:
             return status
         self.say(f"{who} was ended by {signal.Signals(status - 128).name}, and with it the job")
@@ -151,8 +158,14 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
     """Start ``command``; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
         start, outer = time.time(), os.environ.get(MARK)
-        with watched(folder, start, folder), relay() if output is None else nullcontext(output) as stdout:
-            process = subprocess.Popen(
+        with (
+            watched(folder, start, folder),
+            relay() if output is None else nullcontext(output) as stdout,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            # On another thread, which no signal interrupts: the process is known whatever happens.
+            process = pool.submit(
+                subprocess.Popen,
                 command,
                 env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
                 start_new_session=True,
@@ -160,9 +173,9 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
                 stderr=None if output is None else subprocess.STDOUT,
             )
             try:
-                yield Job(Path(command[0]).name, Path(folder), process)
+                yield Job(Path(command[0]).name, Path(folder), process.result())
             finally:
-                sweep(process, folder)
+                sweep(process.result(), folder)
                 sweep_memory(start)
 
 
@@ -173,10 +186,9 @@ def relay() -> Iterator[int]:
 
     def pass_on() -> None:
         with suppress(OSError), open(reader, "rb", buffering=0) as source:
-            while chunk := source.read(1 << 16):
-                rest = BANNER.sub(b"", chunk)
-                while rest:
-                    rest = rest[os.write(1, rest) :]
+            for text in without_banner(iter(lambda: source.read(1 << 16), b"")):
+                while text:
+                    text = text[os.write(1, text) :]
 
     thread = threading.Thread(target=pass_on, name="relay", daemon=True)
     thread.start()
@@ -187,9 +199,23 @@ def relay() -> Iterator[int]:
         thread.join(1)
 
 
+def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """What the chunks hold, as soon as it is known to be no part of MPICH's banner."""
+    held = b""
+    for chunk in chunks:
+        held = BANNER.sub(b"", held + chunk)
+        begun = BEGUN.search(held)
+        yield held[: begun.start()] if begun else held
+        held = held[begun.start() :] if begun else b""
+    yield held
+
+
 @contextmanager
 def watched(mark: str, start: float, folder: str) -> Iterator[None]:
-    """Within this, if this process is killed, what carries ``mark`` is ended, and ``folder`` removed."""
+    """Within this, if this process is killed or interrupted, what carries ``mark`` is ended.
+
+    And ``folder`` is removed.
+    """
     line = [sys.executable, "-I", "-S", sweeping.__file__, mark, str(start), folder]
     watcher = subprocess.Popen(
         line,
@@ -198,11 +224,13 @@ def watched(mark: str, start: float, folder: str) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    word = b""
     try:
         yield
+        word = b"."
     finally:
         with suppress(OSError, subprocess.TimeoutExpired):
-            watcher.communicate(b".", timeout=1)
+            watcher.communicate(word, timeout=2)
 
 
 def sweep(process: subprocess.Popen, mark: str) -> None:

@@ -93,6 +93,8 @@ def watch(mark: str, start: float, folder: str) -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     if not sys.stdin.buffer.read(1):
         kill(mark)
+        time.sleep(SETTLED)  # what was just being started had no mark of its own yet
+        kill(mark)
         sweep_memory(start)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,0 +1,95 @@
+"""What a job leaves is ended and removed, what mpiexec says of its end is not shown, and nothing else."""
+
+import mmap
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from backends import sweep
+from backends.supervise import watched, without_banner
+
+
+def sleeper(mark: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={sweep.MARK: mark}
+    )
+
+
+def test_the_processes_of_a_job_and_of_those_within_it_are_killed():
+    processes = [sleeper(mark) for mark in ("outer", "outer:inner", "inner", "another:outer2")]
+    try:
+        sweep.kill("outer")
+        assert [process.wait(5) for process in processes[:2]] == [-9, -9]
+        assert [process.poll() for process in processes[2:]] == [None, None]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("word", [b".", b""], ids=["it ends", "it is killed"])
+def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
+    mark, folder = f"job-{tmp_path.name}", tmp_path / "folder"
+    folder.mkdir()
+    job = sleeper(mark)
+    line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(time.time()), str(folder)]
+    try:
+        subprocess.run(line, input=word, timeout=30, check=True)
+        assert (job.poll() is None) == bool(word) == folder.exists()
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_a_launcher_that_ends_well_leaves_the_job_alone(tmp_path):
+    job = sleeper(mark := f"well-{tmp_path.name}")
+    try:
+        with watched(mark, time.time(), str(tmp_path)):
+            pass
+        assert job.poll() is None and tmp_path.exists()
+    finally:
+        job.kill()
+        job.wait()
+
+
+@pytest.mark.parametrize("prefix", sweep.SHARED)
+def test_shared_memory_that_nobody_maps_is_removed(prefix):
+    left, used = (Path(f"/dev/shm/{prefix}{os.getpid()}{name}") for name in ("left", "used"))
+    start = time.time() - 1
+    try:
+        left.write_bytes(bytes(40))
+        used.write_bytes(bytes(40))
+        with used.open("r+b") as file, mmap.mmap(file.fileno(), 40):
+            sweep.sweep_memory(start)
+            assert not left.exists() and used.exists()
+    finally:
+        for file in (left, used):
+            file.unlink(missing_ok=True)
+
+
+LINE = b"=" * 83 + b"\n"
+BANNER = (
+    LINE + b"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n" + LINE
+    + b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+    b"Please see the FAQ page for debugging suggestions\n"
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from([b"loss 0.5\n", b"\n", b"=", LINE, b"= x\n", b"BAD TERMINATION\n", b"50 %"]))
+
+
+@given(TEXTS, TEXTS, st.lists(st.integers(0, 900), max_size=6))
+def test_all_but_the_banner_is_passed_on_however_it_comes(before, after, cuts):
+    text = b"".join(before) + b"\n" + BANNER + b"".join(after)
+    places = [0, *sorted(cuts), len(text)]
+    chunks = [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    assert b"".join(without_banner(chunks)) == b"".join(before) + b"\n" + b"".join(after)
+
+
+@pytest.mark.parametrize("text", [b"training", b"50 %\n", b"=====>", b"\n"])
+def test_what_can_be_no_banner_is_shown_at_once(text):
+    assert next(without_banner(iter([text]))) == text
