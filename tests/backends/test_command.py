@@ -56,7 +56,7 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
     found, wanted = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
-    wanted |= {"lr": 10.0, "momentum": 0.9, "strategy": "replicated"}
+    wanted |= {"lr": 0.1, "momentum": 0.9, "strategy": "replicated"}
     wanted |= {"options": {"micro_batches": 2, "batch_norm": "ranks"}}
     assert found | wanted == found
     assert one["config"]["strategy"] == "serial" and one["config"]["options"] == {}
