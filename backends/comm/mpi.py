@@ -7,7 +7,7 @@ free, so sends are always started; a bare ``Wait`` has no bound, so waits poll `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, cast
@@ -23,7 +23,7 @@ from . import wire
 from .background import ProcessBackground, ProcessWorker
 from .collectives import naive_allreduce
 from .parts import Part, Parts
-from .patience import Patience
+from .patience import NOTHING, Patience
 from .protocol import RankEnded, check_peer
 from .receive import Receive
 from .shared import SharedMemory, share_among_processes
@@ -109,9 +109,9 @@ class MPIComm(Part):
         worker = ProcessWorker(MPIComm(self.mpi.Dup(), own=True, in_background=True))
         return ProcessBackground(worker, self.patience).part_of(self)
 
-    def watch(self, ranks: Iterable[int]) -> None:
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """See ``Patience.watch_over``."""
-        self.patience.watch_over(self, ranks)
+        self.patience.watch_over(self, ranks, owing)
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
