@@ -99,6 +99,7 @@ class Training(Layout):
 
         with progress_bar(console, steps, shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]
+            console.show_cursor(True)  # which the bar hides; a process that is killed cannot show it again
 
             def on_step(_: int, loss: float) -> None:
                 bar.update(task, advance=1, loss=loss)
