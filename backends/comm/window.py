@@ -101,7 +101,7 @@ class WindowAllreduce:
             base = base.base
         if not isinstance(base, Place) or base.window is not self:
             return None, -1, 0
-        offset = address_of(x) - address_of(base.parts[self.comm.rank])
+        offset = address_of(x) - base.address
         here = slice(offset, offset + x.nbytes)
         return [part[here].view(x.dtype) for part in base.parts], base.number, offset
 
@@ -129,6 +129,7 @@ class Place:
     def __init__(self, window: WindowAllreduce, parts: list[np.ndarray], number: int):
         self.window, self.parts, self.number = window, parts, number
         self.__array_interface__ = parts[window.comm.rank].__array_interface__
+        self.address: int = self.__array_interface__["data"][0]
 
 
 def array_for(comm: Any, shape: int | Sequence[int], dtype: Any) -> np.ndarray:
