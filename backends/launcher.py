@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 RANKS = "MINIGRAD_RANKS"  # how many ranks minigrad started, for each of them to compare
@@ -152,6 +154,8 @@ def tell(message: str) -> None:
         if first_is_there():
             return
         if "PMIX_NAMESPACE" in os.environ:
+            with suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the end that comes is no interrupt to speak of
             time.sleep(BOUND)  # Open MPI's mpiexec ends this process once rank 0 has ended
     print(f"minigrad: {message}", file=sys.stderr, flush=True)
 
