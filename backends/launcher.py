@@ -155,7 +155,7 @@ def tell(message: str) -> None:
             return
         if "PMIX_NAMESPACE" in os.environ:
             with suppress(ValueError):  # not the main thread
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the end that comes is no interrupt to speak of
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # that end is no interrupt
             time.sleep(BOUND)  # Open MPI's mpiexec ends this process once rank 0 has ended
     print(f"minigrad: {message}", file=sys.stderr, flush=True)
 
