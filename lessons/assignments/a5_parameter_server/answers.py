@@ -56,7 +56,7 @@ def serve_by(rule, comm, workers, part, rate):
             server.take(Push(worker, 0, int(message[0]), 1, [True], message[1:]))
             server.apply(server.pushes, optimizer)
         else:
-            server.lose(worker)
+            server.lose(worker, "it has made all its steps")
         for free in server.let_go():
             comm.send(server.answer, free)
     return server.weights.copy(), server.staleness
