@@ -30,6 +30,7 @@ from .capacity import cores
 from .comm.chrome import chrome_trace
 from .comm.trace import Traced, gather_trace
 from .data_parallel import ParameterServer
+from .figures import check_writable, write_json
 from .interrupts import Interrupted, guarded
 from .launch import check_room, choose_transport, run, run_script, say, world_size
 from .layout import about, member_of
@@ -124,9 +125,9 @@ def train(
         seed=seed,
     )
     if json is not None:
-        training.check_writable(json)
+        check_writable(json)
     if trace is not None:
-        training.check_writable(trace, "--trace")
+        check_writable(trace, "--trace")
     training.check_drawing()
     config.check(config.batch or MOST_SAMPLES)
     console = Console()
@@ -149,14 +150,14 @@ def train(
         metrics["run"] = files.run
         folder = files.write(metrics)
         if json is not None:
-            training.write_json(json, metrics)
+            write_json(json, metrics)
         training.draw_curves(metrics, folder / "curves.png")
         console.print(training.report(metrics))  # last: nobody may be there to read it
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and found is not None:
-            training.write_json(trace, chrome_trace(found, told))
+            write_json(trace, chrome_trace(found, told))
             show_trace(found, folder / "timeline.png", console)
             console.print(
                 f"trace in {trace}, for ui.perfetto.dev and minigrad trace {trace}; "
@@ -222,7 +223,7 @@ def prove(
     settings.check(batch)
     for flag, file in (("--json", json), ("--svg", svg)):
         if file is not None:
-            training.check_writable(file, flag)
+            check_writable(file, flag)
     failed = []
 
     def work(comm) -> None:
@@ -230,7 +231,7 @@ def prove(
         if verdict is None:
             return
         if json is not None:
-            training.write_json(json, verdict)
+            write_json(json, verdict)
         proof.show(verdict, svg)
         failed.append(not verdict["passed"])
 
@@ -251,7 +252,7 @@ def trace_command(
 ) -> None:
     """Show a step of a traced run; that of a pipeline below its plan."""
     if png is not None:
-        training.check_writable(png, "--png")
+        check_writable(png, "--png")
         training.check_drawing()
     console = Console()
     show(file, step, png, width or console.width, console)

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from .arguments import check_seed, choice
+from .figures import check_writable
 from .interrupts import Interrupted
 from .launch import TRANSPORTS, under_mpiexec
 from .supervise import supervise
-from .training import check_writable
 
 if TYPE_CHECKING:
     from .grading.grade import Graded

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from . import rank
 from .comm import Comm, broadcast
-from .training import write_json
+from .figures import FIGURES, KEPT, kept_in, write_json
 
 EVERY = 1.0  # seconds between two writings of the figures
 
@@ -21,7 +23,7 @@ EVERY = 1.0  # seconds between two writings of the figures
 class RunFolder:
     """All ranks of ``comm`` construct it, and know the same folder: whoever is left may write the figures.
 
-    ``kept`` says in words what is in it. Raises OSError, before any work is done, where it cannot be written.
+    Raises OSError, before any work is done, where it cannot be written.
     """
 
     def __init__(self, comm: Comm, name: str, parent: Path = Path("runs")):
@@ -32,38 +34,58 @@ class RunFolder:
         self.run = f"{token:016x}"
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
         self.parent, self.name = parent, f"{stamp}-{name}"
-        self.kept = "nothing was kept, the first epoch had not ended"
+        self.file: Path | None = None
         self.written = -np.inf
 
-    @property
-    def path(self) -> Path:
-        """The folder, made where it is not there; that of another run of this second is left alone."""
+    def paths(self) -> Iterator[Path]:
+        """Where the folder is, or is to be: other runs of this second have taken the first of these names."""
         for i in range(1000):
-            path = self.parent / (self.name + (f"-{i}" if i else ""))
-            try:
-                path.mkdir(parents=True)
-            except FileExistsError:
-                if not self.is_own(path):
-                    continue
-            return path
+            yield self.parent / (self.name + (f"-{i}" if i else ""))
         raise FileExistsError(f"{self.parent} already holds a thousand runs of this second; clear it")
 
     def is_own(self, path: Path) -> bool:
         try:
-            return json.loads((path / "metrics.json").read_text()).get("run") == self.run
+            return json.loads((path / FIGURES).read_text()).get("run") == self.run
         except (OSError, ValueError):
             return False
 
     def write(self, metrics: dict[str, Any]) -> Path:
-        """Write the figures; the folder."""
-        path = self.path
-        write_json(path / "metrics.json", {**metrics, "run": self.run})
+        """Write the figures; the folder, which comes into being with them in it."""
+        figures = {**metrics, "run": self.run}
+        for path in self.paths():
+            if not path.exists():
+                self.file = path / FIGURES
+                rank.note(KEPT, str(self.file))
+                if made(path, figures):
+                    break
+            elif self.is_own(path):
+                write_json(path / FIGURES, figures)
+                break
         self.written = time.monotonic()
-        self.kept = f"the figures of its first {len(metrics['losses'])} steps are in {path / 'metrics.json'}"
-        rank.note("kept", self.kept)
         return path
+
+    @property
+    def kept(self) -> str:
+        """What is in the folder, in words."""
+        return kept_in(self.file)
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
         """Write the figures so far, unless that was done within this second."""
         if time.monotonic() - self.written > EVERY:
             self.write(metrics)
+
+
+def made(path: Path, figures: dict[str, Any]) -> bool:
+    """Make the folder with its figures in it, at once; False where another run has just taken its name."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True, exist_ok=True)
+        write_json(part / FIGURES, figures)
+        os.rename(part, path)
+    except OSError:
+        if path.exists():
+            return False
+        raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return True

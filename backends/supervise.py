@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from . import sweep as sweeping
+from .figures import KEPT, kept_in
 from .interrupts import Interrupted
 from .signals import SIGNALS
 from .sweep import MARK, sweep_memory
@@ -38,9 +39,9 @@ NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 
 @dataclass
 class Job:
-    """A command under supervision: its processes carry ``folder`` in MARK, its ranks note there how they end.
+    """A command under supervision.
 
-    ``kept`` in the folder says in words what is left of the work.
+    Its processes carry ``folder`` in MARK, and its ranks note there how they end.
     """
 
     program: str
@@ -100,8 +101,9 @@ class Job:
         print(f"minigrad: {message}; {self.kept()}", file=sys.stderr, flush=True)
 
     def kept(self) -> str:
+        """In words, what is left of the work."""
         try:
-            return (self.folder / "kept").read_text()
+            return kept_in(Path((self.folder / KEPT).read_text()))
         except OSError:
             return "nothing was kept"
 

@@ -129,8 +129,8 @@ def converted(name: str, given: Any, like: Array) -> Array:
     xp = array_module(like)
     try:
         array = as_array(given)
-    except ValueError as error:
-        raise ValueError(f"{name} is no array in the state: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is no array of numbers in the state: {error}") from None
     if array.shape != like.shape:
         raise ValueError(f"{name} has shape {like.shape}, the state {array.shape}; build the same model")
     if not np.can_cast(array.dtype, like.dtype, "same_kind"):

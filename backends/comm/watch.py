@@ -16,6 +16,7 @@ from .collectives import allgather
 from .protocol import Comm, wait_limit
 
 EVERY = 0.05  # seconds between two looks
+LONGEST = 2 * EVERY  # that count: in a longer one this process was not running, so it heard of nothing
 UNDER_WAY = 0.1  # seconds for what a process sent before its end to come
 NEARLY = 0.8  # of the bound: ranks that wait for the same one have not begun together
 
@@ -54,7 +55,7 @@ class Watch:
         is ended: it may be stopped, and would keep the job from its end.
         """
         if now - self.looked > EVERY:
-            waited, self.looked = now - max(start, self.looked), now
+            waited, self.looked = min(now - max(start, self.looked), LONGEST), now
             for rank, number in self.silence:
                 self.silence[rank, number] += waited
                 if self.silence[rank, number] > wait_limit() and rank in self.processes:

@@ -102,11 +102,12 @@ class Server:
     def serve(self, comm: Comm, steps: int, optimizer: Optimizer, watch: Watching) -> None:
         """Take pushes, also of later steps, until every worker that is there has made ``steps``.
 
-        ``watch`` is told whose end it is to look out for, and which push each worker owes. Raises
+        ``watch`` is told whose end it is to look out for, and which push of these steps a worker owes: one
+        that is ahead may be done, and sends nothing while it waits for the slowest. Raises
         RuntimeError, with what each of them said, when all workers have left.
         """
         while any(clock < steps for clock in self.clocks.values()):
-            owing = {w: clock for w, clock in self.clocks.items() if w not in self.waiting}
+            owing = {w: c for w, c in self.clocks.items() if c < steps and w not in self.waiting}
             watch(self.clocks, owing)
             try:
                 worker, message = comm.recv_any(PUSH)

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 import pytest
 
-from backends import arguments, cli, interrupts, launch, layout, strategies, training
+from backends import arguments, cli, figures, interrupts, launch, layout, strategies, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.run_folder import RunFolder
@@ -335,9 +335,9 @@ def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):
     file = tmp_path / "m.json"
-    training.write_json(file, {"a": 1})
+    figures.write_json(file, {"a": 1})
     with pytest.raises(TypeError):
-        training.write_json(file, {"a": object()})
+        figures.write_json(file, {"a": object()})
     assert json.loads(file.read_text()) == {"a": 1}
 
 

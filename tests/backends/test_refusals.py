@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from backends import capacity, launch, layout, strategies, training
+from backends import capacity, figures, launch, layout, strategies
 from backends.capacity import check_capacity
 from backends.data_parallel import DataParallel
 from backends.pipeline.schedule import Schedule
@@ -226,7 +226,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'm.json'}: No space left")):
-        training.write_json(tmp_path / "m.json", {})
+        figures.write_json(tmp_path / "m.json", {})
     assert not list(tmp_path.iterdir())
 
 

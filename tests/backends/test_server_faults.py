@@ -1,14 +1,23 @@
 """Workers and servers that fail: who leaves is told of and the others go on, or all end with one error."""
 
+import signal
+import subprocess
+import sys
+from collections import Counter
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel import parameter_server
+from backends.comm.watch import Watch
+from backends.data_parallel import parameter_server, server
+from backends.data_parallel.flat import Piece
 from backends.data_parallel.parameter_server import ParameterServer
-from minigrad import ops, optim
+from backends.data_parallel.server import Push
+from backends.data_parallel.server_rules import rule_for
+from minigrad import Parameter, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from tests.backends.served_training import cluster, speeds
@@ -91,6 +100,66 @@ def test_the_law_of_endings_catches(bug):
     name, at, *change = BUGS[bug]
     with pytest.raises((AssertionError, RuntimeError)):
         the_others_go_on(3, 1, at, 1, 0, broken(name, tuple(change)))
+
+
+class Scripted:
+    """A server's side of a comm on which the pushes of ``workers`` come in this order."""
+
+    def __init__(self, workers: list[int]):
+        self.coming = iter(workers)
+        self.clocks: Counter[int] = Counter()
+
+    def recv_any(self, tag):
+        worker = next(self.coming)
+        push = Push.packed((self.clocks[worker], 0, 1), [True], [np.ones(2)])
+        self.clocks[worker] += 1
+        return worker, push
+
+    def send(self, x, rank, tag):
+        pass
+
+
+def only_debts_are_watched(order: list[int], workers: int, steps: int, module=server):
+    """Assert that a worker is said to owe its next push only where the server cannot go on without it."""
+    comm = Scripted(order)
+    serving = module.Server(
+        np.zeros(3), [Piece(0, slice(0, 2), slice(0, 2))], dict.fromkeys(range(workers), 0),
+        rule_for(workers, None, None),
+    )  # fmt: skip
+    for end in range(1, steps + 1):
+
+        def watch(ranks, owing, end=end):
+            assert owing == {w: comm.clocks[w] for w in range(workers) if comm.clocks[w] < end}
+
+        serving.serve(comm, end, momentum([Parameter(np.zeros(2))]), watch)
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 5))
+def test_who_is_ahead_owes_nothing(data, workers, steps):
+    """One that has made all its steps is silent for as long as the slowest takes; it must not be ended."""
+    only_debts_are_watched(data.draw(st.permutations([*range(workers)] * steps)), workers, steps)
+
+
+def test_the_law_of_debts_catches_a_server_that_ends_who_is_done():
+    change = ("if c < steps and w not in", "if w not in")
+    with pytest.raises(AssertionError):
+        only_debts_are_watched([0, 0, 1, 1], 2, 2, broken("server", change))
+
+
+def test_only_seconds_of_listening_count_as_silence(monkeypatch):
+    """A watching process that the machine did not run for long has heard of nobody: nobody is to blame."""
+    monkeypatch.setenv("MINIGRAD_TIMEOUT", "5")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        watch = Watch({1: other.pid})
+        watch.ranks = {1}
+        watch.expect({1: 0})
+        for now in (100.0, 200.0, 300.0):
+            assert watch.ended(now, 0.0) is None
+        assert other.poll() is None
+        for i in range(60):
+            watch.ended(300 + i / 10, 0.0)
+        assert other.wait(10) == -signal.SIGKILL
+        assert watch.reason(1) == "it sent nothing for 5 s, and was ended"
 
 
 @given(servers=st.integers(1, 2), seed=st.integers(0, 99), settings=st.sampled_from([{}, {"softsync": 1}]))

@@ -151,9 +151,7 @@ def test_what_the_loss_does_not_reach_may_change():
 @pytest.mark.parametrize("value", ["xyz", "1", "ALL", "array"])
 def test_what_is_no_check_is_refused(value, monkeypatch):
     monkeypatch.setenv("MINIGRAD_CHECK", value)
-    with pytest.raises(
-        ValueError, match=f"MINIGRAD_CHECK must be one of arrays, messages, all.*got '{value}'"
-    ):
+    with pytest.raises(ValueError, match=f"MINIGRAD_CHECK takes 'arrays', 'messages', 'all', got '{value}'"):
         Tape()
 
 
@@ -164,4 +162,4 @@ def test_the_command_refuses_it_in_one_line(tmp_path):
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
-    assert "MINIGRAD_CHECK must be one of arrays, messages, all, or not be set; got 'xyz'" in line
+    assert "MINIGRAD_CHECK takes 'arrays', 'messages', 'all', got 'xyz'; unset it" in line

@@ -80,7 +80,7 @@ BROKEN = {
     "objects": (
         lambda state, name: state.update({name: np.full(state[name].shape, None)}),
         ValueError,
-        "{name}.*the state object",
+        "{name}.*not object",
     ),
     "complex": (lambda state, name: state.update({name: state[name] * 1j}), ValueError, "{name}.*complex"),
     "too large": (
@@ -91,7 +91,7 @@ BROKEN = {
     "ragged": (
         lambda state, name: state.update({name: [[1.0], [1.0, 2.0]]}),
         ValueError,
-        "{name} is no array",
+        "{name} is no array of numbers",
     ),
 }
 
