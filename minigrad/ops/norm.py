@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 from ..device import Array, array_module
@@ -32,7 +33,7 @@ def batch_norm(
     count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
     ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
     2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
-    this rank's sums. Raises ValueError where C differs.
+    this rank's sums. Raises ValueError where C differs; warns where a channel has one value, its own mean.
     """
     if len(shape_of(x)) not in (2, 4) or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
         raise ValueError(
@@ -53,6 +54,12 @@ def batch_norm(
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
             centred = x - per_channel(mean)
+        if n == 1:
+            warnings.warn(
+                "batch_norm of one value per channel gives its bias, and nothing before it learns; train with "
+                "at least two samples at a time",
+                stacklevel=2,
+            )
         var = squares / max(n, 1)
         if observe is not None:
             observe(mean, var, n)

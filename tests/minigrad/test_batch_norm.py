@@ -1,5 +1,7 @@
 """Layers that behave differently under a tape: batch normalisation and dropout."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,6 +59,21 @@ def test_without_a_tape_it_uses_the_running_ones_and_leaves_them(shape):
     expected = (x - 1) / np.sqrt(4 + 1e-5)
     np.testing.assert_allclose(norm(on_device(x)).numpy(), expected, rtol=1e-12)
     assert all(np.array_equal(before[name], value) for name, value in norm.state_dict().items())
+
+
+@given(images=st.integers(0, 3), height=st.integers(1, 2), width=st.integers(1, 2), taped=st.booleans())
+def test_training_on_one_value_per_channel_is_said(images, height, width, taped):
+    """Of such a batch the output is the bias, and the gradient of what comes before it is 0."""
+    x = on_device(np.ones((images, 3, height, width)))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        if taped:
+            with Tape():
+                layer()(x)
+        else:
+            layer()(x)
+    assert len(heard) == (taped and images * height * width == 1)
+    assert all("one value per channel" in str(one.message) for one in heard)
 
 
 def test_one_sample_does_not_spoil_the_running_variance():
