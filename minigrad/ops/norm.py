@@ -56,8 +56,8 @@ def batch_norm(
             centred = x - per_channel(mean)
         if n == 1:
             warnings.warn(
-                "batch_norm of one value per channel gives its bias, and nothing before it learns; train with "
-                "at least two samples at a time",
+                "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
+                "with at least two samples at a time",
                 stacklevel=2,
             )
         var = squares / max(n, 1)
