@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,8 +17,11 @@ class Module:
 
     Modules may also stand in lists, tuples and dicts, and these in one another: ``self.heads["en"][0]`` is
     called "heads.en.0". Subclasses write ``forward``. Arrays that are no parameters (running statistics) are
-    part of the state.
+    part of the state. A new module is in training mode: ``train`` and ``eval`` set the mode, which decides
+    what dropout and batch-norm do.
     """
+
+    training = True
 
     def forward(self, x: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
@@ -55,6 +59,23 @@ class Module:
         for attribute, value in list(vars(self).items()):
             if child == attribute or child.startswith(f"{attribute}."):
                 setattr(self, attribute, replaced(attribute, value, child, module))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all inside, outermost first; one that stands in two places comes twice."""
+        yield self
+        for child in self.children().values():
+            yield from child.modules()
+
+    def train(self, mode: bool = True) -> Self:
+        """Put this module and all inside into training mode, or, with ``mode=False``, into eval mode."""
+        self.training = mode
+        for child in self.children().values():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Put this module and all inside into eval mode."""
+        return self.train(False)
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         """(name, owner, attribute) of every parameter and state array, outermost first."""
@@ -122,6 +143,19 @@ class Module:
     def describe(self) -> str:
         """The settings, as they stand between the parentheses of the representation."""
         return ", ".join(f"{name}={child!r}" for name, child in self.children().items())
+
+
+@contextmanager
+def evaluation_mode(*models: Module) -> Iterator[None]:
+    """Inside the ``with`` the models are in eval mode; afterwards every module has the mode that it had."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:  # outermost first, so that the last word is a module's own
+            module.train(mode)
 
 
 def converted(name: str, given: Any, like: Array) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.device import array_module
-from minigrad.module import Module, Sequential
+from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
 from .kinds import UNNAMED
@@ -162,7 +162,8 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
     for _, layer in layers:
         n_in = n_out = before
         if x is not None:
-            n_in, x = math.prod(x.shape[1:]), layer(x)
+            with evaluation_mode(layer):
+                n_in, x = math.prod(x.shape[1:]), layer(x)
             n_out = math.prod(x.shape[1:])
         elif isinstance(layer, nn.Linear):
             n_out, n_in = layer.weight.shape
