@@ -12,7 +12,7 @@ from typing import Any
 
 from .device import Array, to_host
 from .environment import variable
-from .held import arrays_in
+from .memory import retained_arrays
 
 
 def checks(what: str) -> bool:
@@ -30,7 +30,7 @@ class CheckedEntries(list):
     def append(self, entry: Any) -> None:
         super().append(entry)
         held = [pullback for *_, pullback in entry] if isinstance(entry, list) else []
-        self.noted.append([(array, checksum(array)) for array in arrays_in(held)])
+        self.noted.append([(array, checksum(array)) for array in retained_arrays(held)])
 
     def pop(self, *place: Any) -> Any:
         entry = super().pop(*place)

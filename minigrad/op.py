@@ -21,10 +21,10 @@ from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
 
 Pullback = Callable[[Array], Array]
-Pulled = tuple[Array, tuple[Pullback | None, ...]]
+OpResult = tuple[Array, tuple[Pullback | None, ...]]
 
 
-def op(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
+def op(function: Callable[..., OpResult]) -> Callable[..., Tensor]:
     """Lift ``function(*arrays, **settings) -> (value, pullbacks)`` to tensors.
 
     Inputs may be Tensors, arrays, numbers or nested lists. A NumPy scalar counts as a number, so
@@ -35,7 +35,7 @@ def op(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
     return lift_two(function) if plain_two else lift(function)
 
 
-def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
+def lift(function: Callable[..., OpResult]) -> Callable[..., Tensor]:
     """The readable form, for any number of inputs and any settings."""
 
     @wraps(function)
@@ -44,7 +44,7 @@ def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
         if len(arrays) == 1:
             arrays = [as_array(arrays[0])]  # a number is one only beside an array
         value, pullbacks = function(*arrays, **settings)
-        out = Tensor(value if type(value) is np.ndarray and value.ndim else settled(value, *arrays))
+        out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
             entry = []
@@ -61,7 +61,7 @@ def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
     return lifted
 
 
-def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor]:
+def lift_two(function: Callable[[Array, Array], OpResult]) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
     new = Tensor.__new__
 
@@ -71,7 +71,7 @@ def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor
         b = y.data if isinstance(y, Tensor) else as_operand(y)
         value, (to_x, to_y) = function(a, b)
         out = new(Tensor)
-        out.data = value if type(value) is np.ndarray else settled(value, a, b)
+        out.data = value if type(value) is np.ndarray else as_0d_array(value, a, b)
         out.grad = out.tape = None
         out.requires_grad = False
         out.index = -1
@@ -100,7 +100,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
     return getattr(x, "shape", ())
 
 
-def settled(value: Any, *operands: Any) -> Array:
+def as_0d_array(value: Any, *operands: Any) -> Array:
     """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
     if hasattr(value, "__cuda_array_interface__"):
         return value

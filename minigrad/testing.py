@@ -15,8 +15,8 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from .device import Array, array_module, to_device, to_host
-from .held import arrays_in
-from .op import Pulled
+from .memory import retained_arrays
+from .op import OpResult
 from .optim import Optimizer
 from .tape import Tape, undo_broadcast
 from .tensor import Parameter, Tensor
@@ -137,7 +137,7 @@ def pullbacks_keep_the_contract(f: Op, *inputs: Array) -> None:
                 f"pullback {k} depends on the calls before it"
             )
             if not shares_memory(d, g):
-                held = [a for a in arrays_in([p for _, _, p in entry]) if not shares_memory(a, g)]
+                held = [a for a in retained_arrays([p for _, _, p in entry]) if not shares_memory(a, g)]
                 assert not any(shares_memory(d, a) for a in held), f"pullback {k} gives away what it holds"
                 assert not any(shares_memory(d, x) for x in inputs), f"pullback {k} gives away an input"
     assert all(np.array_equal(to_host(g), k) for g, k in zip(gs, kept, strict=True)), "g was written to"
@@ -172,7 +172,7 @@ def channels_last_is_kept(f: Op, *inputs: Array) -> None:
     assert is_channels_last(d), f"the gradient has strides {d.strides} for {d.shape}"
 
 
-def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., Pulled], *inputs: Any) -> None:
+def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., OpResult], *inputs: Any) -> None:
     """``lift_two`` is ``lift`` written out: the same value, the same entries, the same gradients."""
     runs = []
     for lift in lifts:

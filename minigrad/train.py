@@ -14,9 +14,9 @@ import numpy as np
 
 from .backend import Backend, Loss, Serial
 from .data import Batch, minibatches
+from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
-from .schedules import Schedule
 from .tensor import Tensor
 
 

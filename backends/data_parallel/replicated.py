@@ -111,7 +111,7 @@ class DataParallel(Backend):
                 place[...] = 0
             elif parameter.grad is not place:
                 place[...] = parameter.grad
-            parameter.buffer = place
+            parameter.grad_buffer = place
 
     def written(self, loss: float) -> Array:
         """This rank's report on the step."""
@@ -130,7 +130,7 @@ class DataParallel(Backend):
     def close(self) -> None:
         """Give back the message; what gradients are in it are copied."""
         for parameter in [] if self.placed is None else self.placed.parameters:
-            parameter.buffer = None
+            parameter.grad_buffer = None
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.copy()
         self.placed, self.places, self.message = None, [], None

@@ -13,7 +13,7 @@ from minigrad import ops
 from minigrad.backend import Loss
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 from minigrad.ops.loss import checked_labels
 from minigrad.tensor import Tensor
 
@@ -24,7 +24,7 @@ from .neurons import ColumnLinear
 
 
 @op
-def sharded_cross_entropy(logits: Array, labels: Array, *, cut: Cut) -> Pulled:
+def sharded_cross_entropy(logits: Array, labels: Array, *, cut: Cut) -> OpResult:
     """``ops.cross_entropy`` of this rank's part of logits (N, classes), which are ``cut`` along the classes.
 
     Labels (N,) are integers, the same on all ranks. Three all-reduces of N numbers forward, none backward; no

@@ -15,7 +15,7 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
-from minigrad.optimizer import HeldElsewhere
+from minigrad.optim import HeldElsewhere
 from minigrad.tape import OnGrad, current_tape
 from minigrad.tensor import Parameter, Tensor
 

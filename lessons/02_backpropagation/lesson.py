@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 import minigrad
 from backends.launch import only_rank_0
 from minigrad import Tensor, mnist, nn, op, ops, optim
-from minigrad.nets import one_hot
+from minigrad.models import one_hot
 from minigrad.testing import gradient_matches_difference
 
 only_rank_0()  # one process is enough

@@ -27,7 +27,7 @@ from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
-from minigrad.nets import mlp
+from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

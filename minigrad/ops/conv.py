@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 from ..tape import once
 from .geometry import (
     Convolved,
@@ -125,7 +125,7 @@ def conv2d(
     dilation: Pair = 1,
     groups: int = 1,
     algorithm: str = "auto",
-) -> Pulled:
+) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
     ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.

@@ -12,21 +12,21 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import OpResult, op
 from ..tensor import Axis
 from .axes import axes_of
 from .elementwise import masked
 
 
 @op
-def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The sum over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
     return x.sum(axis=axes, keepdims=keepdims), (spreader(x, axes),)
 
 
 @op
-def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The mean over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
@@ -34,7 +34,7 @@ def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The largest element, NaN where there is one; equal ones share the gradient evenly."""
     axes = axes_of(axis, x.ndim)
     y = x.max(axis=axes, keepdims=keepdims)
@@ -42,7 +42,7 @@ def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The smallest element, NaN where there is one; equal ones share the gradient evenly."""
     axes = axes_of(axis, x.ndim)
     y = x.min(axis=axes, keepdims=keepdims)
@@ -50,7 +50,7 @@ def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The variance over ``axis``, divided by the count (not the count minus one)."""
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
@@ -61,7 +61,7 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """log(sum(exp(x))), shifted by the maximum so that nothing overflows; of no elements it is -inf."""
     xp, axes = array_module(x), axes_of(axis, x.ndim)
     spread = spreader(x, axes)
@@ -75,7 +75,7 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def softmax(x: Array, *, axis: int = -1) -> Pulled:
+def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
@@ -85,7 +85,7 @@ def softmax(x: Array, *, axis: int = -1) -> Pulled:
 
 
 @op
-def log_softmax(x: Array, *, axis: int = -1) -> Pulled:
+def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)

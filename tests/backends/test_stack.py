@@ -21,7 +21,7 @@ from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from minigrad.optimizer import Part
+from minigrad.optim import Part
 
 
 def mlp(rng):
