@@ -1,7 +1,7 @@
 """Every rank holds the whole model and a share of the batch; the gradients are summed.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. The naive form, and the reference of
-the others: one all-reduce of everything after backward.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. The reference of the other
+forms: one all-reduce of everything after backward. ``naive.py`` is the slide itself.
 """
 
 from __future__ import annotations

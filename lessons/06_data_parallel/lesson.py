@@ -77,6 +77,10 @@ print(f"   three ranks, an all-reduce of their gradients: {np.concatenate(found)
 assert all(np.isclose(g, terms.mean(), rtol=1e-15) for g in found)
 
 # %% [markdown]
+# The same for every parameter of a model is `backends/data_parallel/naive.py`: read that file first. In
+# `replicated.py` beside it all gradients travel in one message.
+
+# %% [markdown]
 # ## 2. What goes wrong without the weights, and why nobody notices
 # `DataParallel` does what we just did, for any model: `place` gives every rank the model of rank 0, `step`
 # runs a share of the batch forward and back and adds up the gradients, `full_gradients` shows them. Leave the
