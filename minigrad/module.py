@@ -138,11 +138,36 @@ class Module:
         return self
 
     def __repr__(self) -> str:
+        """A layer in one line; a model with a line for each layer, the shapes of its parameters and a count.
+
+        >>> from minigrad import nn
+        >>> rng = np.random.default_rng(0)
+        >>> nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=rng))
+        Sequential(
+          (0): Flatten()
+          (1): Linear(784, 10)  # weight (10, 784), bias (10,)
+        )  # 7,850 parameters
+        """
+        if not self.children():
+            return self.in_one_line()
+        lines = [f"{type(self).__name__}({self.shapes()}"]
+        for name, child in self.children().items():
+            shapes = "" if child.children() else child.shapes()
+            lines.append(f"  ({name}): {child!r}{shapes}".replace("\n", "\n  "))
+        return "\n".join([*lines, f")  # {sum(p.size for p in self.parameters()):,} parameters"])
+
+    def shapes(self) -> str:
+        """The shapes of the parameters that are attributes of this module, as a comment."""
+        own = {name: value.shape for name, value in vars(self).items() if isinstance(value, Parameter)}
+        return "  # " + ", ".join(f"{name} {shape}" for name, shape in own.items()) if own else ""
+
+    def in_one_line(self) -> str:
+        """The class and its settings, as error messages name it."""
         return f"{type(self).__name__}({self.describe()})"
 
     def describe(self) -> str:
-        """The settings, as they stand between the parentheses of the representation."""
-        return ", ".join(f"{name}={child!r}" for name, child in self.children().items())
+        """The settings, as they stand between the parentheses of ``in_one_line``."""
+        return ", ".join(f"{name}={child.in_one_line()}" for name, child in self.children().items())
 
 
 @contextmanager
@@ -240,4 +265,4 @@ class Sequential(Module):
         return len(self.layers)
 
     def describe(self) -> str:
-        return ", ".join(map(repr, self.layers))
+        return ", ".join(layer.in_one_line() for layer in self.layers)

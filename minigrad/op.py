@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from .tensor import Tensor, as_array, as_operand
 Pullback = Callable[[Array], Array]
 OpResult = tuple[Array, tuple[Pullback | None, ...]]
 
+P = ParamSpec("P")
 
-def op(function: Callable[..., OpResult]) -> Callable[..., Tensor]:
+
+def op(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """Lift ``function(*arrays, **settings) -> (value, pullbacks)`` to tensors.
 
     Inputs may be Tensors, arrays, numbers or nested lists. A NumPy scalar counts as a number, so
@@ -32,18 +34,19 @@ def op(function: Callable[..., OpResult]) -> Callable[..., Tensor]:
     """
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     plain_two = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2
-    return lift_two(function) if plain_two else lift(function)
+    return cast("Callable[P, Tensor]", lift_two(cast(Any, function))) if plain_two else lift(function)
 
 
-def lift(function: Callable[..., OpResult]) -> Callable[..., Tensor]:
+def lift(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
+    compute = cast("Callable[..., OpResult]", function)
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
         arrays = [x.data if isinstance(x, Tensor) else as_operand(x) for x in inputs]
         if len(arrays) == 1:
             arrays = [as_array(arrays[0])]  # a number is one only beside an array
-        value, pullbacks = function(*arrays, **settings)
+        value, pullbacks = compute(*arrays, **settings)
         out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:

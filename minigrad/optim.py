@@ -65,6 +65,18 @@ class Optimizer:
         self.lr = lr
         self.state: list[dict[str, Any]] = [{} for _ in self.parameters]
 
+    def __repr__(self) -> str:
+        """The settings, and how much is trained.
+
+        >>> SGD([Parameter(np.zeros((10, 784))), Parameter(np.zeros(10))], 0.1, momentum=0.9)
+        SGD(2 parameters of 7,850 elements, lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+        """
+        hidden = ("parameters", "state")
+        settings = [f"{name}={value!r}" for name, value in vars(self).items() if name not in hidden]
+        size = sum(parameter.size for parameter in self.parameters)
+        trained = f"{len(self.parameters)} parameters of {size:,} elements"
+        return f"{type(self).__name__}({', '.join([trained, *settings])})"
+
     def clipped(self, limit: float) -> Self:
         """This optimizer, which from now on scales all gradients down to a joint 2-norm of at most ``limit``.
 

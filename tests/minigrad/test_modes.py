@@ -72,9 +72,7 @@ def test_a_validation_loss_under_a_tape_is_the_one_without_and_changes_nothing()
 @given(steps=st.integers(1, 3))
 def test_frozen_statistics_stay_while_the_rest_is_trained(steps):
     model = moved(net())
-    inner = model[0]
-    assert isinstance(inner, nn.Sequential)
-    norm = inner[1].eval()
+    norm = model.children()["0"].children()["1"].eval()
     state = model.state_dict()
     fit(model, SGD(model.parameters(), 0.1), ops.cross_entropy, batch(), epochs=steps)
     assert not norm.training and model.training
@@ -91,7 +89,7 @@ def test_without_a_tape_training_mode_draws_masks_and_moves_statistics():
 
 def test_accuracy_is_that_of_eval_mode_and_leaves_each_module_in_its_own():
     model = moved(net())
-    model[0].eval()
+    model.children()["0"].eval()
     modes, state = [module.training for module in model.modules()], model.state_dict()
     assert accuracy(model, batch()) == accuracy(model, batch(), batch_size=1)
     assert [module.training for module in model.modules()] == modes and same_state(model, state)
