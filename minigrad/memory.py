@@ -20,14 +20,14 @@ def base_of(a: Array) -> Array:
     return a
 
 
-def retained_arrays(held: Any) -> Iterator[Array]:
-    """Every array reachable from ``held`` through closures, containers and callable objects."""
-    stack, seen = [held], set()
+def retained_arrays(root: Any) -> Iterator[Array]:
+    """Every array reachable from ``root`` through closures, containers and callable objects."""
+    stack, visited = [root], set()
     while stack:
         x = stack.pop()
-        if id(x) in seen:
+        if id(x) in visited:
             continue
-        seen.add(id(x))
+        visited.add(id(x))
         if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
             yield x
         elif isinstance(x, list | tuple | set):

@@ -40,25 +40,25 @@ class Module:
         Raises TypeError for a Parameter that only a list, tuple or dict holds, and for modules in a set;
         ValueError for two modules of one name, as in ``{1: a, "1": b}``.
         """
-        found: dict[str, Module] = {}
+        by_name: dict[str, Module] = {}
         for attribute, value in vars(self).items():
-            for name, inside in contents(attribute, value) if isinstance(value, HOLDERS) else ():
+            for name, inside in contents(attribute, value) if isinstance(value, CONTAINERS) else ():
                 if isinstance(inside, Module):
-                    if name in found:
+                    if name in by_name:
                         raise ValueError(f"{type(self).__name__} has two modules called {name}; rename a key")
-                    found[name] = inside
+                    by_name[name] = inside
                 elif inside is not value and not any(inside is own for own in vars(self).values()):
                     raise TypeError(
                         f"{type(self).__name__}.{name} is a Parameter that an optimizer would not find; "
                         "make it an attribute of its own, or put it into a Module"
                     )
-        return found
+        return by_name
 
     def replace(self, child: str, module: Module) -> None:
         """Put ``module`` in the place of the one that ``children`` calls ``child``."""
         for attribute, value in list(vars(self).items()):
             if child == attribute or child.startswith(f"{attribute}."):
-                setattr(self, attribute, replaced(attribute, value, child, module))
+                setattr(self, attribute, with_replacement(attribute, value, child, module))
 
     def modules(self) -> Iterator[Module]:
         """This module and all inside, outermost first; one that stands in two places comes twice."""
@@ -87,12 +87,12 @@ class Module:
 
     def named_parameters(self) -> dict[str, Parameter]:
         """Every parameter by its dotted name; one that is used twice stands under its first name."""
-        found: dict[int, tuple[str, Parameter]] = {}
+        first: dict[int, tuple[str, Parameter]] = {}
         for name, owner, attribute in self.named_arrays():
             value = getattr(owner, attribute)
             if isinstance(value, Parameter):
-                found.setdefault(id(value), (name, value))
-        return dict(found.values())
+                first.setdefault(id(value), (name, value))
+        return dict(first.values())
 
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
@@ -118,7 +118,7 @@ class Module:
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
             )
         arrays = {name: v.data if isinstance(v, Parameter) else v for name, v in here.items()}
-        values = {name: converted(name, state[name], array) for name, array in arrays.items()}
+        values = {name: array_like(name, state[name], array) for name, array in arrays.items()}
         for name, array in arrays.items():
             array[...] = values[name]
 
@@ -183,11 +183,11 @@ def evaluation_mode(*models: Module) -> Iterator[None]:
             module.train(mode)
 
 
-def converted(name: str, given: Any, like: Array) -> Array:
-    """A copy of ``given`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
+def array_like(name: str, value: Any, like: Array) -> Array:
+    """A copy of ``value`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
     xp = array_module(like)
     try:
-        array = as_array(given)
+        array = as_array(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is no array of numbers in the state: {error}") from None
     if array.shape != like.shape:
@@ -213,27 +213,27 @@ def contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(item, Module):
                 yield f"{name}.{key}", item
-            elif isinstance(item, HOLDERS):
+            elif isinstance(item, CONTAINERS):
                 yield from contents(f"{name}.{key}", item)
     elif isinstance(value, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in value):
         raise TypeError(f"{name} is a set, whose order is another on each rank; make it a list")
 
 
-def replaced(name: str, value: Any, child: str, module: Module) -> Any:
+def with_replacement(name: str, value: Any, child: str, module: Module) -> Any:
     """``value``, called ``name``, with ``module`` in the place of ``child``; lists and dicts are changed."""
     if name == child:
         return module
     if isinstance(value, list):
-        value[:] = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+        value[:] = [with_replacement(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
     elif isinstance(value, dict):
-        value.update({k: replaced(f"{name}.{k}", item, child, module) for k, item in value.items()})
+        value.update({k: with_replacement(f"{name}.{k}", item, child, module) for k, item in value.items()})
     elif isinstance(value, tuple):
-        items = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+        items = [with_replacement(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
         return tuple(items) if type(value) is tuple else type(value)(*items)  # a named one
     return value
 
 
-HOLDERS = (Module, Parameter, list, tuple, dict, set, frozenset)
+CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 
 
 class Sequential(Module):

@@ -186,9 +186,9 @@ class BatchNorm(Module):
         if not self.training:
             statistics = (self.running_mean, self.running_var)
             return ops.batch_norm(x, self.weight, self.bias, statistics=statistics, eps=self.eps)
-        return self.normalised(x, self.observe)
+        return self.normalize(x, self.observe)
 
-    def normalised(self, x: Any, observe: Observe) -> Tensor:
+    def normalize(self, x: Any, observe: Observe) -> Tensor:
         """``x`` by its own statistics, which are told to ``observe``."""
         return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=self.gather)
 
@@ -217,16 +217,16 @@ class GhostBatchNorm(BatchNorm):
         super().__init__(channels, **settings)
         self.groups = groups
 
-    def normalised(self, x: Any, observe: Observe) -> Tensor:
+    def normalize(self, x: Any, observe: Observe) -> Tensor:
         starts = [share.start for share in shares(x.shape[0], self.groups)]
-        seen: list[tuple[Array, Array, float]] = []
+        statistics: list[tuple[Array, Array, float]] = []
         parts = []
         for part in ops.split(x, sections=starts[1:]):
-            parts.append(super().normalised(part, lambda *found: seen.append(found)))
-        if n := sum(count for *_, count in seen):
+            parts.append(super().normalize(part, lambda *values: statistics.append(values)))
+        if n := sum(count for *_, count in statistics):
             self.move(
-                sum(mean * (count / n) for mean, _, count in seen),
-                sum(unbiased(var, count) * (count / n) for _, var, count in seen),
+                sum(mean * (count / n) for mean, _, count in statistics),
+                sum(unbiased(var, count) * (count / n) for _, var, count in statistics),
             )
         return ops.concatenate(*parts, axis=0)
 

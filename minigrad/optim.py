@@ -24,7 +24,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "HeavyBall",
-    "HeldElsewhere",
+    "ParametersElsewhere",
     "LARS",
     "Optimizer",
     "Part",
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     g: Array | None
 
 
-class HeldElsewhere(list[Parameter]):
+class ParametersElsewhere(list[Parameter]):
     """No parameters: what a rank gives its optimizer where other ranks hold all there are."""
 
 
@@ -48,7 +48,7 @@ class Optimizer:
     """Updates every parameter that has a gradient; ``lr`` may be changed between steps.
 
     A parameter that is given twice counts once. Raises ValueError for settings out of range and for no
-    parameters, unless they are ``HeldElsewhere``; TypeError for what is no parameter.
+    parameters, unless they are ``ParametersElsewhere``; TypeError for what is no parameter.
     """
 
     needs_norms = False
@@ -56,7 +56,7 @@ class Optimizer:
     limit: float | None = None
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):
-        self.parameters = checked(parameters)
+        self.parameters = unique_parameters(parameters)
         if not 0 < lr < inf:  # NaN too
             raise ValueError(f"lr must be positive, got {lr}")
         for name, value in at_least_zero.items():
@@ -105,8 +105,9 @@ class Optimizer:
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
-            found = enumerate(self.parameters)
-            parts = [Part(i, p.data, p.grad if p.requires_grad else None) for i, p in found]
+            parts = [
+                Part(i, p.data, p.grad if p.requires_grad else None) for i, p in enumerate(self.parameters)
+            ]
         if self.needs_norms or self.limit is not None:
             parts = list(parts)
             squares = total(self.squares(parts))
@@ -122,11 +123,11 @@ class Optimizer:
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
-        found = np.zeros((len(self.parameters), 2))
+        sums = np.zeros((len(self.parameters), 2))
         for n, w, g in parts:
             if g is not None:
-                found[n] += squared_norm(w), squared_norm(g)
-        return found
+                sums[n] += squared_norm(w), squared_norm(g)
+        return sums
 
     def clip(self, parts: list[Part], squares: np.ndarray) -> list[Part]:
         """The same ``parts``, with gradients scaled down where their joint norm exceeds the limit."""
@@ -326,28 +327,28 @@ class AdamW(Adam):
     decoupled = True
 
 
-def checked(parameters: Iterable[Parameter]) -> list[Parameter]:
+def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
     """The ``parameters``, each once; raises TypeError and ValueError as ``Optimizer``."""
-    wanted = "an optimizer takes a list of parameters, such as model.parameters()"
+    requirement = "an optimizer takes a list of parameters, such as model.parameters()"
     if isinstance(parameters, Module | Tensor | Mapping):
-        raise TypeError(f"{wanted}; got {type(parameters).__name__}")
-    found = list({id(p): p for p in parameters}.values())
-    for parameter in found:
+        raise TypeError(f"{requirement}; got {type(parameters).__name__}")
+    unique = list({id(p): p for p in parameters}.values())
+    for parameter in unique:
         if not isinstance(parameter, Tensor):
-            raise TypeError(f"{wanted}; got one of {type(parameter).__name__}")
-    if not found and not isinstance(parameters, HeldElsewhere):
-        raise ValueError(f"{wanted}; got none, so nothing would be trained")
-    return found
+            raise TypeError(f"{requirement}; got one of {type(parameter).__name__}")
+    if not unique and not isinstance(parameters, ParametersElsewhere):
+        raise ValueError(f"{requirement}; got none, so nothing would be trained")
+    return unique
 
 
 def squared_norm(x: Array) -> float:
     """The sum of the squares; of numbers whose squares are too large or small for their dtype too."""
     xp = array_module(x)
-    found, limits = float(xp.vdot(x, x)), np.finfo(x.dtype)
-    if limits.bits < 64 and not limits.tiny / limits.eps < found < limits.max:
+    square, limits = float(xp.vdot(x, x)), np.finfo(x.dtype)
+    if limits.bits < 64 and not limits.tiny / limits.eps < square < limits.max:
         x = x.astype(np.float64)
-        found = float(xp.vdot(x, x))
-    return found
+        square = float(xp.vdot(x, x))
+    return square
 
 
 def cache_sized(*arrays: Array, size: int = 1 << 16) -> Iterator[tuple[Array, ...]]:

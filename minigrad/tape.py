@@ -254,12 +254,12 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
             f"backward of a tensor of shape {loss.shape} needs a seed of that shape; "
             "reduce it to a scalar with .sum() or .mean(), or pass seed="
         )
-    given = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
-    if given.shape not in ((), loss.shape):
+    array = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
+    if array.shape not in ((), loss.shape):
         raise ValueError(
-            f"the seed has shape {given.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
+            f"the seed has shape {array.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
         )
-    return xp.broadcast_to(given, loss.shape).copy(order="K")  # images stay channels-last
+    return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
 
 
 class _Spent:

@@ -121,10 +121,8 @@ class Tensor:
         return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
-        asked = ", requires_grad=True" if self.requires_grad else ""
-        return (
-            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{asked})"
-        )
+        suffix = ", requires_grad=True" if self.requires_grad else ""
+        return f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{suffix})"
 
     # Operators
 

@@ -65,7 +65,7 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
     """log(sum(exp(x))), shifted by the maximum so that nothing overflows; of no elements it is -inf."""
     xp, axes = array_module(x), axes_of(axis, x.ndim)
     spread = spreader(x, axes)
-    largest = largest_kept(x, axes)
+    largest = largest_keepdims(x, axes)
     largest = xp.where(xp.isfinite(largest), largest, 0)  # infinities are kept by the exponentials
     e = xp.exp(x - largest)
     total = e.sum(axis=axes, keepdims=True)
@@ -79,7 +79,7 @@ def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    y = xp.exp(x - largest_kept(x, axes))
+    y = xp.exp(x - largest_keepdims(x, axes))
     y /= y.sum(axis=axes, keepdims=True)
     return y, (lambda g: y * (g - (g * y).sum(axis=axes, keepdims=True)),)
 
@@ -89,7 +89,7 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    shifted = x - largest_kept(x, axes)
+    shifted = x - largest_keepdims(x, axes)
     p = xp.exp(shifted)
     total = p.sum(axis=axes, keepdims=True)
     p /= total
@@ -98,30 +98,32 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     return shifted - total, (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
 
 
-def largest_kept(x: Array, axes: tuple[int, ...]) -> Array:
+def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest elements along ``axes``, which are kept as 1; -inf where there are none."""
     if x.size:
         return x.max(axis=axes, keepdims=True)
-    return array_module(x).full(kept_shape(x.shape, axes), -np.inf, x.dtype if x.dtype.kind == "f" else float)
+    return array_module(x).full(
+        keepdims_shape(x.shape, axes), -np.inf, x.dtype if x.dtype.kind == "f" else float
+    )
 
 
 def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
     """g of the reduced shape -> a view of it in ``x``'s shape."""
-    shape, dtype, kept = x.shape, x.dtype, kept_shape(x.shape, axes)
+    shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
 
     def spread(g: Array) -> Array:
         xp = array_module(g)
-        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(kept), shape)
+        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
 
     return spread
 
 
 def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    spread, kept = spreader(x, axes), kept_shape(x.shape, axes)
+    spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
 
     def to_x(g: Array) -> Array:
         xp = array_module(x)
-        extremum = y.reshape(kept)
+        extremum = y.reshape(reduced)
         hit = x == extremum
         if xp.isnan(extremum).any():
             hit |= xp.isnan(x)
@@ -130,7 +132,7 @@ def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Ar
     return to_x
 
 
-def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with the reduced axes kept as 1."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 

@@ -146,7 +146,7 @@ def broken(*changes):
     batch_norm = mutant("minigrad.ops.norm", *changes).batch_norm
 
     class Broken(nn.BatchNorm):
-        def normalised(self, x, observe):
+        def normalize(self, x, observe):
             return batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=self.gather)
 
     return Broken

@@ -182,7 +182,7 @@ def test_one_group_is_batch_norm_bit_for_bit():
 def test_groups_have_gradients_of_their_own():
     norm = ghost(2)
     inputs = on_device(drawn((6, 3))[0])
-    testing.gradient_matches_difference(lambda x: norm.normalised(x, norm.observe), inputs)
+    testing.gradient_matches_difference(lambda x: norm.normalize(x, norm.observe), inputs)
 
 
 def test_in_eval_mode_groups_do_not_matter():
