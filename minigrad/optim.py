@@ -105,9 +105,8 @@ class Optimizer:
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
-            parts = [
-                Part(i, p.data, p.grad if p.requires_grad else None) for i, p in enumerate(self.parameters)
-            ]
+            numbered = enumerate(self.parameters)
+            parts = [Part(i, p.data, p.grad if p.requires_grad else None) for i, p in numbered]
         if self.needs_norms or self.limit is not None:
             parts = list(parts)
             squares = total(self.squares(parts))

@@ -121,8 +121,10 @@ class Tensor:
         return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
-        suffix = ", requires_grad=True" if self.requires_grad else ""
-        return f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{suffix})"
+        flag = ", requires_grad=True" if self.requires_grad else ""
+        return (
+            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{flag})"
+        )
 
     # Operators
 

@@ -102,9 +102,8 @@ def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest elements along ``axes``, which are kept as 1; -inf where there are none."""
     if x.size:
         return x.max(axis=axes, keepdims=True)
-    return array_module(x).full(
-        keepdims_shape(x.shape, axes), -np.inf, x.dtype if x.dtype.kind == "f" else float
-    )
+    dtype = x.dtype if x.dtype.kind == "f" else float
+    return array_module(x).full(keepdims_shape(x.shape, axes), -np.inf, dtype)
 
 
 def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
