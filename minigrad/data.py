@@ -9,6 +9,8 @@ import numpy as np
 
 from .device import Array, to_device
 
+__all__ = ["Batch", "Dataset", "minibatches", "shares"]
+
 
 @dataclass(frozen=True, repr=False)
 class Batch:

@@ -19,6 +19,8 @@ from .module import Module, evaluation_mode
 from .optim import Optimizer
 from .tensor import Tensor
 
+__all__ = ["History", "accuracy", "fit"]
+
 
 @dataclass
 class History:

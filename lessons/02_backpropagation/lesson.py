@@ -96,7 +96,8 @@ def multiply(x, y):
 
 
 # %% [markdown]
-# That is all of back-propagation: twenty lines, and two for each operation.
+# That is all of back-propagation: twenty lines, and two for each operation. `walk`, the first function in
+# `minigrad/tape.py`, is the same for tensors.
 
 # %%
 print("\n2. A tape")

@@ -9,8 +9,8 @@ from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testin
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, recompute_laws, tape_laws
+from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
-from tests.minigrad.test_schedules import stays_at_its_end, warms_up_gradually
 
 # Laws
 
