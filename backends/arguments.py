@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad import schedules as rates
+from minigrad import lr_schedules as rates
 from minigrad.device import cuda_problem
-from minigrad.nets import find_net
+from minigrad.models import find_net
 
 from .data_parallel.compression import Compressed
 from .data_parallel.compression.compressed import COMPRESSOR, find_compressor

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from minigrad.environment import check_variables
+from minigrad.lr_schedules import find_schedule
 from minigrad.optim import find_optimizer
-from minigrad.schedules import find_schedule
 
 from . import course, options, proof, training
 from . import doctor as health

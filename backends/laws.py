@@ -12,7 +12,7 @@ from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
 from minigrad.device import Array
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 

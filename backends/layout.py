@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minigrad.backend import Backend
-from minigrad.nets import SAMPLE
+from minigrad.models import SAMPLE
 
 from .comm import run_ranks
 from .comm.collectives import allgather

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from minigrad.nets import NETS
+from minigrad.lr_schedules import SCHEDULES as RATES
+from minigrad.models import NETS
 from minigrad.optim import OPTIMIZERS
-from minigrad.schedules import SCHEDULES as RATES
 
 from .data_parallel.compression import COMPRESSORS
 from .data_parallel.compression.compressed import COMPRESSOR

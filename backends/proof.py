@@ -12,7 +12,7 @@ from rich.table import Table
 
 from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
-from minigrad.nets import find_net
+from minigrad.models import find_net
 
 from .comm import Comm
 from .laws import Difference, bound_for, differences_from_serial

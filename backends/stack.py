@@ -14,7 +14,7 @@ import numpy as np
 from minigrad.backend import Backend, Gradients, Loss, Values
 from minigrad.data import Batch
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 

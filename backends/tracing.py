@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 

@@ -18,10 +18,10 @@ from rich.table import Table
 from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import use_gpu_of
+from minigrad.lr_schedules import find_schedule, warm_up
 from minigrad.mnist import load
-from minigrad.nets import Net, find_net
+from minigrad.models import Net, find_net
 from minigrad.optim import find_optimizer
-from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
 from .comm import Comm

@@ -29,7 +29,7 @@ from typing import Annotated
 import typer
 
 from backends.launch import THREAD_VARIABLES
-from minigrad.nets import NETS
+from minigrad.models import NETS
 
 STRATEGIES = (
     "server",

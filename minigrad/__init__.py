@@ -1,7 +1,7 @@
 """minigrad: a small tape-based autograd whose parallel strategies are proved to train like one machine."""
 
 from . import nn, ops, optim
-from .memory import keep_freed_memory
+from .allocator import keep_freed_memory
 from .op import op
 from .recompute import recomputed
 from .tape import Tape

@@ -14,7 +14,7 @@ import numpy as np
 from .data import Batch, shares
 from .device import Array, to_host
 from .module import Module
-from .optimizer import Optimizer
+from .optim import Optimizer
 from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .device import Array, to_host
 from .environment import variable
-from .held import arrays_in
+from .memory import retained_arrays
 
 
 def checks(what: str) -> bool:
@@ -25,17 +25,17 @@ class CheckedEntries(list):
 
     def __init__(self) -> None:
         super().__init__()
-        self.noted: list[list[tuple[Array, int]]] = []
+        self.checksums: list[list[tuple[Array, int]]] = []
 
     def append(self, entry: Any) -> None:
         super().append(entry)
-        held = [pullback for *_, pullback in entry] if isinstance(entry, list) else []
-        self.noted.append([(array, checksum(array)) for array in arrays_in(held)])
+        pullbacks = [pullback for *_, pullback in entry] if isinstance(entry, list) else []
+        self.checksums.append([(array, checksum(array)) for array in retained_arrays(pullbacks)])
 
     def pop(self, *place: Any) -> Any:
         entry = super().pop(*place)
-        for array, noted in self.noted.pop(*place):
-            if checksum(array) != noted:
+        for array, before in self.checksums.pop(*place):
+            if checksum(array) != before:
                 return Changed(entry, array)
         return entry
 

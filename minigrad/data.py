@@ -9,10 +9,16 @@ import numpy as np
 
 from .device import Array, to_device
 
+__all__ = ["Batch", "Dataset", "minibatches", "shares"]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Batch:
-    """Samples ``x`` (N, ...) and what is asked of them, ``y`` (N, ...)."""
+    """Samples ``x`` (N, ...) and their targets ``y`` (N, ...).
+
+    >>> Batch(np.zeros((64, 1, 28, 28), np.float32), np.zeros(64, np.int64))
+    Batch(x=float32(64, 1, 28, 28), y=int64(64,))
+    """
 
     x: Array
     y: Array
@@ -22,6 +28,9 @@ class Batch:
             raise ValueError(
                 f"a batch needs as many targets as samples, got {len(self.x)} x and {len(self.y)} y"
             )
+
+    def __repr__(self) -> str:
+        return f"Batch(x={self.x.dtype}{self.x.shape}, y={self.y.dtype}{self.y.shape})"
 
     def __len__(self) -> int:
         return len(self.x)

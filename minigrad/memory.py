@@ -1,25 +1,53 @@
-"""The one setting that concerns the whole process: what glibc does with freed memory."""
+"""The arrays that a closure holds: what a tape costs in memory.
 
-import ctypes
-import os
+Lecture section: data lifetimes. Lesson: 03_memory.
+"""
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .device import Array
 
 
-def keep_freed_memory() -> bool:
-    """Tell glibc to hand freed arrays to the next step instead of to the kernel; say whether it did.
+def base_of(a: Array) -> Array:
+    """The array that owns ``a``'s memory."""
+    while isinstance(a.base, np.ndarray | type(a)):
+        a = a.base
+    return a
 
-    Closures free their arrays as backward passes, and the next step would fault every page in again:
-    40 % of a small convolutional network's step. Threads, which ranks may be, share one arena: in arenas of
-    their own glibc unmaps what is free whatever it is told, and large arrays take up to twice the time.
-    Called when minigrad is imported; a no-op on other C libraries, and where MINIGRAD_MALLOC=default is set.
-    The peak of resident memory stays the same.
-    """
-    if os.environ.get("MINIGRAD_MALLOC") == "default":
-        return False
+
+def retained_arrays(root: Any) -> Iterator[Array]:
+    """Every array reachable from ``root`` through closures, containers and callable objects."""
+    stack, visited = [root], set()
+    while stack:
+        x = stack.pop()
+        if id(x) in visited:
+            continue
+        visited.add(id(x))
+        if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
+            yield x
+        elif isinstance(x, list | tuple | set):
+            stack.extend(x)
+        elif isinstance(x, dict):
+            stack.extend(x.values())
+        elif callable(x) and not isinstance(x, type):
+            stack.extend(
+                cell.cell_contents for cell in getattr(x, "__closure__", None) or () if _filled(cell)
+            )
+            stack.extend(
+                getattr(x, name) for name in ("__self__", "__defaults__", "func", "args") if hasattr(x, name)
+            )
+            stack.extend(getattr(x, "__dict__", {}).values())
+            stack.extend(getattr(x, name) for name in getattr(type(x), "__slots__", ()) if hasattr(x, name))
+
+
+def _filled(cell: Any) -> bool:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # musl, macOS, Windows
+        cell.cell_contents  # noqa: B018
+    except ValueError:
         return False
-    settings = {M_MMAP_THRESHOLD: 1 << 25, M_TRIM_THRESHOLD: 2**31 - 1, M_ARENA_MAX: 1}
-    return all([mallopt(name, value) for name, value in settings.items()])
+    return True

@@ -118,24 +118,26 @@ def read(file: IdxFile, mirrors: Sequence[str]) -> np.ndarray:
     """The array of ``file``, found on disk or downloaded, and verified."""
     folders = search_folders()
     path = find(file, folders)
-    given = os.environ.get("MINIGRAD_DATA")
-    if path is None and given:
+    variable = os.environ.get("MINIGRAD_DATA")
+    if path is None and variable:
         missing = f"has no {file.name} or {file.name}.gz" if folders[0].is_dir() else "is not a folder"
-        raise FileNotFoundError(f"MINIGRAD_DATA={given} {missing}; {OFFLINE}, or unset it to download them")
+        raise FileNotFoundError(
+            f"MINIGRAD_DATA={variable} {missing}; {OFFLINE}, or unset it to download them"
+        )
     if path is None:
         return download(file, folders[0], mirrors)
     try:
         return file.decode(path.read_bytes())
     except ValueError as error:
-        remedy = "put the original in its place" if given else "delete it and run again"
+        remedy = "put the original in its place" if variable else "delete it and run again"
         raise ValueError(f"{path}: {error}; {remedy}") from error
 
 
 def search_folders() -> list[Path]:
     """Where the full set may lie: in MINIGRAD_DATA alone if that is set, else in the user's cache."""
-    given = os.environ.get("MINIGRAD_DATA")
-    if given:
-        folder = Path(os.path.expanduser(given))
+    variable = os.environ.get("MINIGRAD_DATA")
+    if variable:
+        folder = Path(os.path.expanduser(variable))
         return [folder, folder / "mnist"]
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return [Path(os.path.expanduser(cache)) / "minigrad" / "mnist"]
@@ -230,6 +232,6 @@ def parse_idx(content: bytes, ndim: int) -> np.ndarray:
 
 def require_sha256(content: bytes, expected: str) -> None:
     """Raise ValueError unless ``content`` has this SHA-256."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise ValueError(f"expected SHA-256 {expected}, found {found}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != expected:
+        raise ValueError(f"expected SHA-256 {expected}, found {digest}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,8 +17,11 @@ class Module:
 
     Modules may also stand in lists, tuples and dicts, and these in one another: ``self.heads["en"][0]`` is
     called "heads.en.0". Subclasses write ``forward``. Arrays that are no parameters (running statistics) are
-    part of the state.
+    part of the state. A new module is in training mode: ``train`` and ``eval`` set the mode, which decides
+    what dropout and batch-norm do.
     """
+
+    training = True
 
     def forward(self, x: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
@@ -36,25 +40,42 @@ class Module:
         Raises TypeError for a Parameter that only a list, tuple or dict holds, and for modules in a set;
         ValueError for two modules of one name, as in ``{1: a, "1": b}``.
         """
-        found: dict[str, Module] = {}
+        by_name: dict[str, Module] = {}
         for attribute, value in vars(self).items():
-            for name, inside in contents(attribute, value) if isinstance(value, HOLDERS) else ():
+            for name, inside in contents(attribute, value) if isinstance(value, CONTAINERS) else ():
                 if isinstance(inside, Module):
-                    if name in found:
+                    if name in by_name:
                         raise ValueError(f"{type(self).__name__} has two modules called {name}; rename a key")
-                    found[name] = inside
+                    by_name[name] = inside
                 elif inside is not value and not any(inside is own for own in vars(self).values()):
                     raise TypeError(
                         f"{type(self).__name__}.{name} is a Parameter that an optimizer would not find; "
                         "make it an attribute of its own, or put it into a Module"
                     )
-        return found
+        return by_name
 
     def replace(self, child: str, module: Module) -> None:
         """Put ``module`` in the place of the one that ``children`` calls ``child``."""
         for attribute, value in list(vars(self).items()):
             if child == attribute or child.startswith(f"{attribute}."):
-                setattr(self, attribute, replaced(attribute, value, child, module))
+                setattr(self, attribute, with_replacement(attribute, value, child, module))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all inside, outermost first; one that stands in two places comes twice."""
+        yield self
+        for child in self.children().values():
+            yield from child.modules()
+
+    def train(self, mode: bool = True) -> Self:
+        """Put this module and all inside into training mode, or, with ``mode=False``, into eval mode."""
+        self.training = mode
+        for child in self.children().values():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Put this module and all inside into eval mode."""
+        return self.train(False)
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         """(name, owner, attribute) of every parameter and state array, outermost first."""
@@ -66,12 +87,12 @@ class Module:
 
     def named_parameters(self) -> dict[str, Parameter]:
         """Every parameter by its dotted name; one that is used twice stands under its first name."""
-        found: dict[int, tuple[str, Parameter]] = {}
+        first: dict[int, tuple[str, Parameter]] = {}
         for name, owner, attribute in self.named_arrays():
             value = getattr(owner, attribute)
             if isinstance(value, Parameter):
-                found.setdefault(id(value), (name, value))
-        return dict(found.values())
+                first.setdefault(id(value), (name, value))
+        return dict(first.values())
 
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
@@ -97,7 +118,7 @@ class Module:
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
             )
         arrays = {name: v.data if isinstance(v, Parameter) else v for name, v in here.items()}
-        values = {name: converted(name, state[name], array) for name, array in arrays.items()}
+        values = {name: array_like(name, state[name], array) for name, array in arrays.items()}
         for name, array in arrays.items():
             array[...] = values[name]
 
@@ -117,18 +138,56 @@ class Module:
         return self
 
     def __repr__(self) -> str:
+        """A layer in one line; a model with a line for each layer, the shapes of its parameters and a count.
+
+        >>> from minigrad import nn
+        >>> rng = np.random.default_rng(0)
+        >>> nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=rng))
+        Sequential(
+          (0): Flatten()
+          (1): Linear(784, 10)  # weight (10, 784), bias (10,)
+        )  # 7,850 parameters
+        """
+        if not self.children():
+            return self.in_one_line()
+        lines = [f"{type(self).__name__}({self.shapes()}"]
+        for name, child in self.children().items():
+            shapes = "" if child.children() else child.shapes()
+            lines.append(f"  ({name}): {child!r}{shapes}".replace("\n", "\n  "))
+        return "\n".join([*lines, f")  # {sum(p.size for p in self.parameters()):,} parameters"])
+
+    def shapes(self) -> str:
+        """The shapes of the parameters that are attributes of this module, as a comment."""
+        own = {name: value.shape for name, value in vars(self).items() if isinstance(value, Parameter)}
+        return "  # " + ", ".join(f"{name} {shape}" for name, shape in own.items()) if own else ""
+
+    def in_one_line(self) -> str:
+        """The class and its settings, as error messages name it."""
         return f"{type(self).__name__}({self.describe()})"
 
     def describe(self) -> str:
-        """The settings, as they stand between the parentheses of the representation."""
-        return ", ".join(f"{name}={child!r}" for name, child in self.children().items())
+        """The settings, as they stand between the parentheses of ``in_one_line``."""
+        return ", ".join(f"{name}={child.in_one_line()}" for name, child in self.children().items())
 
 
-def converted(name: str, given: Any, like: Array) -> Array:
-    """A copy of ``given`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
+@contextmanager
+def evaluation_mode(*models: Module) -> Iterator[None]:
+    """Inside the ``with`` the models are in eval mode; afterwards every module has the mode that it had."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:  # outermost first, so that the last word is a module's own
+            module.train(mode)
+
+
+def array_like(name: str, value: Any, like: Array) -> Array:
+    """A copy of ``value`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
     xp = array_module(like)
     try:
-        array = as_array(given)
+        array = as_array(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is no array of numbers in the state: {error}") from None
     if array.shape != like.shape:
@@ -154,27 +213,27 @@ def contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(item, Module):
                 yield f"{name}.{key}", item
-            elif isinstance(item, HOLDERS):
+            elif isinstance(item, CONTAINERS):
                 yield from contents(f"{name}.{key}", item)
     elif isinstance(value, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in value):
         raise TypeError(f"{name} is a set, whose order is another on each rank; make it a list")
 
 
-def replaced(name: str, value: Any, child: str, module: Module) -> Any:
+def with_replacement(name: str, value: Any, child: str, module: Module) -> Any:
     """``value``, called ``name``, with ``module`` in the place of ``child``; lists and dicts are changed."""
     if name == child:
         return module
     if isinstance(value, list):
-        value[:] = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+        value[:] = [with_replacement(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
     elif isinstance(value, dict):
-        value.update({k: replaced(f"{name}.{k}", item, child, module) for k, item in value.items()})
+        value.update({k: with_replacement(f"{name}.{k}", item, child, module) for k, item in value.items()})
     elif isinstance(value, tuple):
-        items = [replaced(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
+        items = [with_replacement(f"{name}.{i}", item, child, module) for i, item in enumerate(value)]
         return tuple(items) if type(value) is tuple else type(value)(*items)  # a named one
     return value
 
 
-HOLDERS = (Module, Parameter, list, tuple, dict, set, frozenset)
+CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 
 
 class Sequential(Module):
@@ -206,4 +265,4 @@ class Sequential(Module):
         return len(self.layers)
 
     def describe(self) -> str:
-        return ", ".join(map(repr, self.layers))
+        return ", ".join(layer.in_one_line() for layer in self.layers)

@@ -1,4 +1,7 @@
-"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``."""
+"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``.
+
+Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_parallel.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from . import ops
-from .module import Module, Sequential
-from .normalisation import BatchNorm, GhostBatchNorm, LayerNorm
+from .data import shares
+from .device import Array
+from .module import Module, Sequential, evaluation_mode
 from .ops.conv import Pair, pair
 from .ops.dropout import check_probability
-from .tape import current_tape
+from .ops.norm import Gather, Observe
 from .tensor import Parameter, Tensor
 
 __all__ = [
@@ -34,6 +38,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "evaluation_mode",
 ]
 
 Rng = np.random.Generator
@@ -138,19 +143,107 @@ class Embedding(Module):
 
 
 class Dropout(Module):
-    """Zeroes each element with probability ``p`` under an open tape; with none it is the identity."""
+    """Zeroes each element with probability ``p`` in training mode; in eval mode it is the identity."""
 
     def __init__(self, p: float = 0.5, *, rng: Rng):
         check_probability(p)
         self.p, self.rng = p, rng
 
     def forward(self, x: Any) -> Tensor:
-        if current_tape.get() is None:
+        if not self.training:
             return x if isinstance(x, Tensor) else Tensor(x)
         return ops.dropout(x, p=self.p, rng=self.rng)
 
     def describe(self) -> str:
         return str(self.p)
+
+
+class BatchNorm(Module):
+    """Normalises each channel of (N, C) or (N, C, H, W) over the batch, then scales and shifts it.
+
+    In training mode it uses the batch's statistics and moves the running ones towards them
+    (``running += momentum * (batch - running)``, variance unbiased as in PyTorch); in eval mode it uses
+    the running ones and leaves them as they are. Where ranks share the batch, ``gather`` brings the arrays
+    of all of them (see ``ops.batch_norm``); without it each normalises what it has.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        gather: Gather | None = None,
+        dtype: Any = np.float32,
+    ):
+        self.weight = Parameter(np.ones(channels, dtype))
+        self.bias = Parameter(np.zeros(channels, dtype))
+        self.running_mean: Array = np.zeros(channels, dtype)
+        self.running_var: Array = np.ones(channels, dtype)
+        self.momentum, self.eps, self.gather = momentum, eps, gather
+
+    def forward(self, x: Any) -> Tensor:
+        if not self.training:
+            statistics = (self.running_mean, self.running_var)
+            return ops.batch_norm(x, self.weight, self.bias, statistics=statistics, eps=self.eps)
+        return self.normalize(x, self.observe)
+
+    def normalize(self, x: Any, observe: Observe) -> Tensor:
+        """``x`` by its own statistics, which are told to ``observe``."""
+        return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=self.gather)
+
+    def observe(self, mean: Array, var: Array, count: float) -> None:
+        """Move the running statistics towards those of a batch of ``count`` values per channel."""
+        if count:
+            self.move(mean, unbiased(var, count))
+
+    def move(self, mean: Array, var: Array) -> None:
+        self.running_mean += self.momentum * (mean - self.running_mean)
+        self.running_var += self.momentum * (var - self.running_var)
+
+    def describe(self) -> str:
+        return str(self.weight.shape[0])
+
+
+class GhostBatchNorm(BatchNorm):
+    """Batch-norm over groups: each of ``groups`` consecutive shares of the batch is normalised by itself.
+
+    Does on one machine what ``groups`` ranks do that each normalise their own share (Goyal et al. 2017);
+    Hoffer, Hubara and Soudry 2017 use it to train on large batches. The running statistics move once, towards
+    the groups' mean, weighted by their samples.
+    """
+
+    def __init__(self, channels: int, groups: int, **settings: Any):
+        super().__init__(channels, **settings)
+        self.groups = groups
+
+    def normalize(self, x: Any, observe: Observe) -> Tensor:
+        starts = [share.start for share in shares(x.shape[0], self.groups)]
+        statistics: list[tuple[Array, Array, float]] = []
+        parts = []
+        for part in ops.split(x, sections=starts[1:]):
+            parts.append(super().normalize(part, lambda *values: statistics.append(values)))
+        if n := sum(count for *_, count in statistics):
+            self.move(
+                sum(mean * (count / n) for mean, _, count in statistics),
+                sum(unbiased(var, count) * (count / n) for _, var, count in statistics),
+            )
+        return ops.concatenate(*parts, axis=0)
+
+
+class LayerNorm(Module):
+    """Normalises the last axis of each sample, then scales and shifts it."""
+
+    def __init__(self, features: int, *, eps: float = 1e-5, dtype: Any = np.float32):
+        self.weight = Parameter(np.ones(features, dtype))
+        self.bias = Parameter(np.zeros(features, dtype))
+        self.eps = eps
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
+
+    def describe(self) -> str:
+        return str(self.weight.shape[0])
 
 
 class Flatten(Module):
@@ -212,3 +305,8 @@ def uniform(rng: Rng, shape: tuple[int, ...], fan_in: int, dtype: Any) -> np.nda
     """Uniform within 1 / sqrt(fan_in), PyTorch's default for linear and convolution layers."""
     bound = 1 / math.sqrt(max(fan_in, 1))
     return rng.uniform(-bound, bound, shape).astype(dtype)
+
+
+def unbiased(var: Array, count: float) -> Array:
+    """The estimate of a variance that ``count`` values gave when divided by ``count``."""
+    return var * (count / max(count - 1, 1))

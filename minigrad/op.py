@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
 
 Pullback = Callable[[Array], Array]
-Pulled = tuple[Array, tuple[Pullback | None, ...]]
+OpResult = tuple[Array, tuple[Pullback | None, ...]]
+
+P = ParamSpec("P")
 
 
-def op(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
+def op(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """Lift ``function(*arrays, **settings) -> (value, pullbacks)`` to tensors.
 
     Inputs may be Tensors, arrays, numbers or nested lists. A NumPy scalar counts as a number, so
@@ -32,19 +34,20 @@ def op(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
     """
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     plain_two = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2
-    return lift_two(function) if plain_two else lift(function)
+    return cast("Callable[P, Tensor]", lift_two(cast(Any, function))) if plain_two else lift(function)
 
 
-def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
+def lift(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
+    compute = cast("Callable[..., OpResult]", function)
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
         arrays = [x.data if isinstance(x, Tensor) else as_operand(x) for x in inputs]
         if len(arrays) == 1:
             arrays = [as_array(arrays[0])]  # a number is one only beside an array
-        value, pullbacks = function(*arrays, **settings)
-        out = Tensor(value if type(value) is np.ndarray and value.ndim else settled(value, *arrays))
+        value, pullbacks = compute(*arrays, **settings)
+        out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
             entry = []
@@ -61,7 +64,7 @@ def lift(function: Callable[..., Pulled]) -> Callable[..., Tensor]:
     return lifted
 
 
-def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor]:
+def lift_two(function: Callable[[Array, Array], OpResult]) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
     new = Tensor.__new__
 
@@ -71,7 +74,7 @@ def lift_two(function: Callable[[Array, Array], Pulled]) -> Callable[..., Tensor
         b = y.data if isinstance(y, Tensor) else as_operand(y)
         value, (to_x, to_y) = function(a, b)
         out = new(Tensor)
-        out.data = value if type(value) is np.ndarray else settled(value, a, b)
+        out.data = value if type(value) is np.ndarray else as_0d_array(value, a, b)
         out.grad = out.tape = None
         out.requires_grad = False
         out.index = -1
@@ -100,7 +103,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
     return getattr(x, "shape", ())
 
 
-def settled(value: Any, *operands: Any) -> Array:
+def as_0d_array(value: Any, *operands: Any) -> Array:
     """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
     if hasattr(value, "__cuda_array_interface__"):
         return value

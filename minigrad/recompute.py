@@ -82,8 +82,8 @@ def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
     index = tape.index_of(x)
     with Unrecorded() as first:
         y = Tensor(run(x.detach()))
-    found = [tape.index_of(leaf) for leaf in first.entries]  # so none is final before the segment is
-    if any(i is not None for i in (index, *found)):
+    indices = [tape.index_of(leaf) for leaf in first.entries]  # so none is final before the segment is
+    if any(i is not None for i in (index, *indices)):
         tape.entries.append(Segment(index, x.data, run, replay, tape.leaves))
         y.tape, y.index, y.requires_grad = tape, len(tape.entries) - 1, True
     return y
@@ -137,15 +137,15 @@ class Replay:
             if not isinstance(getattr(owner, name), Parameter)
         ]  # fmt: skip
         self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
-        found = {id(rng): rng for module in modules for rng in generators(module)}
-        self.generators = [(rng, rng.bit_generator.state) for rng in found.values()]
+        by_id = {id(rng): rng for module in modules for rng in generators(module)}
+        self.generators = [(rng, rng.bit_generator.state) for rng in by_id.values()]
         self.before: list[tuple[list[Array], list[Any]]] = []
 
     def __enter__(self) -> Replay:
         arrays = [getattr(owner, name) for owner, name, _ in self.arrays]
         self.before.append((arrays, [rng.bit_generator.state for rng, _ in self.generators]))
-        noted = zip(arrays, self.arrays, strict=True)
-        copies = {id(array): then.copy() for array, (_, _, then) in noted}  # modules may share an array
+        pairs = zip(arrays, self.arrays, strict=True)
+        copies = {id(array): then.copy() for array, (_, _, then) in pairs}  # modules may share an array
         for array, (owner, name, _) in zip(arrays, self.arrays, strict=True):
             setattr(owner, name, copies[id(array)])
         for rng, then in self.generators:

@@ -10,19 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .checked_entries import CheckedEntries, checks
 from .device import Array, array_module
-from .held import arrays_in, base_of
+from .memory import base_of, retained_arrays
+from .tensor import Parameter, Tensor
 
-if TYPE_CHECKING:
-    from .tensor import Tensor
-
-OnGrad = Callable[["Tensor"], object]
+OnGrad = Callable[[Tensor], object]
 current_tape: ContextVar[Tape | None] = ContextVar("minigrad.current_tape", default=None)
+
+
+def walk(entries: list[Any], grads: list[Any], on_grad: OnGrad) -> None:
+    """Back-propagation, in its readable form; ``Tape.backward`` finds the same gradients, bit by bit.
+
+    ``grads`` has a gradient for each entry of a tape: at first only that of the loss, None elsewhere.
+    """
+    for i in reversed(range(len(entries))):
+        entry, g = entries[i], grads[i]
+        if g is None:  # the loss does not depend on it
+            continue
+        if isinstance(entry, Tensor):  # a leaf: all its uses have been passed
+            entry.accumulate_grad(g, private=False)
+            on_grad(entry)
+            continue
+        for index, shape, pullback in entry:
+            d = undo_broadcast(pullback(g), shape)
+            grads[index] = d if grads[index] is None else grads[index] + d
 
 
 class WeightGradient(NamedTuple):
@@ -95,8 +111,6 @@ class Tape:
         Raises RuntimeError for a spent tape or a loss from another one, ValueError for a seed that
         is missing or does not fit.
         """
-        from .tensor import Parameter, Tensor
-
         if isinstance(self.entries, _Spent):
             raise RuntimeError(_Spent.message)
         if loss.tape is not self:
@@ -107,28 +121,26 @@ class Tape:
         grads: list[Array] = [None] * len(self.entries)
         grads[loss.index] = seed_for(loss, seed)
         borrowed = {loss.index}  # slots whose array someone else may hold too
-        later: list[WeightGradient] = []
-        buffers = any(getattr(self.entries[i], "buffer", None) is not None for i in self.leaves.values())
+        later: list[WeightGradient] | None = [] if weights_later else None
+        buffers = any(self.entries[i].grad_buffer is not None for i in self.leaves.values())
         entries, self.entries, self.leaves = self.entries, _Spent(), {}
-        while entries:
+        while entries:  # ``walk``, which frees what it passes and adds in place where nobody else holds a sum
             entry, g = entries.pop(), grads.pop()
             if g is None:
                 continue
             if isinstance(entry, Tensor):
-                entry.receive(g, private=len(entries) not in borrowed)
+                entry.accumulate_grad(g, private=len(entries) not in borrowed)
                 if on_grad is not None:
                     on_grad(entry)
                 continue
-            if type(entry) is not list:  # a segment (see recompute) writes its own entries, then one of g's
-                entry.record(entries)
-                grads += [*[None] * (len(entries) - len(grads) - 1), g]
+            if type(entry) is not list:
+                expand_segment(entry, entries, grads, g)
                 continue
             for index, shape, pullback in entry:
-                if weights_later and isinstance(entries[index], Parameter):
-                    later.append(WeightGradient(entries[index], shape, pullback, g))
+                if later is not None and put_off(later, entries[index], shape, pullback, g):
                     continue
                 if buffers and grads[index] is None:
-                    grads[index] = pulled_into_buffer(entries[index], pullback, g)
+                    grads[index] = write_into_buffer(entries[index], pullback, g)
                     if grads[index] is not None:
                         continue
                 d = pullback(g)
@@ -145,15 +157,23 @@ class Tape:
                 else:
                     before += d
                     grads[index] = before
-        return later
+        return later or []
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that the pullbacks hold, each base array once, leaves' own data left out."""
         own = {id(base_of(entry.data)) for entry in self.entries if not isinstance(entry, list)}
         pullbacks = [p for entry in self.entries if isinstance(entry, list) for _, _, p in entry]
-        bases = {id(b): b for b in map(base_of, arrays_in(pullbacks))}
+        bases = {id(b): b for b in map(base_of, retained_arrays(pullbacks))}
         return sum(b.nbytes for key, b in bases.items() if key not in own)
+
+
+def put_off(later: list[WeightGradient], entry: Any, shape: tuple[int, ...], pullback: Any, g: Array) -> bool:
+    """Note the gradient of a parameter for ``finish_weights``; False for any other input of an op."""
+    if not isinstance(entry, Parameter):
+        return False
+    later.append(WeightGradient(entry, shape, pullback, g))
+    return True
 
 
 def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -> None:
@@ -170,21 +190,30 @@ def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -
         fused = getattr(pullback, "sum", None)
         alike = all(type(item.pullback) is type(pullback) for item in items)
         if fused is not None and alike and len(items) > 1:
-            parameter.receive(undo_broadcast(fused([i.pullback for i in items], [i.g for i in items]), shape))
+            d = fused([item.pullback for item in items], [item.g for item in items])
+            parameter.accumulate_grad(undo_broadcast(d, shape))
         else:
             for item in items:
-                parameter.receive(item.compute())
+                parameter.accumulate_grad(item.compute())
         if on_grad is not None:
             on_grad(parameter)
 
 
-def pulled_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
-    """``pullback(g)`` in the buffer that a parameter was lent, which it takes; None where that cannot be."""
-    into, buffer = getattr(pullback, "into", None), getattr(entry, "buffer", None)
+def write_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
+    """``pullback(g)``, written into the entry's ``grad_buffer``; None where there is none, or it cannot."""
+    if not isinstance(entry, Parameter):
+        return None
+    into, buffer = getattr(pullback, "into", None), entry.grad_buffer
     if into is None or buffer is None or entry.grad is not None or not into(g, buffer):
         return None
-    entry.buffer = None
+    entry.grad_buffer = None
     return buffer
+
+
+def expand_segment(segment: Any, entries: list[Any], grads: list[Any], g: Array) -> None:
+    """Let a segment (see ``recompute``) append its entries; ``g`` is the gradient of the last one."""
+    segment.record(entries)
+    grads += [*[None] * (len(entries) - len(grads) - 1), g]
 
 
 def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
@@ -225,12 +254,12 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
             f"backward of a tensor of shape {loss.shape} needs a seed of that shape; "
             "reduce it to a scalar with .sum() or .mean(), or pass seed="
         )
-    given = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
-    if given.shape not in ((), loss.shape):
+    array = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
+    if array.shape not in ((), loss.shape):
         raise ValueError(
-            f"the seed has shape {given.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
+            f"the seed has shape {array.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
         )
-    return xp.broadcast_to(given, loss.shape).copy(order="K")  # images stay channels-last
+    return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
 
 
 class _Spent:

@@ -6,12 +6,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .device import Array, array_module, to_host
-from .tape import OnGrad, Tape
+
+if TYPE_CHECKING:
+    from .tape import OnGrad, Tape
 
 Axis = int | Sequence[int] | None
 
@@ -27,6 +29,7 @@ class Tensor:
     __slots__ = ("data", "grad", "requires_grad", "tape", "index", "__weakref__")
     __array_priority__ = 1000  # so that ndarray + Tensor asks the Tensor
     __array_ufunc__ = None
+    grad_buffer: Array | None = None  # see Parameter
 
     def __init__(self, data: Any, requires_grad: bool = False):
         self.data: Array = data.data if isinstance(data, Tensor) else as_array(data)
@@ -40,7 +43,7 @@ class Tensor:
                 "convert it with .astype(np.float32)"
             )
 
-    def receive(self, g: Array, *, private: bool = True) -> None:
+    def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
         """Add a final gradient to ``grad``, kept in C order, in the tensor's own dtype and its own memory.
 
         One that is not ``private`` may be in someone else's hands too.
@@ -118,9 +121,9 @@ class Tensor:
         return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
-        asked = ", requires_grad=True" if self.requires_grad else ""
+        flag = ", requires_grad=True" if self.requires_grad else ""
         return (
-            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{asked})"
+            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{flag})"
         )
 
     # Operators
@@ -241,17 +244,18 @@ class Tensor:
 class Parameter(Tensor):
     """A leaf that an optimizer updates in place. Set ``requires_grad`` to False to freeze it.
 
-    ``buffer`` is an array of the same shape and dtype that a strategy may lend: the next first gradient is
-    computed in it, where its op can do that, and takes it; then ``buffer`` is None until it is lent again.
+    A strategy may set ``grad_buffer`` to an array of the same shape and dtype: where the op supports it, the
+    next gradient is written straight into this array, which becomes ``grad``. ``grad_buffer`` is then None
+    until it is set again.
     """
 
-    __slots__ = ("buffer",)
+    __slots__ = ("grad_buffer",)
 
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data, requires_grad)
         # In place updates must not reach an array that the caller still holds.
         self.data = array_module(self.data).array(self.data, order="C")
-        self.buffer: Array | None = None
+        self.grad_buffer: Array | None = None
 
 
 def as_array(x: Any) -> Array:

@@ -15,8 +15,8 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from .device import Array, array_module, to_device, to_host
-from .held import arrays_in
-from .op import Pulled
+from .memory import retained_arrays
+from .op import OpResult
 from .optim import Optimizer
 from .tape import Tape, undo_broadcast
 from .tensor import Parameter, Tensor
@@ -106,8 +106,8 @@ def compare_slopes(f: Op, inputs: Sequence[Array], directions: Sequence[Sequence
     for direction in directions:
         along = [(x.grad, v) for x, v in zip(leaves, direction, strict=True) if v is not None]
         slope = sum(float((g * v).sum()) for g, v in along if g is not None)
-        moved = list(zip(inputs, direction, strict=True))
-        ends = [f(*[x if v is None else Tensor(x + step * v) for x, v in moved]).data for step in (h, -h)]
+        pairs = list(zip(inputs, direction, strict=True))
+        ends = [f(*[x if v is None else Tensor(x + step * v) for x, v in pairs]).data for step in (h, -h)]
         difference = float(((ends[0] - ends[1]) * seed).sum()) / (2 * h)
         scale = 1 + float(abs(y.data * seed).sum()) + abs(slope)
         assert abs(slope - difference) <= 1e-7 * scale, (
@@ -124,7 +124,7 @@ def pullbacks_keep_the_contract(f: Op, *inputs: Array) -> None:
     count = len(pullbacks_of(f, inputs)[1])
     value, entry = pullbacks_of(f, inputs)
     gs = [on_device(np.random.default_rng(s).normal(size=value.shape).astype(value.dtype)) for s in (1, 2)]
-    kept = [to_host(g).copy() for g in gs]
+    copies = [to_host(g).copy() for g in gs]
     alone = [[to_host(pullbacks_of(f, inputs)[1][k][2](g)).copy() for k in range(count)] for g in gs]
     forward = list(range(count))
     for which, order in ((0, forward), (1, forward[::-1]), (1, forward), (0, forward[::-1])):
@@ -137,10 +137,12 @@ def pullbacks_keep_the_contract(f: Op, *inputs: Array) -> None:
                 f"pullback {k} depends on the calls before it"
             )
             if not shares_memory(d, g):
-                held = [a for a in arrays_in([p for _, _, p in entry]) if not shares_memory(a, g)]
-                assert not any(shares_memory(d, a) for a in held), f"pullback {k} gives away what it holds"
+                retained = [a for a in retained_arrays([p for _, _, p in entry]) if not shares_memory(a, g)]
+                assert not any(shares_memory(d, a) for a in retained), (
+                    f"pullback {k} gives away what it holds"
+                )
                 assert not any(shares_memory(d, x) for x in inputs), f"pullback {k} gives away an input"
-    assert all(np.array_equal(to_host(g), k) for g, k in zip(gs, kept, strict=True)), "g was written to"
+    assert all(np.array_equal(to_host(g), k) for g, k in zip(gs, copies, strict=True)), "g was written to"
     assert all(np.array_equal(to_host(x), b) for x, b in zip(inputs, before, strict=True)), (
         "an input was written to"
     )
@@ -172,14 +174,14 @@ def channels_last_is_kept(f: Op, *inputs: Array) -> None:
     assert is_channels_last(d), f"the gradient has strides {d.strides} for {d.shape}"
 
 
-def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., Pulled], *inputs: Any) -> None:
+def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., OpResult], *inputs: Any) -> None:
     """``lift_two`` is ``lift`` written out: the same value, the same entries, the same gradients."""
     runs = []
     for lift in lifts:
-        (value, entry), kept = pullbacks_of(lift(function), inputs), []
+        (value, entry), gradients = pullbacks_of(lift(function), inputs), []
         for index, shape, pullback in entry:
-            kept.append((index, shape, to_host(pullback(on_device(np.ones(value.shape)))).tolist()))
-        runs.append((type(value.data), value.dtype, value.shape, value.numpy().tolist(), kept))
+            gradients.append((index, shape, to_host(pullback(on_device(np.ones(value.shape)))).tolist()))
+        runs.append((type(value.data), value.dtype, value.shape, value.numpy().tolist(), gradients))
     assert all(run == runs[0] for run in runs), f"the lifts differ: {runs}"
 
 
@@ -205,8 +207,8 @@ def follows_recurrence(
         assert parameter.data is data, "the optimizer replaced the array instead of updating it"
     for place in np.ndindex(start.shape):
         expected = recurrence(float(start[place]), [float(g[place]) for g in gradients])
-        given = float(data[place])
-        assert abs(given - expected) <= 1e-12 * max(1.0, abs(expected)), f"{given}, by the book {expected}"
+        value = float(data[place])
+        assert abs(value - expected) <= 1e-12 * max(1.0, abs(expected)), f"{value}, by the book {expected}"
 
 
 # Pieces

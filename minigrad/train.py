@@ -14,10 +14,12 @@ import numpy as np
 
 from .backend import Backend, Loss, Serial
 from .data import Batch, minibatches
-from .module import Module
+from .lr_schedules import Schedule
+from .module import Module, evaluation_mode
 from .optim import Optimizer
-from .schedules import Schedule
 from .tensor import Tensor
+
+__all__ = ["History", "accuracy", "fit"]
 
 
 @dataclass
@@ -49,12 +51,16 @@ def fit(
 ) -> History:
     """Train ``model``, as ``backend.place`` gave it, for ``epochs`` epochs.
 
+    A model in eval mode is put into training mode; in a model that is in training mode, layers that were put
+    into eval mode (frozen statistics) stay so.
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
     backend picks its part. ``schedule(step)`` gives each step's learning rate. ``on_step(step,
     loss)`` and ``on_epoch(epoch, history)`` are told of progress, outside the measured time.
     Raises FloatingPointError, naming the step, when the loss is not finite.
     """
     backend = backend or Serial()
+    if not model.training:
+        model.train()
     history = History()
     for epoch in range(epochs):
         batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
@@ -86,10 +92,14 @@ def fit(
 
 
 def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
-    """The share of samples whose largest output is at their label's place; labels are integers or one-hot."""
+    """The share of samples whose largest output is at their label's place; labels are integers or one-hot.
+
+    The model is evaluated in eval mode, and is then in the mode that it was in.
+    """
     hits = 0
-    for start in range(0, len(data), batch_size):
-        part = data[start : start + batch_size]
-        labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
-        hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
+    with evaluation_mode(model):
+        for start in range(0, len(data), batch_size):
+            part = data[start : start + batch_size]
+            labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
+            hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
     return hits / max(len(data), 1)

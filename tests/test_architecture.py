@@ -81,6 +81,35 @@ def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages(pa
     assert not {"torch", "pytest"} & set(imported(path))
 
 
+# Names: a participle alone does not say what a variable holds.
+
+BARE_PARTICIPLES = {
+    "found",
+    "told",
+    "given",
+    "asked",
+    "held",
+    "kept",
+    "brought",
+    "joined",
+    "noted",
+    "wanted",
+    "seen",
+}
+NAMED = [p for p in LIBRARY if p.parts[0] == "minigrad" and p.name != "backend.py"]
+
+
+@pytest.mark.parametrize("path", NAMED, ids=str)
+def test_no_name_is_a_participle_alone(path):
+    nodes = list(ast.walk(tree(path)))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.arg for n in nodes if isinstance(n, ast.arg)
+    }
+    names |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    names |= {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    assert not names & BARE_PARTICIPLES
+
+
 # The index: a strategy's file says which slide it belongs to, and which lesson draws it.
 
 STRATEGIES = ("data_parallel", "model_parallel", "pipeline", "collectives")

@@ -35,7 +35,7 @@ from itertools import accumulate
 
 from minigrad.data import shares
 from minigrad.device import Array, array_module
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 
 from . import collectives
 from .collectives.exchange import Tag, exchange
@@ -43,32 +43,32 @@ from .protocol import Comm
 
 
 @op
-def fan_out(x: Array, *, comm: Comm) -> Pulled:
+def fan_out(x: Array, *, comm: Comm) -> OpResult:
     """All ranks use the same x, so what each sends back adds up: replicated in, partial out."""
     return x, (lambda g: collectives.allreduce(comm, g),)
 
 
 @op
-def fan_in(x: Array, *, comm: Comm) -> Pulled:
+def fan_in(x: Array, *, comm: Comm) -> OpResult:
     """Partial results add up; each rank gets the whole gradient: partial in, replicated out."""
     return collectives.allreduce(comm, x), (lambda g: g,)
 
 
 @op
-def all_reduce(x: Array, *, comm: Comm) -> Pulled:
+def all_reduce(x: Array, *, comm: Comm) -> OpResult:
     """The sum over all ranks, which each rank uses for a loss of its own: partial in, partial out."""
     return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
 
 
 @op
-def share_out(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> Pulled:
+def share_out(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
     """Rank k takes the k-th part of what all hold: replicated in, partial out; all gather the gradients."""
     part = cut(x, axis, sizes or even(x.shape[axis], comm))[comm.rank]
     return part, (lambda g: joined(collectives.allgather(comm, g), axis),)
 
 
 @op
-def join_in(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
+def join_in(x: Array, *, comm: Comm, axis: int = 0) -> OpResult:
     """All ranks' x, joined along ``axis``, for one loss: partial in, replicated out; parts go back."""
     xs = collectives.allgather(comm, x)
     rank, sizes = comm.rank, [part.shape[axis] for part in xs]
@@ -76,7 +76,7 @@ def join_in(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
 
 
 @op
-def broadcast(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
+def broadcast(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
     """The root's x on every rank; the ranks' gradients add up at the root. Other ranks' x gets zeros."""
 
     def to_root(g: Array) -> Array:
@@ -88,7 +88,7 @@ def broadcast(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
 
 
 @op
-def sum_to(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
+def sum_to(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
     """The sum over all ranks on the root, a token elsewhere; each rank gets the root's gradient."""
     total = collectives.reduce(comm, x, root=root)
     return token(x) if total is None else total, (lambda g: collectives.broadcast(comm, g, root),)
@@ -97,7 +97,7 @@ def sum_to(x: Array, *, comm: Comm, root: int = 0) -> Pulled:
 @op
 def scatter(
     x: Array, *, comm: Comm, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
-) -> Pulled:
+) -> OpResult:
     """The k-th part of the root's x, cut along ``axis``, on rank k; the root gathers the gradients.
 
     ``sizes`` are the parts' lengths, by default as even as they can be. Other ranks' x gets zeros.
@@ -113,7 +113,7 @@ def scatter(
 
 
 @op
-def gather(x: Array, *, comm: Comm, root: int = 0, axis: int = 0) -> Pulled:
+def gather(x: Array, *, comm: Comm, root: int = 0, axis: int = 0) -> OpResult:
     """All ranks' x, joined along ``axis``, on the root, a token elsewhere; the root scatters the gradient."""
     xs = collectives.gather(comm, x, root)
     sizes = [part.shape[axis] for part in xs]
@@ -125,7 +125,7 @@ def gather(x: Array, *, comm: Comm, root: int = 0, axis: int = 0) -> Pulled:
 
 
 @op
-def all_gather(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
+def all_gather(x: Array, *, comm: Comm, axis: int = 0) -> OpResult:
     """All ranks' x, joined along ``axis``, on every rank: partial in, partial out.
 
     Each rank uses all of it in its own way, so the gradients of a part add up on the rank it came from.
@@ -137,7 +137,7 @@ def all_gather(x: Array, *, comm: Comm, axis: int = 0) -> Pulled:
 
 
 @op
-def reduce_scatter(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> Pulled:
+def reduce_scatter(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
     """The k-th part of the sum over all ranks, cut along ``axis``, on rank k; all gather the gradients.
 
     ``sizes``, the same on every rank, are the parts' lengths, by default as even as they can be.
@@ -149,7 +149,7 @@ def reduce_scatter(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] 
 @op
 def all_to_all(
     x: Array, *, comm: Comm, axis: int = 0, to_axis: int | None = None, sizes: Sequence[int] | None = None
-) -> Pulled:
+) -> OpResult:
     """The k-th part of x along ``axis`` goes to rank k; what comes is joined along ``to_axis``, by rank.
 
     With two axes it turns an array cut along one into the same array cut along the other. ``sizes`` are
@@ -162,14 +162,14 @@ def all_to_all(
 
 
 @op
-def send(x: Array, *, comm: Comm, to: int, tag: int = Tag.FORWARD) -> Pulled:
+def send(x: Array, *, comm: Comm, to: int, tag: int = Tag.FORWARD) -> OpResult:
     """Send x to another rank; the token's backward starts by receiving the gradient, with ``tag`` + 1."""
     comm.send(x, to, tag)
     return token(x), (lambda g: comm.recv(to, tag + 1),)
 
 
 @op
-def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> Pulled:
+def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> OpResult:
     """What another rank sends; backward sends the gradient back, with ``tag`` + 1.
 
     ``stub`` only ties it to the tape and gets zeros: what this rank sent before, or a leaf,
@@ -185,7 +185,7 @@ def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> 
 
 
 @op
-def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> Pulled:
+def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> OpResult:
     """Send x to one rank and receive another's; the gradients go the other way. All ranks do it at once."""
     return (
         exchange(comm, x, to, source, Tag.FORWARD),

@@ -3,6 +3,7 @@
 from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from .bucketed import Bucketed
 from .compression import Compressed
+from .naive import NaiveDataParallel
 from .one_node import OneNode
 from .parameter_server import ParameterServer
 from .replicated import DataParallel
@@ -16,6 +17,7 @@ __all__ = [
     "DataParallel",
     "ElasticAveraging",
     "LocalSGD",
+    "NaiveDataParallel",
     "OneNode",
     "ParallelSGD",
     "ParameterServer",

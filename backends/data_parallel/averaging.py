@@ -10,7 +10,7 @@ from typing import Any
 
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm

@@ -179,7 +179,7 @@ class Bucket:
         assert self.summed is not None
         total, self.summed = self.summed(), None
         for parameter, place in self.places.items():
-            parameter.buffer = place  # the next gradient may be computed there
+            parameter.grad_buffer = place  # the next gradient may be computed there
         self.missing = set(self.places)
         return total
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
 
@@ -71,12 +71,12 @@ class Entered(Tensor):
         super().__init__(np.zeros(0), requires_grad=True)
         self.leave = leave
 
-    def receive(self, g: Array, *, private: bool = True) -> None:
+    def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
         self.leave()
 
 
 @op
-def gathered_again(out: Array, entered: Array, *, gather: Callable[[], None], lent: list[Array]) -> Pulled:
+def gathered_again(out: Array, entered: Array, *, gather: Callable[[], None], lent: list[Array]) -> OpResult:
     """``out`` as it is, or a copy where it lies in memory that is lent; on the way back, gather first."""
 
     def to_out(g: Array) -> Array:

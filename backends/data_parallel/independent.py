@@ -13,7 +13,7 @@ from minigrad.backend import Backend, Loss, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm

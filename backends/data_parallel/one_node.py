@@ -17,7 +17,7 @@ import numpy as np
 from minigrad.backend import Gradients
 from minigrad.data import shares
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer, Part
+from minigrad.optim import Optimizer, Part
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm

@@ -1,7 +1,7 @@
 """Every rank holds the whole model and a share of the batch; the gradients are summed.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. The naive form, and the reference of
-the others: one all-reduce of everything after backward.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. The reference of the other
+forms: one all-reduce of everything after backward. ``naive.py`` is the slide itself.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DataParallel(Backend):
                 place[...] = 0
             elif parameter.grad is not place:
                 place[...] = parameter.grad
-            parameter.buffer = place
+            parameter.grad_buffer = place
 
     def written(self, loss: float) -> Array:
         """This rank's report on the step."""
@@ -130,7 +130,7 @@ class DataParallel(Backend):
     def close(self) -> None:
         """Give back the message; what gradients are in it are copied."""
         for parameter in [] if self.placed is None else self.placed.parameters:
-            parameter.buffer = None
+            parameter.grad_buffer = None
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.copy()
         self.placed, self.places, self.message = None, [], None

@@ -78,8 +78,8 @@ class Report:
         refuse_uneven([round(count) for count in counts])
         reached = [bool(x) for x in total[start : start + len(self.parameters)]]
         start += len(self.parameters)
-        for s in self.statistics():
-            if share:
+        for s, (owner, _) in zip(self.statistics(), self.places, strict=True):
+            if share and owner.training:  # those of a layer in eval mode are frozen
                 s[...] = total[start : start + s.size].reshape(s.shape) / share
             start += s.size
         return loss, reached

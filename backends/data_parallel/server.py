@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.device import Array, array_module
-from minigrad.optimizer import Optimizer, Part
+from minigrad.optim import Optimizer, Part
 
 from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded

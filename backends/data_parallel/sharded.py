@@ -24,7 +24,7 @@ from minigrad.backend import Gradients, Loss, at_least_one
 from minigrad.data import Batch
 from minigrad.device import Array, to_host
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.optimizer import Part
+from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, reduce_scatter

@@ -39,7 +39,7 @@ class Chain(SplitLayer):
         return a
 
     def describe(self) -> str:
-        return ", ".join(map(repr, self.layers))
+        return ", ".join(layer.in_one_line() for layer in self.layers)
 
 
 class Elsewhere(SplitLayer):

@@ -13,9 +13,8 @@ from minigrad import ops
 from minigrad.backend import Loss
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 from minigrad.ops.loss import checked_labels
-from minigrad.tape import current_tape
 from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
@@ -25,7 +24,7 @@ from .neurons import ColumnLinear
 
 
 @op
-def sharded_cross_entropy(logits: Array, labels: Array, *, cut: Cut) -> Pulled:
+def sharded_cross_entropy(logits: Array, labels: Array, *, cut: Cut) -> OpResult:
     """``ops.cross_entropy`` of this rank's part of logits (N, classes), which are ``cut`` along the classes.
 
     Labels (N,) are integers, the same on all ranks. Three all-reduces of N numbers forward, none backward; no
@@ -59,17 +58,18 @@ def sharded_cross_entropy(logits: Array, labels: Array, *, cut: Cut) -> Pulled:
 class ClassLinear(ColumnLinear):
     """The last layer, a part of whose classes each rank has, and which ``over_classes`` is the loss for.
 
-    Under an open tape its output is this rank's part, on which the loss alone may act; with none, as to
-    evaluate, it is the whole.
+    In training mode its output is this rank's part of the logits, which only the loss may use; in eval mode
+    it is all of them.
     """
 
     def __init__(self, layer: Linear, comm: Comm, into: Cut | None = None):
         super().__init__(layer, comm)
         self.out = None
+        self.training = layer.training
 
     def split_forward(self, a: Activation) -> Activation:
         logits = super().split_forward(a)
-        return logits.gathered() if current_tape.get() is None else Activation(logits.x)
+        return Activation(logits.x) if self.training else logits.gathered()
 
 
 def over_classes(loss_fn: Loss, cut: Cut) -> Loss:

@@ -31,7 +31,7 @@ class SplitDropout(Elementwise):
 
     def split_forward(self, a: Activation) -> Activation:
         draws = cast(np.random.Generator, PartOfDraws(self.rng, a.cuts))
-        return Activation(Dropout(self.p, rng=draws)(a.x), a.cuts)
+        return Activation(Dropout(self.p, rng=draws).train(self.layer.training)(a.x), a.cuts)
 
 
 class PartOfDraws:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from minigrad.device import Array, array_module
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 
 from ..comm.adjoint import joined, zeros_of
 from ..comm.collectives import allgather
@@ -67,7 +67,7 @@ def fetch(
     wanted: Sequence[Needed],
     value: float = 0.0,
     width: Mapping[int, Sides] | None = None,
-) -> Pulled:
+) -> OpResult:
     """The rows ``wanted[rank]`` of an array cut by ``cut``, their border filled with ``value``.
 
     ``width`` puts such a border on other axes too, so that one copy does it all. Partial to partial. At most
@@ -95,7 +95,7 @@ def take(
     wanted: Sequence[Needed],
     value: float = 0.0,
     width: Mapping[int, Sides] | None = None,
-) -> Pulled:
+) -> OpResult:
     """The rows ``wanted[rank]`` of an array that all ranks hold whole, bordered alike: no message forward.
 
     Replicated to partial. Going back, gradients return to the rank that ``cut`` names, and all gather them.
@@ -111,7 +111,7 @@ def take(
 
 
 @op
-def nothing(*xs: Array, shape: tuple[int, ...]) -> Pulled:
+def nothing(*xs: Array, shape: tuple[int, ...]) -> OpResult:
     """An array without elements, for a rank that has no rows to compute: every gradient is zeros."""
     return array_module(xs[0]).zeros(shape, xs[0].dtype), tuple(map(zeros_of, xs))
 

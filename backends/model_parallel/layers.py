@@ -17,7 +17,7 @@ from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
 from minigrad.module import Module, Sequential
-from minigrad.tape import OnGrad, current_tape
+from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from ..comm import adjoint
@@ -93,11 +93,12 @@ class LayerWise(Backend):
 class Stage(Module):
     """One rank's layers between its neighbours: what it receives, computes and sends on.
 
-    With no tape open, as to evaluate, every rank gives the last one's output; all ranks call.
+    In training mode each rank returns its own output; in eval mode every rank returns that of the last one,
+    which no tape follows. All ranks call it.
     """
 
     def __init__(self, model: Sequential | Chain, comm: Comm):
-        self.model, self.comm = model, comm
+        self.model, self.comm, self.training = model, comm, model.training
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.model.named_arrays(prefix)  # the serial names
@@ -109,7 +110,7 @@ class Stage(Module):
         y = self.model(x)
         if comm.rank < last:
             y = adjoint.send(y, comm=comm, to=comm.rank + 1)
-        return y if current_tape.get() is not None else Tensor(broadcast(comm, y.data, last))
+        return y if self.training else Tensor(broadcast(comm, y.data, last))
 
 
 def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
-from minigrad.module import Module, Sequential
+from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allreduce
@@ -100,7 +100,8 @@ class ModelParallel(Backend):
                     layers.append(self.chain(layer, a, into, f"{name}."))
                 else:
                     layers.append(self.split(name, layer, into))
-                a = None if a is None else layers[-1].split_forward(a)
+                with evaluation_mode(layers[-1]):
+                    a = None if a is None else layers[-1].split_forward(a)
             into = layers[-1].out if a is None else a.along(1)
         return Chain(layers)
 
@@ -142,8 +143,8 @@ class ModelParallel(Backend):
 
     def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
         """The mean loss over ``batch``; where each rank has some of the classes, without gathering them."""
-        classes = next((layer.cut for _, layer in modules(model) if isinstance(layer, ClassLinear)), None)
-        return super().loss(model, batch, loss_fn if classes is None else over_classes(loss_fn, classes))
+        heads = [layer for _, layer in modules(model) if isinstance(layer, ClassLinear) and layer.training]
+        return super().loss(model, batch, over_classes(loss_fn, heads[0].cut) if heads else loss_fn)
 
     def is_final(self, parameter: Tensor) -> bool:
         return parameter not in self.partial

@@ -20,7 +20,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.device import array_module
-from minigrad.module import Module, Sequential
+from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
 from .kinds import UNNAMED
@@ -108,7 +108,7 @@ def cheapest(
         found: dict[bool, list[Choice]] = {}
 
         def way(before: list[Choice], kind: str | None, moved: float, cut: bool, held: float) -> None:
-            choices = [*before, Choice(name, repr(layer), kind, 2 * held, share * moved)]  # noqa: B023
+            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * held, share * moved)]  # noqa: B023
             if cut not in found or numbers(choices) < numbers(found[cut]):  # noqa: B023
                 found[cut] = choices  # noqa: B023
 
@@ -162,7 +162,8 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
     for _, layer in layers:
         n_in = n_out = before
         if x is not None:
-            n_in, x = math.prod(x.shape[1:]), layer(x)
+            with evaluation_mode(layer):
+                n_in, x = math.prod(x.shape[1:]), layer(x)
             n_out = math.prod(x.shape[1:])
         elif isinstance(layer, nn.Linear):
             n_out, n_in = layer.weight.shape
@@ -222,7 +223,7 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
         if kind not in found and not (word in found and word in ("rows", "tiles")):
             otherwise = "name layers inside of it" if layer.children() else "leave it out of the plan"
             raise ValueError(
-                f"layer {name}, {layer!r}, cannot be split by {kind!r}; "
+                f"layer {name}, {layer.in_one_line()}, cannot be split by {kind!r}; "
                 + (f"choose {', '.join(found)}" if found else otherwise)
             )
         if kind == "classes" and name != last:

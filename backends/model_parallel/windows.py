@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from minigrad import ops
 from minigrad.device import Array
-from minigrad.op import Pulled, op
+from minigrad.op import OpResult, op
 from minigrad.ops.geometry import Geometry
 from minigrad.tensor import Tensor
 
@@ -55,7 +55,7 @@ def window_along(axis: int, geometry: Geometry) -> Window:
 @op
 def fetching_gradients(
     y: Array, x: Array, weight: Array, *, cuts: Sequence[Cut], outs: Sequence[Cut], geometry: Geometry
-) -> Pulled:
+) -> OpResult:
     """The outputs ``y`` of a convolution of ``x``, unchanged; going back, ``x`` gets its gradient from here.
 
     At stride 1 that is a convolution of y's gradient with the kernel turned round. So each rank fetches a

@@ -17,7 +17,7 @@ import numpy as np
 from minigrad.backend import Loss
 from minigrad.data import Batch, shares
 from minigrad.module import Module
-from minigrad.optimizer import Optimizer
+from minigrad.optim import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm

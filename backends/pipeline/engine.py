@@ -36,7 +36,7 @@ class Input(Tensor):
 
     __slots__ = ()
 
-    def receive(self, g: Array, *, private: bool = True) -> None:
+    def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
         self.grad = g
 
 

@@ -12,20 +12,46 @@ from .schedule import Backward, Forward, Instruction, Schedule, take
 
 
 def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """Each micro-batch forward and back before the next one comes: one rank is busy at a time."""
+    """Each micro-batch forward and back before the next one comes: one rank is busy at a time.
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("naive", ranks=3, micros=2))
+    rank 0 |0  .  .  .  .  b0 1  .  .  .  .  b1| 67% idle
+    rank 1 |.  0  .  .  b0 .  .  1  .  .  b1 . | 67% idle
+    rank 2 |.  .  0  b0 .  .  .  .  1  b1 .  . | 67% idle
+    0 forward, b0 backward of micro-batch 0  . idle
+    """
     for micro in range(micros):
         yield Forward(micro)
         yield Backward(micro)
 
 
 def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """All micro-batches forward, then all back: fill and drain (Huang et al. 2019)."""
+    """All micro-batches forward, then all back: fill and drain (Huang et al. 2019).
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("gpipe", ranks=4, micros=4))
+    rank 0 |0  1  2  3  .  .  .  .  .  .  b0 b1 b2 b3| 43% idle
+    rank 1 |.  0  1  2  3  .  .  .  .  b0 b1 b2 b3 . | 43% idle
+    rank 2 |.  .  0  1  2  3  .  .  b0 b1 b2 b3 .  . | 43% idle
+    rank 3 |.  .  .  0  1  2  3  b0 b1 b2 b3 .  .  . | 43% idle
+    0 forward, b0 backward of micro-batch 0  . idle
+    """
     yield from map(Forward, range(micros))
     yield from map(Backward, range(micros))
 
 
 def one_f_one_b(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021)."""
+    """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021).
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("1f1b", ranks=4, micros=4))
+    rank 0 |0  1  2  3  .  .  .  b0 .  b1 .  b2 .  b3| 43% idle
+    rank 1 |.  0  1  2  .  .  b0 3  b1 .  b2 .  b3 . | 43% idle
+    rank 2 |.  .  0  1  .  b0 2  b1 3  b2 .  b3 .  . | 43% idle
+    rank 3 |.  .  .  0  b0 1  b1 2  b2 3  b3 .  .  . | 43% idle
+    0 forward, b0 backward of micro-batch 0  . idle
+    """
     return in_turn(map(Forward, range(micros)), map(Backward, range(micros)), ahead=ranks - rank - 1)
 
 
@@ -34,6 +60,12 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
 
     A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
     further ahead than the next, not one: while a message is on its way it works on another micro-batch.
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("interleaved", ranks=2, micros=4))
+    rank 0 |0   1   0'  1'  2   b0' 3   b1' 2'  b0  3'  b1  .   b2' .   b3' b2  b3 | 11% idle
+    rank 1 |.   0   1   0'  b0' 1'  b1' 2   b0  3   b1  2'  b2' 3'  b3' b2  b3  .  | 11% idle
+    0 forward, b0 backward of micro-batch 0  ' chunk 1  . idle
     """
     turns = [
         (first + i, chunk)

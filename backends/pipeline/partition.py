@@ -123,21 +123,21 @@ def costs_by_time(
     """
     at_least_one("repeats", repeats)
     parameters = model.parameters()
-    kept = [(p.grad, p.buffer) for p in parameters]
+    kept = [(p.grad, p.grad_buffer) for p in parameters]
     seconds: list[list[float]] = [[] for _ in model.layers]
     with Replay(model):
         for _ in range(1 + repeats):
             x = Tensor(batch.x)
             for i, layer in enumerate(model.layers):
                 for p in parameters:
-                    p.grad = p.buffer = None
+                    p.grad = p.grad_buffer = None
                 last = loss_fn if i == len(model) - 1 else None
                 start = clock()
                 y = there_and_back(layer, x, batch, last)
                 seconds[i].append(clock() - start)
                 x = Tensor(y, requires_grad=y.dtype.kind == "f")
     for p, (grad, buffer) in zip(parameters, kept, strict=True):
-        p.grad, p.buffer = grad, buffer
+        p.grad, p.grad_buffer = grad, buffer
     return [median(found[1:]) for found in seconds]
 
 

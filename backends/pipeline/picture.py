@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from ..comm.spans import Span, Trace
 from ..comm.timeline import save, time_unit
 from .schedule import Backward, Forward, Instruction, Weight
+from .schedules import find_schedule
+from .simulation import Costs, simulate
 from .spans import (
     as_trace,
     between,
@@ -37,6 +39,7 @@ __all__ = [
     "draw",
     "draw_pair",
     "instruction_of",
+    "planned",
     "slots",
     "span_name",
 ]
@@ -49,6 +52,14 @@ MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
 
 Done = list[tuple[Span, Instruction]]
+
+
+def planned(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
+    """The plan of a schedule as text, as ``slots`` draws it.
+
+    A forward takes one slot and a backward one; the gradients of the weights take ``weight`` more.
+    """
+    return slots(as_trace(simulate(find_schedule(schedule).of(ranks, micros), Costs(weight=weight))))
 
 
 def slots(trace: Trace, unit: float | None = None) -> str:

@@ -15,7 +15,7 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
-from minigrad.optimizer import HeldElsewhere
+from minigrad.optim import ParametersElsewhere
 from minigrad.tape import OnGrad, current_tape
 from minigrad.tensor import Parameter, Tensor
 
@@ -185,7 +185,7 @@ class Staged(Module):
 
     def parameters(self) -> list[Parameter]:
         """Those of this rank's layers, which may have none."""
-        return super().parameters() or HeldElsewhere()
+        return super().parameters() or ParametersElsewhere()
 
     def forward(self, x: Any) -> Tensor:
         if current_tape.get() is not None:

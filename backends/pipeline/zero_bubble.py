@@ -19,6 +19,14 @@ def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
     """1F1B whose rank r is r weight gradients behind: it fills the drain (Qi et al. 2023, ZB-H1).
 
     A rank has as many micro-batches fewer in flight than the first as it is behind, so all hold the same.
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("zb-h1", ranks=4, micros=4, weight=1))
+    rank 0 |0  1  2  3  .  .  .  b0 w0 b1 w1 b2 w2 b3 w3| 20% idle
+    rank 1 |.  0  1  2  .  .  b0 3  b1 w0 b2 w1 b3 w2 w3| 20% idle
+    rank 2 |.  .  0  1  .  b0 2  b1 3  b2 w0 b3 w1 w2 w3| 20% idle
+    rank 3 |.  .  .  0  b0 1  b1 2  b2 3  b3 w0 w1 w2 w3| 20% idle
+    0 forward, b0 backward, w0 weight gradients of micro-batch 0  . idle
     """
     return with_weights(one_f_one_b(rank, ranks, micros, chunks), behind=rank)
 
@@ -28,6 +36,13 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 
     That is so where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
     or more. Takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("zb-h2", ranks=3, micros=5, weight=1))
+    rank 0 |0  1  2  3  4  b0 w0 b1 w1 b2 w2 b3 w3 b4 w4 .  . | 12% idle
+    rank 1 |.  0  1  2  b0 3  b1 4  b2 w0 b3 w1 b4 w2 w3 w4 . | 12% idle
+    rank 2 |.  .  0  b0 1  b1 2  b2 3  b3 4  b4 w0 w1 w2 w3 w4| 12% idle
+    0 forward, b0 backward, w0 weight gradients of micro-batch 0  . idle
     """
     ahead = 2 * (ranks - rank - 1)
     instructions = in_turn(map(Forward, range(micros)), map(Backward, range(micros)), ahead=ahead)
@@ -40,6 +55,13 @@ def zb_batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Inst
     The small one is of twice as many micro-batches as there are ranks behind, where so many have come back.
     For F <= B and m > 3 (p - 1) micro-batches in p stages it takes m (F + B + W) + (p - 1) (B + max(0,
     F - 2 W)).
+
+    >>> from backends.pipeline.picture import planned
+    >>> print(planned("zb-batched", ranks=3, micros=4, weight=1))
+    rank 0 |0  1  2  .  .  b0 3  w0 b1 .  .  b2 b3 w1-3----| 25% idle
+    rank 1 |.  0  1  .  b0 2  b1 3  w0-1- b2 b3 w2-3- .  . | 25% idle
+    rank 2 |.  .  0  b0 1  b1 2  b2 3  b3 w0-3------- .  . | 25% idle
+    0 forward, b0 backward, w0 weight gradients of micro-batch 0  . idle
     """
     behind = ranks - rank - 1
     early = tuple(range(max(0, min(2 * behind, micros - behind - 1))))

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches
-from minigrad.schedules import cosine
+from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

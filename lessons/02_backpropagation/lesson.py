@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 import minigrad
 from backends.launch import only_rank_0
 from minigrad import Tensor, mnist, nn, op, ops, optim
-from minigrad.nets import one_hot
+from minigrad.models import one_hot
 from minigrad.testing import gradient_matches_difference
 
 only_rank_0()  # one process is enough
@@ -96,7 +96,8 @@ def multiply(x, y):
 
 
 # %% [markdown]
-# That is all of back-propagation: twenty lines, and two for each operation.
+# That is all of back-propagation: twenty lines, and two for each operation. `walk`, the first function in
+# `minigrad/tape.py`, is the same for tensors.
 
 # %%
 print("\n2. A tape")

@@ -4,7 +4,7 @@ import tracemalloc
 import weakref
 
 from minigrad import nn, op
-from minigrad.held import base_of
+from minigrad.memory import base_of
 
 
 @op

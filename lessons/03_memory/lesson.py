@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
 from minigrad.data import Batch
-from minigrad.held import arrays_in, base_of
+from minigrad.memory import base_of, retained_arrays
 
 only_rank_0()  # one process is enough
 
@@ -164,7 +164,7 @@ for name, (make, copies) in OPTIMIZERS.items():
     with Diary() as diary:
         optimizer.step()
         diary.tick("step")
-    state = sum(a.nbytes for a in {id(b): b for b in map(base_of, arrays_in(optimizer.state))}.values())
+    state = sum(a.nbytes for a in {id(b): b for b in map(base_of, retained_arrays(optimizer.state))}.values())
     print(f"   {name:8} remembers {state / weights:.0f} x the weights; ", end="")
     print(
         f"its first step took {diary.most[0] / weights:.2f} x, of which {diary.now[0] / weights:.2f} x stay"

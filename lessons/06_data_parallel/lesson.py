@@ -27,7 +27,7 @@ from backends.launch import only_rank_0
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
-from minigrad.nets import mlp
+from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough
@@ -75,6 +75,10 @@ def by_hand(comm):
 found = run_ranks(3, by_hand)
 print(f"   three ranks, an all-reduce of their gradients: {np.concatenate(found)}")
 assert all(np.isclose(g, terms.mean(), rtol=1e-15) for g in found)
+
+# %% [markdown]
+# The same for every parameter of a model is `backends/data_parallel/naive.py`: read that file first. In
+# `replicated.py` beside it all gradients travel in one message.
 
 # %% [markdown]
 # ## 2. What goes wrong without the weights, and why nobody notices

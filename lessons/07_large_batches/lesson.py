@@ -25,7 +25,7 @@ from backends.launch import only_rank_0
 from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches
-from minigrad.schedules import constant, cosine, scaled_lr, warm_up
+from minigrad.lr_schedules import constant, cosine, scaled_lr, warm_up
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

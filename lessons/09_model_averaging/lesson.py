@@ -26,7 +26,7 @@ from backends.launch import only_rank_0
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
-from minigrad.schedules import cosine
+from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

@@ -32,8 +32,8 @@ from backends.data_parallel.flat import Flat
 from backends.launch import only_rank_0
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.nets import lenet
-from minigrad.schedules import constant
+from minigrad.lr_schedules import constant
+from minigrad.models import lenet
 from minigrad.tensor import Parameter
 from minigrad.train import fit
 

@@ -9,7 +9,7 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import Compressed, DataParallel
 from minigrad import Tensor, mnist, nn, ops, optim
-from minigrad.schedules import cosine
+from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
 RANKS, BATCH, EPOCHS, RATE = 4, 100, 2, 0.5

@@ -32,7 +32,7 @@ from backends.model_parallel.halo import fetch
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from minigrad.nets import lenet
+from minigrad.models import lenet
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

@@ -42,7 +42,7 @@ from backends.pipeline.spans import instructions_of
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
-from minigrad.nets import mlp
+from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
 only_rank_0()  # one process is enough

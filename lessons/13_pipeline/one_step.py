@@ -18,7 +18,7 @@ from backends.pipeline.spans import instructions_of
 from minigrad import Parameter, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from minigrad.held import arrays_in, base_of
+from minigrad.memory import base_of, retained_arrays
 from minigrad.tape import current_tape
 
 LAYERS, WIDTH, SAMPLES = 16, 16, 64
@@ -83,7 +83,7 @@ class Watched(Step):
             self.note(micro, i.chunk, None)
 
     def note(self, micro, chunk, held):
-        bases = {id(base): base for base in map(base_of, arrays_in(held))}
+        bases = {id(base): base for base in map(base_of, retained_arrays(held))}
         sizes = (base.nbytes for key, base in bases.items() if key not in self.there_anyway)
         self.sizes[micro, chunk] = sum(sizes)
         self.engine.held.append((self.engine.comm.time() - START, sum(self.sizes.values())))

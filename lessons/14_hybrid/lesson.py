@@ -30,7 +30,7 @@ from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from minigrad import mnist, ops
 from minigrad.data import Batch
-from minigrad.nets import SAMPLE, lenet, mlp
+from minigrad.models import SAMPLE, lenet, mlp
 
 only_rank_0()  # one process is enough
 FIGURES = Path("runs/lessons/14_hybrid")

@@ -35,7 +35,7 @@ from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_r
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from minigrad import ops
 from minigrad.data import Batch
-from minigrad.nets import mlp
+from minigrad.models import mlp
 
 only_rank_0()  # one process is enough
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 from ..tape import once
 from .geometry import (
     Convolved,
@@ -46,9 +46,9 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     y = xp.zeros((n, rows, columns, w.shape[0]), xp.result_type(x, w))
     for i, j in taps:
-        seen = padded[(slice(None), *geometry.tap(i, j, rows, columns))]
+        patch = padded[(slice(None), *geometry.tap(i, j, rows, columns))]
         for a, b in zip(ins, outs, strict=True):
-            y[..., b] += seen[..., a] @ w[b, :, i, j].T
+            y[..., b] += patch[..., a] @ w[b, :, i, j].T
 
     def to_image(g: Array) -> Array:
         d = xp.zeros(padded.shape, g.dtype)
@@ -62,9 +62,9 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
     def to_kernel(g: Array) -> Array:
         d = xp.zeros_like(w)
         for i, j in taps:
-            seen = padded[(slice(None), *geometry.tap(i, j, rows, columns))]
+            patch = padded[(slice(None), *geometry.tap(i, j, rows, columns))]
             for a, b in zip(ins, outs, strict=True):
-                d[b, :, i, j] = xp.tensordot(g[..., b], seen[..., a], ((0, 1, 2), (0, 1, 2)))
+                d[b, :, i, j] = xp.tensordot(g[..., b], patch[..., a], ((0, 1, 2), (0, 1, 2)))
         return d
 
     return y, (to_image, to_kernel)
@@ -125,7 +125,7 @@ def conv2d(
     dilation: Pair = 1,
     groups: int = 1,
     algorithm: str = "auto",
-) -> Pulled:
+) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
     ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import OpResult, op
 
 
 @op
-def dropout(x: Array, *, p: float, rng: np.random.Generator) -> Pulled:
+def dropout(x: Array, *, p: float, rng: np.random.Generator) -> OpResult:
     """x with each element zeroed with probability ``p``, the others divided by 1 - p.
 
     The mask is drawn on the host from ``rng``, so it is the same on every device.

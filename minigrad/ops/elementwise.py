@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import OpResult, op
 
 
 def identity(g: Array) -> Array:
@@ -18,31 +18,31 @@ def identity(g: Array) -> Array:
 
 
 @op
-def add(x: Array, y: Array) -> Pulled:
+def add(x: Array, y: Array) -> OpResult:
     """x + y."""
     return x + y, (identity, identity)
 
 
 @op
-def subtract(x: Array, y: Array) -> Pulled:
+def subtract(x: Array, y: Array) -> OpResult:
     """x - y."""
     return x - y, (identity, lambda g: -g)
 
 
 @op
-def multiply(x: Array, y: Array) -> Pulled:
+def multiply(x: Array, y: Array) -> OpResult:
     """x * y."""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
 @op
-def divide(x: Array, y: Array) -> Pulled:
+def divide(x: Array, y: Array) -> OpResult:
     """x / y."""
     return x / y, (lambda g: g / y, lambda g: -g * (x / y / y))  # y * y may overflow
 
 
 @op
-def power(x: Array, y: Array) -> Pulled:
+def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
     value = x**y
 
@@ -61,47 +61,47 @@ def power(x: Array, y: Array) -> Pulled:
 
 
 @op
-def negative(x: Array) -> Pulled:
+def negative(x: Array) -> OpResult:
     """-x."""
     return -x, (lambda g: -g,)
 
 
 @op
-def abs(x: Array) -> Pulled:
+def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
     xp = array_module(x)
     return xp.abs(x), (lambda g: g * ((x > 0).astype(xp.int8) - (x < 0)),)
 
 
 @op
-def exp(x: Array) -> Pulled:
+def exp(x: Array) -> OpResult:
     """e ** x."""
     y = array_module(x).exp(x)
     return y, (lambda g: g * y,)
 
 
 @op
-def log(x: Array) -> Pulled:
+def log(x: Array) -> OpResult:
     """The natural logarithm."""
     return array_module(x).log(x), (lambda g: g / x,)
 
 
 @op
-def sqrt(x: Array) -> Pulled:
+def sqrt(x: Array) -> OpResult:
     """The square root."""
     y = array_module(x).sqrt(x)
     return y, (lambda g: g / (2 * y),)
 
 
 @op
-def tanh(x: Array) -> Pulled:
+def tanh(x: Array) -> OpResult:
     """The hyperbolic tangent."""
     y = array_module(x).tanh(x)
     return y, (lambda g: g * (1 - y * y),)
 
 
 @op
-def sigmoid(x: Array) -> Pulled:
+def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
     y = logistic(x)
 
@@ -115,7 +115,7 @@ def sigmoid(x: Array) -> Pulled:
 
 
 @op
-def relu(x: Array) -> Pulled:
+def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
     xp = array_module(x)
     y = xp.maximum(x, xp.zeros_like(outermost_slice(x)))
@@ -123,7 +123,7 @@ def relu(x: Array) -> Pulled:
 
 
 @op
-def leaky_relu(x: Array, *, slope: float = 0.01) -> Pulled:
+def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
     xp = array_module(x)
     factor = xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)
@@ -131,7 +131,7 @@ def leaky_relu(x: Array, *, slope: float = 0.01) -> Pulled:
 
 
 @op
-def gelu(x: Array) -> Pulled:
+def gelu(x: Array) -> OpResult:
     """x times the normal distribution function, in its tanh form (Hendrycks and Gimpel 2016)."""
     c = math.sqrt(2 / math.pi)
     share = logistic(2 * c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
@@ -143,21 +143,21 @@ def gelu(x: Array) -> Pulled:
 
 
 @op
-def maximum(x: Array, y: Array) -> Pulled:
+def maximum(x: Array, y: Array) -> OpResult:
     """The larger of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
     xp = _module_of(x, y)
     return xp.maximum(x, y), (lambda g: winners(g, x, y), lambda g: winners(g, y, x))
 
 
 @op
-def minimum(x: Array, y: Array) -> Pulled:
+def minimum(x: Array, y: Array) -> OpResult:
     """The smaller of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
     xp = _module_of(x, y)
     return xp.minimum(x, y), (lambda g: winners(g, y, x), lambda g: winners(g, x, y))
 
 
 @op
-def where(condition: Array, x: Array, y: Array) -> Pulled:
+def where(condition: Array, x: Array, y: Array) -> OpResult:
     """x where ``condition`` holds (is not 0), else y; what is not taken gets no gradient, be it NaN."""
     xp = _module_of(condition, x)
     condition = xp.asarray(condition, dtype=bool)
@@ -169,7 +169,7 @@ def where(condition: Array, x: Array, y: Array) -> Pulled:
 
 
 @op
-def clip(x: Array, *, low: float | None = None, high: float | None = None) -> Pulled:
+def clip(x: Array, *, low: float | None = None, high: float | None = None) -> OpResult:
     """x, held between ``low`` and ``high``; no gradient outside, nor at NaN."""
     if low is None and high is None:
         raise ValueError("clip needs a bound; pass low=, high= or both")

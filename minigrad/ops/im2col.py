@@ -76,15 +76,15 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slic
     n, h, w, c = len(x[runs[0]]) if runs else 0, *x.shape[1:]  # the first run is the longest
     room = n, h + 2 * ph, w + 2 * pw
     padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
-    seen = windows(padded, geometry)
-    buffer = xp.empty(seen.size, seen.dtype)
+    patches = windows(padded, geometry)
+    buffer = xp.empty(patches.size, patches.dtype)
     for images in runs:
         n = images.stop - images.start
         padded[:n, ph : ph + h, pw : pw + w] = x[images]
-        part = seen[:n].transpose(3, 4, 5, 0, 1, 2) if few else seen[:n]
+        part = patches[:n].transpose(3, 4, 5, 0, 1, 2) if few else patches[:n]
         copy = buffer[: part.size].reshape(part.shape)
         copy[...] = part
-        size, n_rows = math.prod(geometry.kernel) * c, n * math.prod(seen.shape[1:3])
+        size, n_rows = math.prod(geometry.kernel) * c, n * math.prod(patches.shape[1:3])
         rows = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
         products = n_products(rows, filters)
         yield images, rows.reshape(products, n_rows // products, size)

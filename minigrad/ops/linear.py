@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 
 
 @op
-def matmul(x: Array, y: Array) -> Pulled:
+def matmul(x: Array, y: Array) -> OpResult:
     """x @ y for vectors, matrices and broadcast stacks of matrices.
 
     Raises ValueError where the inner sizes differ.
@@ -66,7 +66,7 @@ class WeightPullback:
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array | None = None) -> Pulled:
+def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (N, in), weight (out, in) and bias (out,).
 
     Computed as (w x.T).T, with the big operand on the left and the samples last in memory, which is up
@@ -90,7 +90,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Pulled:
 
 
 @op
-def embedding(weight: Array, indices: Array) -> Pulled:
+def embedding(weight: Array, indices: Array) -> OpResult:
     """Row ``indices[...]`` of weight (rows, width): shape (*indices.shape, width).
 
     Raises TypeError for indices that are not integers, ValueError for one out of range.

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 from .elementwise import logistic
 
 
 @op
-def cross_entropy(logits: Array, labels: Array) -> Pulled:
+def cross_entropy(logits: Array, labels: Array) -> OpResult:
     """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
 
     Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
@@ -59,7 +59,7 @@ def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
 
 
 @op
-def mse(x: Array, y: Array) -> Pulled:
+def mse(x: Array, y: Array) -> OpResult:
     """The mean of (x - y) ** 2 over all elements of two arrays of one shape."""
     if shape_of(x) != shape_of(y):
         raise ValueError(
@@ -70,7 +70,7 @@ def mse(x: Array, y: Array) -> Pulled:
 
 
 @op
-def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> Pulled:
+def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> OpResult:
     """The mean over all elements of -t log p - (1 - t) log(1 - p), p = sigmoid(logits), t in [0, 1]."""
     xp = array_module(logits)
     if shape_of(logits) != shape_of(targets):

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 from ..tape import once
 
 Observe = Callable[[Array, Array, float], None]
@@ -26,7 +26,7 @@ def batch_norm(
     eps: float = 1e-5,
     observe: Observe | None = None,
     gather: Gather | None = None,
-) -> Pulled:
+) -> OpResult:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C) or (N, C, H, W).
 
     Mean and variance are the batch's own (Ioffe and Szegedy 2015) and told to ``observe(mean, var,
@@ -99,7 +99,7 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
 
 
 @op
-def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Pulled:
+def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axis with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016)."""
     shape = shape_of(x)[-1:]
     if not shape or not shape_of(weight) == shape_of(bias) == shape:

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import OpResult, op
 from .geometry import Geometry, Pair, blocks, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
 
 Place = tuple[slice, slice, slice]
@@ -19,7 +19,7 @@ CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at t
 
 
 @op
-def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> Pulled:
+def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> OpResult:
     """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
 
     The gradient goes to the first largest in reading order, or to the last NaN, as in PyTorch.
@@ -113,7 +113,7 @@ def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterat
 
 
 @op
-def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> Pulled:
+def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> OpResult:
     """The mean of each window, padding counted as zeros. ``stride`` defaults to ``kernel``."""
     geometry = pool_geometry(x, kernel, stride, padding)
     xp = array_module(x)

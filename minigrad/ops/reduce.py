@@ -12,21 +12,21 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op
+from ..op import OpResult, op
 from ..tensor import Axis
 from .axes import axes_of
 from .elementwise import masked
 
 
 @op
-def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The sum over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
     return x.sum(axis=axes, keepdims=keepdims), (spreader(x, axes),)
 
 
 @op
-def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The mean over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
@@ -34,7 +34,7 @@ def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The largest element, NaN where there is one; equal ones share the gradient evenly."""
     axes = axes_of(axis, x.ndim)
     y = x.max(axis=axes, keepdims=keepdims)
@@ -42,7 +42,7 @@ def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The smallest element, NaN where there is one; equal ones share the gradient evenly."""
     axes = axes_of(axis, x.ndim)
     y = x.min(axis=axes, keepdims=keepdims)
@@ -50,7 +50,7 @@ def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The variance over ``axis``, divided by the count (not the count minus one)."""
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
@@ -61,11 +61,11 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
+def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """log(sum(exp(x))), shifted by the maximum so that nothing overflows; of no elements it is -inf."""
     xp, axes = array_module(x), axes_of(axis, x.ndim)
     spread = spreader(x, axes)
-    largest = largest_kept(x, axes)
+    largest = largest_keepdims(x, axes)
     largest = xp.where(xp.isfinite(largest), largest, 0)  # infinities are kept by the exponentials
     e = xp.exp(x - largest)
     total = e.sum(axis=axes, keepdims=True)
@@ -75,21 +75,21 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Pulled:
 
 
 @op
-def softmax(x: Array, *, axis: int = -1) -> Pulled:
+def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    y = xp.exp(x - largest_kept(x, axes))
+    y = xp.exp(x - largest_keepdims(x, axes))
     y /= y.sum(axis=axes, keepdims=True)
     return y, (lambda g: y * (g - (g * y).sum(axis=axes, keepdims=True)),)
 
 
 @op
-def log_softmax(x: Array, *, axis: int = -1) -> Pulled:
+def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    shifted = x - largest_kept(x, axes)
+    shifted = x - largest_keepdims(x, axes)
     p = xp.exp(shifted)
     total = p.sum(axis=axes, keepdims=True)
     p /= total
@@ -98,30 +98,31 @@ def log_softmax(x: Array, *, axis: int = -1) -> Pulled:
     return shifted - total, (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
 
 
-def largest_kept(x: Array, axes: tuple[int, ...]) -> Array:
+def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest elements along ``axes``, which are kept as 1; -inf where there are none."""
     if x.size:
         return x.max(axis=axes, keepdims=True)
-    return array_module(x).full(kept_shape(x.shape, axes), -np.inf, x.dtype if x.dtype.kind == "f" else float)
+    dtype = x.dtype if x.dtype.kind == "f" else float
+    return array_module(x).full(keepdims_shape(x.shape, axes), -np.inf, dtype)
 
 
 def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
     """g of the reduced shape -> a view of it in ``x``'s shape."""
-    shape, dtype, kept = x.shape, x.dtype, kept_shape(x.shape, axes)
+    shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
 
     def spread(g: Array) -> Array:
         xp = array_module(g)
-        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(kept), shape)
+        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
 
     return spread
 
 
 def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    spread, kept = spreader(x, axes), kept_shape(x.shape, axes)
+    spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
 
     def to_x(g: Array) -> Array:
         xp = array_module(x)
-        extremum = y.reshape(kept)
+        extremum = y.reshape(reduced)
         hit = x == extremum
         if xp.isnan(extremum).any():
             hit |= xp.isnan(x)
@@ -130,7 +131,7 @@ def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Ar
     return to_x
 
 
-def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with the reduced axes kept as 1."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 

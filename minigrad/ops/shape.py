@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pulled, op, shape_of
+from ..op import OpResult, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers
 
 
 @op
-def reshape(x: Array, *, shape: tuple[int, ...] | int) -> Pulled:
+def reshape(x: Array, *, shape: tuple[int, ...] | int) -> OpResult:
     """The same elements, in C order, in another shape; one size may be -1."""
     before = x.shape
     return x.reshape(shape), (lambda g: g.reshape(before),)
 
 
 @op
-def flatten(x: Array, *, start_axis: int = 0) -> Pulled:
+def flatten(x: Array, *, start_axis: int = 0) -> OpResult:
     """All axes from ``start_axis`` on as one, in C order; images keep their memory order going back."""
     before, start_axis = x.shape, axis_of(start_axis, max(x.ndim, 1))
     channels_last = x.ndim == 4 and not x.flags.c_contiguous
@@ -41,7 +41,7 @@ def flatten(x: Array, *, start_axis: int = 0) -> Pulled:
 
 
 @op
-def transpose(x: Array, *, axes: Sequence[int] | None = None) -> Pulled:
+def transpose(x: Array, *, axes: Sequence[int] | None = None) -> OpResult:
     """The axes in another order, reversed when ``axes`` is None."""
     order = tuple(reversed(range(x.ndim))) if axes is None else axes_of(axes, x.ndim)
     if len(order) != x.ndim:
@@ -51,27 +51,27 @@ def transpose(x: Array, *, axes: Sequence[int] | None = None) -> Pulled:
 
 
 @op
-def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Pulled:
+def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> OpResult:
     """x repeated to ``shape``; the tape sums the copies' gradients."""
     return array_module(x).broadcast_to(x, shape), (lambda g: g,)
 
 
 @op
-def squeeze(x: Array, *, axis: Axis = None) -> Pulled:
+def squeeze(x: Array, *, axis: Axis = None) -> OpResult:
     """x without its axes of size 1 (or only those named)."""
     before = x.shape
     return x.squeeze(None if axis is None else axes_of(axis, x.ndim)), (lambda g: g.reshape(before),)
 
 
 @op
-def expand_dims(x: Array, *, axis: Axis) -> Pulled:
+def expand_dims(x: Array, *, axis: Axis) -> OpResult:
     """x with new axes of size 1."""
     before = x.shape
     return array_module(x).expand_dims(x, axis), (lambda g: g.reshape(before),)
 
 
 @op
-def getitem(x: Array, *, index: Any) -> Pulled:
+def getitem(x: Array, *, index: Any) -> OpResult:
     """x[index] for slices, integers, None, ... and integer or boolean arrays; repeats add up going back."""
     index = unwrap(index)
     shape, parts = x.shape, index if isinstance(index, tuple) else (index,)
@@ -90,7 +90,7 @@ def getitem(x: Array, *, index: Any) -> Pulled:
 
 
 @op
-def pad(x: Array, *, width: Any, value: float = 0) -> Pulled:
+def pad(x: Array, *, width: Any, value: float = 0) -> OpResult:
     """x with ``value`` around it: ``width`` is ((before, after), ...) per axis, or one number."""
     xp = array_module(x)
     pairs = list(width) if np.iterable(width) else [(width, width)] * x.ndim
@@ -111,7 +111,7 @@ def concatenate(*xs: Any, axis: int = 0) -> Tensor:
 
 
 @op
-def concatenate_arrays(*xs: Array, axis: int) -> Pulled:
+def concatenate_arrays(*xs: Array, axis: int) -> OpResult:
     if not all(map(shape_of, xs)):
         raise ValueError(
             "concatenate joins arrays along an axis that they have, and a number has none; use stack"
@@ -133,7 +133,7 @@ def stack(*xs: Any, axis: int = 0) -> Tensor:
 
 
 @op
-def stack_arrays(*xs: Array, axis: int) -> Pulled:
+def stack_arrays(*xs: Array, axis: int) -> OpResult:
     axis = axis_of(axis, len(shape_of(xs[0])) + 1)
 
     def piece(i: int):

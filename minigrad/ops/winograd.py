@@ -49,9 +49,9 @@ def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
         xp, (_, rows, columns, filters) = array_module(g), g.shape
         d = xp.zeros((IN * IN, x.shape[3], filters), g.dtype)
         for images in image_blocks(g, x.shape[3]):
-            seen = image_tiles(x[images], geometry)
-            asked = sandwich(AT.T, tiles(g[images], OUT, (rows, columns))).reshape(IN * IN, -1, filters)
-            d += seen.transpose(0, 2, 1) @ asked
+            image = image_tiles(x[images], geometry)
+            gradient = sandwich(AT.T, tiles(g[images], OUT, (rows, columns))).reshape(IN * IN, -1, filters)
+            d += image.transpose(0, 2, 1) @ gradient
         return sandwich(G.T, d.reshape(IN, IN, -1)).reshape(3, 3, -1, filters).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -72,8 +72,8 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
 
 def image_tiles(x: Array, geometry: Geometry) -> Array:
     """The overlapping tiles of 6 x 6, transformed: (36, tiles, C)."""
-    seen = tiles(pad_rows_and_columns(x, geometry.padding), IN, geometry.output(*x.shape[1:3]))
-    return sandwich(BT, seen).reshape(IN * IN, -1, x.shape[3])
+    image = tiles(pad_rows_and_columns(x, geometry.padding), IN, geometry.output(*x.shape[1:3]))
+    return sandwich(BT, image).reshape(IN * IN, -1, x.shape[3])
 
 
 def tiles(x: Array, side: int, output: tuple[int, int]) -> Array:

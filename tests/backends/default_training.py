@@ -14,7 +14,7 @@ from backends.data_parallel.stale_rates import find_stale_rate
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches, shares
-from minigrad.schedules import cosine
+from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
 RATE, EPOCHS, BATCH = 0.1, 5, 64

@@ -11,6 +11,7 @@ from backends.pipeline.asynchronous import AsynchronousPipeline
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.module import evaluation_mode
 from minigrad.recompute import recomputed
 
 # The version of stage s of p that batch t's gradient is taken at, before the first one: the first.
@@ -111,7 +112,8 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             serial = build(np.random.default_rng(0))
             serial.load_state_dict(live | {n: a for n, a in serial.state_dict().items() if n not in live})
             if len(live) == len(serial.state_dict()):
-                same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
+                with evaluation_mode(model, serial):
+                    same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
     backend.conclude(model)
     found = backend.full_parameters(model) | backend.full_state(model)
     assert found.keys() == run.state.keys()

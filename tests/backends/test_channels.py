@@ -92,7 +92,8 @@ def network(channels, between):
             layers.append(nn.Conv2d(n_in, n_out, 3, padding=1, rng=rng, bias=name not in MEAN_FREE))
             layers += [ACTING_ON_CHANNELS[name](n_out), nn.ReLU()]
         model = nn.Sequential(*layers)
-        features = model(np.zeros((1, channels[0], 6, 5), np.float32)).size
+        with nn.evaluation_mode(model):
+            features = model(np.zeros((1, channels[0], 6, 5), np.float32)).size
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 3, rng=rng)).to(dtype=np.float64)
 
     return build

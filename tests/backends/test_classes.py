@@ -149,7 +149,7 @@ def test_trains_like_serial(loss, plan, ranks):
     run_ranks(ranks, lambda comm: trains_like_serial(strategy, comm, build, loss, batches()))
 
 
-def test_the_logits_are_whole_where_no_tape_is_open():
+def test_the_logits_are_whole_in_eval_mode_with_and_without_a_tape():
     x = batches()[0].x
     wanted = build(np.random.default_rng(0)).to(dtype=np.float64)(x).data
 
@@ -157,12 +157,15 @@ def test_the_logits_are_whole_where_no_tape_is_open():
         model = ModelParallel(comm, {"2": "classes"}).place(
             build(np.random.default_rng(0)).to(dtype=np.float64)
         )
-        whole = model(x).shape
+        part = model(x).shape
+        whole = model.eval()(x).data
         with Tape():
-            return whole, model(Tensor(x)).shape, model
+            return part, whole, model(Tensor(x)).data
 
-    for rank, (whole, part, _) in enumerate(run_ranks(3, work)):
-        assert whole == wanted.shape and part == (6, [2, 2, 3][rank])
+    for rank, (part, *whole) in enumerate(run_ranks(3, work)):
+        assert part == (6, [2, 2, 3][rank])
+        for logits in whole:
+            np.testing.assert_allclose(logits, wanted, rtol=1e-12)
 
 
 def test_only_the_last_layer_can_be_split_by_classes():

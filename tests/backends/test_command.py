@@ -16,7 +16,7 @@ from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.run_folder import RunFolder
 from backends.strategies import find_strategy, strategy_names
-from minigrad.nets import find_net
+from minigrad.models import find_net
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):

@@ -12,8 +12,8 @@ from backends.laws import Build, trains_like_serial
 from minigrad import Parameter, ops, optim
 from minigrad.backend import Backend
 from minigrad.data import shares
-from minigrad.optimizer import Optimizer, Part
-from minigrad.schedules import constant, scaled_lr, warm_up
+from minigrad.lr_schedules import constant, scaled_lr, warm_up
+from minigrad.optim import Optimizer, Part
 from minigrad.train import fit
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 

@@ -197,14 +197,14 @@ def measuring_leaves_no_trace(costs_by_time, seed):
     grads = [on_device(rng.normal(size=p.shape).astype(np.float32)) for p in model.parameters()]
     buffers = [on_device(np.zeros(p.shape, np.float32)) for p in model.parameters()]
     for p, grad, buffer in zip(model.parameters(), grads, buffers, strict=True):
-        p.grad, p.buffer = grad, buffer
+        p.grad, p.grad_buffer = grad, buffer
     copies, state, drawn = [to_host(g).copy() for g in grads], model.state_dict(), rng.bit_generator.state
     images = Batch(on_device(rng.normal(size=(4, 1, 6, 6)).astype(np.float32)), on_device(np.arange(4) % 3))
     rng.bit_generator.state = drawn
     found = costs_by_time(model, images, ops.cross_entropy, repeats=2)
     assert len(found) == 7 and all(seconds >= 0 for seconds in found)
     assert all(
-        p.grad is g and p.buffer is b for p, g, b in zip(model.parameters(), grads, buffers, strict=True)
+        p.grad is g and p.grad_buffer is b for p, g, b in zip(model.parameters(), grads, buffers, strict=True)
     )
     assert all(np.array_equal(to_host(g), copy) for g, copy in zip(grads, copies, strict=True))
     assert not any(to_host(b).any() for b in buffers)
@@ -258,10 +258,10 @@ TIMES = {
     "the loss counts everywhere": ("loss_fn if i == len(model) - 1 else None", "loss_fn"),
     "only forward": ("        tape.backward(end, 1.0)\n", "        pass\n"),
     "statistics and generators go on": ("with Replay(model):", "if True:"),
-    "gradients are lost": ("p.grad, p.buffer = grad, buffer", "p.buffer = buffer"),
-    "buffers are lost": ("p.grad, p.buffer = grad, buffer", "p.grad = grad"),
-    "buffers are used": ("p.grad = p.buffer = None", "p.grad = None"),
-    "gradients add up": ("p.grad = p.buffer = None", "p.buffer = None"),
+    "gradients are lost": ("p.grad, p.grad_buffer = grad, buffer", "p.grad_buffer = buffer"),
+    "buffers are lost": ("p.grad, p.grad_buffer = grad, buffer", "p.grad = grad"),
+    "buffers are used": ("p.grad = p.grad_buffer = None", "p.grad = None"),
+    "gradients add up": ("p.grad = p.grad_buffer = None", "p.grad_buffer = None"),
 }
 
 

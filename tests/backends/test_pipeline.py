@@ -15,6 +15,7 @@ from backends.pipeline.schedules import SCHEDULES
 from minigrad import nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.module import evaluation_mode
 from tests.backends.pipeline_laws import (
     IN_ORDER,
     NUMBERS,
@@ -174,11 +175,14 @@ def test_every_rank_evaluates_the_whole_model(schedule, build):
         model = build(np.random.default_rng(comm.rank)).to(dtype=np.float64)
         backend = Pipeline(comm, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
         placed = backend.place(model)
-        found = [placed(batch.x).data, placed(other.x).data]
+        with evaluation_mode(placed):
+            found = [placed(batch.x).data, placed(other.x).data]
         backend.step(placed, batch, ops.cross_entropy)
+        placed.eval()
         names = [[*full(placed)] for full in (backend.full_parameters, backend.full_gradients)]
         return [*found, placed(batch.x).data], names, [*backend.full_state(placed)]
 
+    serial.eval()
     wanted = [serial(batch.x).data, serial(other.x).data, serial(batch.x).data]
     for found, names, state in run_ranks(numbers.ranks, work, rendezvous=True):
         for w, f in zip(wanted, found, strict=True):

@@ -14,7 +14,7 @@ from backends.model_parallel.place import ModelParallel
 from backends.model_parallel.plan import choose, default_plan, numbers, read_plan, show
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.nets import SAMPLE, find_net
+from minigrad.models import SAMPLE, find_net
 from tests.backends.split_models import sent
 
 

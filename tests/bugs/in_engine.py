@@ -6,11 +6,11 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
-from minigrad.schedules import SCHEDULES, warm_up
+from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, recompute_laws, tape_laws
+from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
-from tests.minigrad.test_schedules import stays_at_its_end, warms_up_gradually
 
 # Laws
 
@@ -230,21 +230,21 @@ RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
     Bug("no checksums are taken in forward", "minigrad.checked_entries",
-        "self.noted.append([(array, checksum(array)) for array in arrays_in(held)])", "self.noted.append([])",
-        a_changed_array_is_noticed, "was not noticed"),
+        "self.checksums.append([(array, checksum(array)) for array in retained_arrays(pullbacks)])",
+        "self.checksums.append([])", a_changed_array_is_noticed, "was not noticed"),
     Bug("biases have a rate by their norm", OPTIM, "p.ndim > 1", "p.ndim >= 0", lars_is_the_papers, "rtol"),
-    Bug("the cosine rises again", "minigrad.schedules", "min(t, last) / last", "t / last",
+    Bug("the cosine rises again", "minigrad.lr_schedules", "min(t, last) / last", "t / last",
         schedules_stay_at_their_end, "schedule"),
-    Bug("a parameter given twice moves twice", "minigrad.optimizer",
+    Bug("a parameter given twice moves twice", "minigrad.optim",
         "list({id(p): p for p in parameters}.values())", "list(parameters)",
         a_parameter_given_twice_moves_once, "moved by"),
-    Bug("an optimizer takes no parameters", "minigrad.optimizer",
-        "if not found and not isinstance(parameters, HeldElsewhere)", "if False",
+    Bug("an optimizer takes no parameters", "minigrad.optim",
+        "if not unique and not isinstance(parameters, ParametersElsewhere)", "if False",
         optimizers_refuse_to_train_nothing, "was made"),
     Bug("layers in a tuple are not found", "minigrad.module", "isinstance(value, (list, tuple, dict))",
         "isinstance(value, (list, dict))", modules_are_found_in_containers, "found a.0.weight, b.c.0"),
     Bug("a state is written while it is looked at", "minigrad.module",
-        "        values = {name: converted(name, state[name], array) for name, array in arrays.items()}\n", 
+        "        values = {name: array_like(name, state[name], array) for name, array in arrays.items()}\n", 
         "        values = state\n", a_state_is_loaded_whole_or_not_at_all, "the state .* loaded"),
     Bug("a value that a state's dtype cannot hold becomes infinite", "minigrad.module",
         'np.errstate(over="raise")', 'np.errstate(over="ignore")', a_state_is_loaded_whole_or_not_at_all,
@@ -307,8 +307,8 @@ BUGS = [
         "                continue\n            if on_grad and isinstance(entries[entry[0][0]], Tensor):\n"
         "                on_grad(entries[entry[0][0]])\n",
         a_leaf_is_announced_once_when_final, "announced"),
-    Bug("two leaves get one array", TAPE, "entry.receive(g, private=len(entries) not in borrowed)",
-        "entry.receive(g)", gradients_belong_to_one_leaf, "shares its gradient with another"),
+    Bug("two leaves get one array", TAPE, "entry.accumulate_grad(g, private=len(entries) not in borrowed)",
+        "entry.accumulate_grad(g)", gradients_belong_to_one_leaf, "shares its gradient with another"),
     Bug("a spent tape keeps its entries", TAPE,
         "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
         "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),
@@ -322,7 +322,7 @@ BUGS = [
         momentum_survives_another_rate, "Mismatched elements"),
     Bug("LARS takes the gradient's norm for the weight's", OPTIM, "w, g = np.sqrt", "g, w = np.sqrt",
         lars_is_the_papers, "Mismatched elements"),
-    Bug("each parameter is clipped by itself", "minigrad.optimizer",
+    Bug("each parameter is clipped by itself", "minigrad.optim",
         "norm = float(np.sqrt(squares[:, 1].sum()))", "norm = float(np.sqrt(squares[:, 1].max()))",
         clipping_scales_to_the_joint_norm, "Mismatched elements"),
     Bug("a second run draws other masks", RECOMPUTE, "            rng.bit_generator.state = then\n",
@@ -334,7 +334,7 @@ BUGS = [
     Bug("all layers are one segment", RECOMPUTE, "in pairwise(self.bounds):\n            segment",
         "in [self.bounds[:: len(self.bounds) - 1]]:\n            segment", one_segment_is_held_at_a_time,
         "held after forward"),
-    Bug("a warm-up begins one step late", "minigrad.schedules", "start + rise * t / steps if t < steps",
+    Bug("a warm-up begins one step late", "minigrad.lr_schedules", "start + rise * t / steps if t < steps",
         "start + rise * (t - 1) / steps if t < steps", a_warm_up_rises_evenly_to_its_schedule,
         r"assert schedule\(t\)"),
 ]  # fmt: skip

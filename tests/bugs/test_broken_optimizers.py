@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minigrad import optim, testing
-from minigrad.optimizer import Part
+from minigrad.optim import Part
 from tests.bugs.mutant import mutant
 from tests.minigrad.test_optim import (
     adagrad,

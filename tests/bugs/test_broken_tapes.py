@@ -38,12 +38,12 @@ BUGS = {
     ),
     "a leaf is announced before it has its gradient": (
         laws.leaves_are_announced_when_final,
-        ("                entry.receive(g, private=len(entries) not in borrowed)\n"
+        ("                entry.accumulate_grad(g, private=len(entries) not in borrowed)\n"
          "                if on_grad is not None:\n"
          "                    on_grad(entry)\n",
          "                if on_grad is not None:\n"
          "                    on_grad(entry)\n"
-         "                entry.receive(g, private=len(entries) not in borrowed)\n"),
+         "                entry.accumulate_grad(g, private=len(entries) not in borrowed)\n"),
     ),
     "leaves that are not reached are announced": (
         laws.leaves_are_announced_when_final,
@@ -62,7 +62,7 @@ BUGS = {
     ),
     "two leaves get one array": (
         laws.gradients_are_private,
-        ("entry.receive(g, private=len(entries) not in borrowed)", "entry.receive(g)"),
+        ("entry.accumulate_grad(g, private=len(entries) not in borrowed)", "entry.accumulate_grad(g)"),
     ),
     "only g itself counts as borrowed, not a view of it": (
         laws.gradients_are_private,
@@ -71,17 +71,17 @@ BUGS = {
     ),
     "weights are not put off": (
         laws.weights_later_changes_nothing,
-        ("if weights_later and isinstance(entries[index], Parameter):", "if False:"),
+        ("if later is not None and put_off(", "if False and put_off("),
     ),
     "inputs are put off too": (
         laws.weights_later_changes_nothing,
-        ("if weights_later and isinstance(entries[index], Parameter):",
-         "if weights_later and isinstance(entries[index], Tensor):"),
+        ("    if not isinstance(entry, Parameter):\n        return False\n",
+         "    if not isinstance(entry, Tensor):\n        return False\n"),
     ),
     "only the last use of a weight is put off": (
         laws.weights_later_changes_nothing,
-        ("later.append(WeightGradient(entries[index], shape, pullback, g))",
-         "later[:] = [WeightGradient(entries[index], shape, pullback, g)]"),
+        ("later.append(WeightGradient(entry, shape, pullback, g))",
+         "later[:] = [WeightGradient(entry, shape, pullback, g)]"),
     ),
 }  # fmt: skip
 
@@ -100,13 +100,13 @@ FIXED = {
     "leaves count": (laws.nbytes_is_what_is_held, ("if key not in own)", ")")),
     "views count, not bases": (
         laws.nbytes_is_what_is_held,
-        ("bases = {id(b): b for b in map(base_of, arrays_in(pullbacks))}",
-         "bases = {id(b): b for b in arrays_in(pullbacks)}"),
+        ("bases = {id(b): b for b in map(base_of, retained_arrays(pullbacks))}",
+         "bases = {id(b): b for b in retained_arrays(pullbacks)}"),
     ),
     "what is held by several counts several times": (
         laws.nbytes_is_what_is_held,
-        ("bases = {id(b): b for b in map(base_of, arrays_in(pullbacks))}",
-         "bases = {i: base_of(b) for i, b in enumerate(a for p in pullbacks for a in arrays_in(p))}"),
+        ("bases = {id(b): b for b in map(base_of, retained_arrays(pullbacks))}",
+         "bases = {i: base_of(b) for i, b in enumerate(a for p in pullbacks for a in retained_arrays(p))}"),
     ),
     "callable objects are overlooked": (
         laws.nbytes_is_what_is_held,

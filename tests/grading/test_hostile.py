@@ -104,7 +104,7 @@ TAKEN = {  # name: (text, its words)
         "import backends.comm as c\ntotal = c.allreduce\n",
         "line 1 imports backends.comm",
     ),
-    "answer of another": ("from minigrad.schedules import *\n", "line 1 imports minigrad.schedules"),
+    "answer of another": ("from minigrad.lr_schedules import *\n", "line 1 imports minigrad.lr_schedules"),
     "another's function": ("from backends.grid import check_grid as total\n", "line 1 imports backends.grid"),
     "its caller's frame": (
         "def total(comm, x):\n    try: 1 / 0\n    except ZeroDivisionError as e:\n"

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, nn, recomputed, testing
-from minigrad.held import arrays_in, base_of
+from minigrad.memory import base_of, retained_arrays
 from minigrad.tape import finish_weights
 from minigrad.testing import on_device, to_host
 
@@ -110,7 +110,7 @@ def trained(model, rng, case):
     xs = [Tensor(on_device(x), requires_grad=case["leaf"]) for x in data]
     if case["lent"]:
         for p in model.parameters():
-            p.buffer = on_device(np.full(p.shape, np.nan, np.float32))
+            p.grad_buffer = on_device(np.full(p.shape, np.nan, np.float32))
     found: dict[str, Any] = {}
     announced: list[tuple[str, np.ndarray]] = []
     rest, tapes = [], {}
@@ -134,7 +134,9 @@ def trained(model, rng, case):
     found |= {f"x {i}": x.grad for i, x in enumerate(xs)}
     found |= {f"gradient of {name}": p.grad for name, p in model.named_parameters().items()}
     found |= {f"state {name}": array for name, array in model.state_dict().items()}
-    found |= {f"lent to {name}": np.array(p.buffer is None) for name, p in model.named_parameters().items()}
+    found |= {
+        f"lent to {name}": np.array(p.grad_buffer is None) for name, p in model.named_parameters().items()
+    }
     found |= {"drawn next": rng.random(3), "evaluated": model(xs[0]).data}
     return {name: None if a is None else to_host(a) for name, a in found.items()}, announced
 
@@ -198,7 +200,10 @@ def deep(pairs):
 def bytes_in(entries):
     own = {id(base_of(entry.data)) for entry in entries if isinstance(entry, Tensor)}
     held = {
-        id(b): b for e in entries if isinstance(e, list) for b in map(base_of, arrays_in([p for *_, p in e]))
+        id(b): b
+        for e in entries
+        if isinstance(e, list)
+        for b in map(base_of, retained_arrays([p for *_, p in e]))
     }
     return sum(b.nbytes for key, b in held.items() if key not in own)
 

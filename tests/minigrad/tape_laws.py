@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, ops
-from minigrad.held import base_of
-from minigrad.tape import finish_weights
+from minigrad.memory import base_of
+from minigrad.tape import finish_weights, seed_for, walk
 from minigrad.testing import on_device, to_host
 
 
@@ -167,6 +167,29 @@ def weights_later_changes_nothing(tape_type: type[Tape], program: Program) -> No
     for k, (plain, late) in enumerate(zip(*runs, strict=True)):
         assert (plain is None) == (late is None), f"leaf {k} has a gradient in one walk only"
         assert plain is None or np.array_equal(plain, late), f"leaf {k}: {plain} in one walk, {late} in two"
+
+
+def the_readable_walk_agrees(tape_type: type[Tape], program: Program) -> None:
+    """``walk`` and ``backward`` give the same bits, and announce the same leaves in the same order."""
+    runs = []
+    for readable in (True, False):
+        leaves, seen = leaves_of(program), []
+        with tape_type() as tape:
+            loss = program(leaves) * on_device(np.float64(1 / 3))  # so that sums are rounded
+
+        def note(leaf: Tensor, leaves: list[Tensor] = leaves, seen: list[int] = seen) -> None:
+            seen.append(next(i for i, x in enumerate(leaves) if x is leaf))
+
+        if loss.tape is None:
+            return
+        if readable:
+            grads = [None] * len(tape.entries)
+            grads[loss.index] = seed_for(loss, None)
+            walk(list(tape.entries), grads, note)
+        else:
+            tape.backward(loss, on_grad=note)
+        runs.append((seen, [None if x.grad is None else to_host(x.grad).tolist() for x in leaves]))
+    assert runs[0] == runs[1], f"the readable walk gives {runs[0]}, backward {runs[1]}"
 
 
 def arrays_are_released_as_the_walk_passes(tape_type: type[Tape]) -> None:

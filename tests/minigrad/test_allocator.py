@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from minigrad.memory import keep_freed_memory
+from minigrad.allocator import keep_freed_memory
 
 
 def test_the_environment_switches_it_off(monkeypatch):

@@ -33,7 +33,7 @@ def gradients(tape, lend, seed, passes, dtype=np.float64):
     for _ in range(passes):
         if lend:
             for name, parameter in found.items():
-                parameter.buffer = buffers[name]
+                parameter.grad_buffer = buffers[name]
         x = rng.normal(size=(4, 5)).astype(dtype)
         with tape() as record:
             h = ops.tanh(ops.linear(Tensor(x), found["twice"], found["bias"])) * found["nested"].mean()
@@ -63,7 +63,7 @@ def test_a_lent_buffer_changes_no_bit(seed, passes):
     [
         (" or entry.grad is not None", ""),
         ("if buffers and grads[index] is None:", "if buffers:"),
-        ("    entry.buffer = None\n", ""),
+        ("    entry.grad_buffer = None\n", ""),
         ("return buffer\n", "return buffer.copy()\n"),
     ],
     ids=["over an earlier gradient", "over an earlier use", "to several", "copied"],
@@ -76,9 +76,9 @@ def test_the_law_catches_a_gradient_written(change):
 
 def test_a_buffer_of_another_dtype_is_left_alone():
     parameter = Parameter(np.ones((2, 3), np.float32))
-    parameter.buffer = np.zeros((2, 3))
+    parameter.grad_buffer = np.zeros((2, 3))
     with Tape() as tape:
         loss = ops.linear(Tensor(np.ones((4, 3), np.float32)), parameter).sum()
     tape.backward(loss)
     assert parameter.grad is not None and parameter.grad.dtype == np.float32
-    assert not parameter.buffer.any() and (parameter.grad == 4).all()
+    assert not parameter.grad_buffer.any() and (parameter.grad == 4).all()

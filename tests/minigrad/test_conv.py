@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from minigrad import ops, testing
 from minigrad.device import to_host
-from minigrad.held import arrays_in, base_of
+from minigrad.memory import base_of, retained_arrays
 from minigrad.ops import im2col, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
@@ -162,7 +162,7 @@ def test_any_memory_layout_gives_the_same(name, layout):
 def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
     x, w = on_device(np.ones((4, 6, 6, 8))), on_device(np.ones((8, 8, 3, 3)))
     _, pullbacks = ALGORITHMS[name](x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)))
-    held = {id(base_of(a)) for a in arrays_in(list(pullbacks)) if a.size > winograd.BT.size}
+    held = {id(base_of(a)) for a in retained_arrays(list(pullbacks)) if a.size > winograd.BT.size}
     assert held <= {id(x), id(w)}
 
 

@@ -175,9 +175,22 @@ def test_the_same_layer_twice_is_one_set_of_parameters():
 
 
 def test_layers_say_what_they_are():
-    assert repr(net()) == (
+    assert net().in_one_line() == (
         "Sequential(Conv2d(1, 4, 3), BatchNorm(4), ReLU(), MaxPool2d(2), Flatten(), Linear(36, 3))"
     )
+
+
+def test_a_model_is_shown_with_the_shapes_and_the_number_of_its_parameters():
+    assert repr(Block()).splitlines() == [
+        "Block(  # scale (2,)",
+        "  (towers.0): Linear(2, 2)  # weight (2, 2)",
+        "  (towers.1): LayerNorm(2)  # weight (2,), bias (2,)",
+        "  (last): Sequential(",
+        "    (0): Tanh()",
+        "    (1): Linear(2, 1)  # weight (1, 2), bias (1,)",
+        "  )  # 3 parameters",
+        ")  # 13 parameters",
+    ]
 
 
 def test_weights_are_drawn_from_the_generator_within_their_bound():

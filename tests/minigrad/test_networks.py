@@ -36,7 +36,7 @@ def test_every_parameter_activation_and_gradient_has_the_models_dtype(dtype):
             assert h.dtype == dtype, layer
         loss = ops.cross_entropy(h, on_device(LABELS))
         assert loss.dtype == dtype
-    assert {d.dtype for d in testing.arrays_in([e for e in tape.entries if isinstance(e, list)])} <= {
+    assert {d.dtype for d in testing.retained_arrays([e for e in tape.entries if isinstance(e, list)])} <= {
         np.dtype(dtype), np.dtype(np.int64), np.dtype(bool), np.dtype(np.uint8), np.dtype(np.intp),
     }  # fmt: skip
     tape.backward(loss)
@@ -56,7 +56,7 @@ def test_a_step_leaves_float32_parameters_float32(make):
     tape.backward(loss)
     optimizer.step()
     assert {p.dtype for p in model.parameters()} == {np.dtype(np.float32)}
-    states = [a for state in optimizer.state for a in testing.arrays_in(state)]
+    states = [a for state in optimizer.state for a in testing.retained_arrays(state)]
     assert all(a.dtype == np.float32 for a in states)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from minigrad import Parameter, nn, ops, optim, testing
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from minigrad.optimizer import Part
+from minigrad.optim import Part
 from minigrad.testing import DEVICE, on_device, to_host
 
 RATES = st.floats(1e-3, 1.0)

@@ -14,6 +14,11 @@ def test_backward_agrees_with_forward_differentiation(program):
     tape_laws.backward_agrees_with_forward(Tape, program)
 
 
+@given(tape_laws.programs())
+def test_backward_agrees_with_the_readable_walk(program):
+    tape_laws.the_readable_walk_agrees(Tape, program)
+
+
 def test_a_value_used_twice_gets_both_gradients():
     x = Tensor(on_device([1.0, 2.0]), requires_grad=True)
     with Tape() as tape:

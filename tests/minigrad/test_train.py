@@ -8,8 +8,8 @@ import pytest
 from minigrad import Tensor, nn, ops, optim
 from minigrad.backend import Backend, Serial
 from minigrad.data import Batch, minibatches
-from minigrad.nets import NETS, find_net, logistic_cost
-from minigrad.schedules import constant, cosine, find_schedule
+from minigrad.lr_schedules import constant, cosine, find_schedule
+from minigrad.models import NETS, find_net, logistic_cost
 from minigrad.train import accuracy, fit
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backends.launch import environment
-from minigrad.nets import find_net
+from minigrad.models import find_net
 from tests.mpi.hosts import BURST, Host, Hosts, problem
 
 LINKS = [pytest.param(10**9, id="1gbit"), pytest.param(10**8, id="100mbit")]

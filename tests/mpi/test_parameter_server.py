@@ -18,7 +18,7 @@ from backends.comm.mpi import MPIComm
 from backends.data_parallel import ParameterServer
 from minigrad.backend import Serial
 from minigrad.mnist import load
-from minigrad.nets import find_net
+from minigrad.models import find_net
 from minigrad.train import fit
 
 comm, net = MPIComm(), find_net("mlp")

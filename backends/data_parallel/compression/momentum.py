@@ -13,7 +13,7 @@ before selection, and moves it by what dense SGD does.
 from __future__ import annotations
 
 from minigrad.device import Array, array_module
-from minigrad.schedules import Schedule
+from minigrad.lr_schedules import Schedule
 
 from ..flat import Flat
 from .selecting import Selecting, check_density, count_of, largest_by_sample

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.schedules import SCHEDULES, constant, cosine, find_schedule, scaled_lr, step, warm_up
+from minigrad.lr_schedules import SCHEDULES, constant, cosine, find_schedule, scaled_lr, step, warm_up
 from minigrad.train import fit
 from tests.bugs.mutant import mutant
 
@@ -175,4 +175,4 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_of_warm_up_catches(bug):
     with pytest.raises(AssertionError):
-        warms_up_gradually(mutant("minigrad.schedules", BUGS[bug]).warm_up, base=cosine)
+        warms_up_gradually(mutant("minigrad.lr_schedules", BUGS[bug]).warm_up, base=cosine)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+__all__ = ["SCHEDULES", "Schedule", "constant", "cosine", "find_schedule", "scaled_lr", "step", "warm_up"]
+
 Schedule = Callable[[int], float]
 
 

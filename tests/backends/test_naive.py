@@ -1,0 +1,58 @@
+"""The slide's data parallelism trains like one machine."""
+
+import inspect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.comm import run_ranks
+from backends.data_parallel import NaiveDataParallel, naive
+from backends.laws import trains_like_serial
+from backends.strategies import find_strategy
+from minigrad import nn, ops
+from minigrad.backend import Serial
+from tests.backends.test_data_parallel import batches_of
+from tests.backends.test_replicated import odd
+from tests.bugs.mutant import mutant
+
+
+def plain(rng):
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng))
+
+
+def law(strategy, ranks, sizes, build=plain, **settings):
+    batches = batches_of(sizes)
+    run_ranks(
+        ranks, lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, **settings)
+    )
+
+
+@pytest.mark.parametrize("build", [plain, odd])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@given(sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3))
+def test_trains_like_serial(build, ranks, sizes):
+    law(NaiveDataParallel, ranks, sizes, build)
+
+
+def test_one_rank_is_serial_bitwise():
+    law(NaiveDataParallel, 1, [5, 2], serial=Serial(), bound=0.0)
+
+
+BUGS = {
+    "the model is not that of rank 0": ("        broadcast_model(self.comm, model)\n", ""),
+    "every rank has the whole batch": ("batch[shares(len(batch), self.size)[self.rank]]", "batch"),
+    "gradients are not summed": ("allreduce(self.comm, parameter.grad)", "parameter.grad"),
+    "the loss is not summed": ("float(allreduce(self.comm, np.array(loss)))", "loss"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_catches(bug):
+    with pytest.raises(AssertionError, match="of its largest element on rank"):
+        law(mutant("backends.data_parallel.naive", BUGS[bug]).NaiveDataParallel, 3, [13, 5])
+
+
+def test_it_is_found_by_name_and_is_as_short_as_the_slide():
+    assert find_strategy("naive") is NaiveDataParallel
+    assert len(inspect.getsource(naive).splitlines()) <= 60
