@@ -13,19 +13,26 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Gradients, Loss, at_least_one
-from minigrad.data import Batch
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    SquareNorms,
+    Unshard,
+    Work,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.device import Array, to_host
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
-from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from ..comm.protocol import Comm
@@ -46,10 +53,12 @@ class Sharded(DataParallel):
 
     After ``step`` a parameter's ``grad`` reads NaN, and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 ``data`` reads NaN while no pass is in the module that holds
-    the parameter, until ``conclude``; so only that module uses it, and every rank calls the same modules
+    the parameter, until ``finalize``; so only that module uses it, and every rank calls the same modules
     in the same order: without samples too, and also to evaluate. ``overlap`` moves the collectives into
     the background, and in stage 3 gathers one unit ahead.
     """
+
+    outermost_only = True
 
     def __init__(
         self,
@@ -65,7 +74,7 @@ class Sharded(DataParallel):
         if stage not in (1, 2, 3):
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
-        self.lends_weights = stage == 3
+        self.communicates_in_forward |= stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.start = Starter(comm)
         self.units: list[Unit] = []
@@ -92,17 +101,15 @@ class Sharded(DataParallel):
         self.waiting = list(self.units)
         if lent:
             self.layers = lend_to_layers(model, self.unit_of, self.lender)
-            self.meets_in_forward = True
         return model
 
-    def set_aside(self, model: Module) -> Gradients:
-        """This rank's elements of the sums that were not forgotten."""
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Keep this rank's elements of the sums that were not forgotten."""
         earlier = {p: unit.owned(p).copy() for p, unit in self.unit_of.items() if p.grad is not None}
         for parameter in earlier:
             parameter.grad = None
-        return earlier
-
-    def add(self, earlier: Gradients) -> None:
+        yield
         for parameter, g in earlier.items():
             self.unit_of[parameter].owned(parameter)[...] += g
         self.mark(earlier)
@@ -113,12 +120,12 @@ class Sharded(DataParallel):
             self.unit_of[parameter].reached.add(parameter)
             parameter.grad = not_a_number(parameter.data)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         if self.overlap and self.start.background is None:
             self.start.background = self.comm.background()
         for unit in self.units:
             unit.gradient = None  # that of the step before
-        return super().run(model, batch, loss_fn, weight, on_grad)
+        return super().forward_backward(work, inner)
 
     def on_grad(self, parameter: Tensor) -> None:
         """Reduce units as they become complete, in the same order on all ranks, whatever each one reached.
@@ -161,11 +168,12 @@ class Sharded(DataParallel):
         self.mark(p for p, flag in zip(self.report.parameters, flags, strict=True) if flag)
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Each rank updates its parts, then what is whole is gathered anew; norms are summed over ranks."""
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
-            (part for unit in self.units for part in unit.parts(numbers)), partial(self.total, model)
+            (part for unit in self.units for part in unit.parts(numbers)),
+            partial(square_norms or self.global_square_norms, model),
         )
         whole = [unit for unit in self.units if unit.users]
         for unit in whole:
@@ -173,7 +181,7 @@ class Sharded(DataParallel):
         for unit in whole:
             unit.gather()
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its parts."""
         return self.sum(squares)
 
@@ -181,7 +189,7 @@ class Sharded(DataParallel):
         """The sum of a small array over all ranks."""
         return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """Gather everything for good."""
         self.keep()
 
@@ -196,24 +204,33 @@ class Sharded(DataParallel):
         self.start.close()
 
     def close(self) -> None:
-        """Give back the units and the background; weights that are lent become whole, as in ``conclude``."""
+        """Give back the units and the background; weights that are lent become whole, as in ``finalize``."""
         self.keep()
         super().close()
         self.units, self.unit_of, self.waiting, self.lender = [], {}, [], Lender(ahead=self.overlap)
 
-    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
-        """What the serial run would hold, by name; all ranks call."""
-        values = {}
+    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        whole = {}
         for unit in self.units:
             unit.open()
-            values.update((p, to_host(p.data).copy()) for p in unit.parameters)
+            whole.update((p, to_host(p.data).copy()) for p in unit.parameters)
             unit.close()
-        return {n: values[p] if p in values else to_host(p.data) for n, p in model.named_parameters().items()}
+        found = model.named_parameters().items()
+        values = {name: whole[p] if p in whole else to_host(p.data) for name, p in found}
+        return (unshard or self.unshard_values)(model, values)
 
-    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        """The gradients the serial run would hold, by name; all ranks call."""
+    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
         grads = {}
         for unit in self.units:
             found = zip(unit.parameters, unit.full_gradients(), strict=True)
             grads.update((p, to_host(g)) for p, g in found if p in unit.reached)
-        return {name: grads.get(p) for name, p in model.named_parameters().items()}
+        values = {name: grads.get(p) for name, p in model.named_parameters().items()}
+        return (unshard or self.unshard_values)(model, values)
+
+    def refusal(self, inner: Backend) -> str | None:
+        if self.stage == 3 and inner.splits_layers:
+            return (
+                f"{type(self).__name__} lends whole weights to modules, and split layers compute "
+                "without asking for them; let every rank keep its weights (of the sharded stages, 1 or 2)"
+            )
+        return super().refusal(inner)

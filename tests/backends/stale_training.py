@@ -112,7 +112,7 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             serial.load_state_dict(live | {n: a for n, a in serial.state_dict().items() if n not in live})
             if len(live) == len(serial.state_dict()):
                 same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
-    backend.conclude(model)
+    backend.finalize(model)
     found = backend.full_parameters(model) | backend.full_state(model)
     assert found.keys() == run.state.keys()
     for name, wanted in run.state.items():

@@ -79,9 +79,9 @@ class NotWrittenBack(Sharded):
 class OldOnRankOne(Sharded):
     """One rank keeps the weights it had: invisible to a test that looks at rank 0."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         before = [unit.whole.copy() for unit in self.units]
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
         for unit, whole in zip(self.units, before, strict=True):
             if self.rank == 1:
                 own = unit.weights.copy()
@@ -92,20 +92,20 @@ class OldOnRankOne(Sharded):
 class LocalNorms(Sharded):
     """Each rank clips by the norm of its own part."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         step = optimizer.step
         optimizer.step = lambda parts=None, total=None: step(parts)  # pyright: ignore
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
         optimizer.step = step
 
 
 class PrefetchedOld(Sharded):
     """Uses weights that were fetched before the update."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         for unit in self.units:
             unit.fetch()
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
 
 
 BUGS = [
@@ -132,10 +132,10 @@ def test_the_law_catches(bug, settings):
 
 
 class MissingAllGather(Sharded):
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         if self.rank == 1:
             self.units = []
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
 
 
 def test_a_missing_all_gather_is_a_deadlock():

@@ -89,7 +89,7 @@ def test_fetching_ahead_fetches_nothing_more(build):
         for act in (0, 0, 1, 0, 0, 1):  # the model alone, without a tape, as in evaluation
             acts[act]()
             sent.append(traced.record.ledger.sent())
-        backend.conclude(model)
+        backend.finalize(model)
         return [(b.messages - a.messages, b.bytes - a.bytes) for a, b in pairwise(sent)]
 
     assert run_ranks(3, lambda comm: count(comm, True)) == run_ranks(3, lambda comm: count(comm, False))
