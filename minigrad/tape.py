@@ -38,6 +38,14 @@ class WeightGradient(NamedTuple):
         return d.copy() if d is self.g or d.base is not None else d
 
 
+class Point(list):
+    """An entry without inputs, which marks a point between two ops."""
+
+    def __init__(self, callback: Callable[[], object]):
+        super().__init__()
+        self.callback = callback
+
+
 class Tape:
     """Records the ops run inside ``with Tape() as tape:`` so that their gradients can be had.
 
@@ -77,6 +85,10 @@ class Tape:
             index = self.leaves[id(x)] = len(self.entries) - 1
         return index
 
+    def when_reached(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when backward comes back to this point, whether a gradient does or not."""
+        self.entries.append(Point(callback))
+
     def backward(
         self,
         loss: Tensor,
@@ -113,6 +125,8 @@ class Tape:
         while entries:
             entry, g = entries.pop(), grads.pop()
             if g is None:
+                if type(entry) is Point:
+                    entry.callback()
                 continue
             if isinstance(entry, Tensor):
                 entry.receive(g, private=len(entries) not in borrowed)

@@ -189,6 +189,10 @@ class Staged(Module):
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.model.named_arrays(prefix)  # the serial names
 
+    def children(self) -> dict[str, Module]:
+        """The stages, which is what the engine runs."""
+        return {f"stage {chunk}": part for chunk, part in self.engine.parts.items()}
+
     def parameters(self) -> list[Parameter]:
         """Those of this rank's layers, which may have none."""
         return super().parameters() or HeldElsewhere()

@@ -14,7 +14,7 @@ from backends.comm.trace import Traced
 from backends.comm.world import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
-from backends.data_parallel.unit import buckets
+from backends.data_parallel.flat import buckets
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.backend import Work, forward_backward_pass

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, reduce_scatter
 from backends.data_parallel import DataParallel
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import Flat, buckets
+from backends.data_parallel.flat_parameter import group_by_owner
 from backends.data_parallel.report import trained
 from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.unit import buckets, by_owner
 from minigrad import nn, ops
 from minigrad.backend import Serial, Work
 from minigrad.tensor import Parameter
@@ -134,7 +134,7 @@ class SameOrder(DataParallel):
 
 class SameOrderByLayer(SameOrder):
     def units(self, model):
-        return by_owner(model)
+        return group_by_owner(model)
 
 
 def trained_by(backend, optimizer, batches):

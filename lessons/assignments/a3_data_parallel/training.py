@@ -10,7 +10,7 @@ import numpy as np
 
 from backends.comm import Comm, allreduce
 from backends.comm.collectives import broadcast
-from backends.data_parallel.unit import buckets
+from backends.data_parallel.flat import buckets
 from backends.grading import Wrong
 from backends.grading.arrays import alike, counted, equal, listed, private, unchanged
 from backends.grading.offered import Offer
