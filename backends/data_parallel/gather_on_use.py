@@ -74,12 +74,12 @@ class GatherOnUse(Module):
         return getattr(self.layer, name)
 
     def __call__(self, *inputs: Any, **settings: Any) -> Tensor:
-        return self.run(self.layer, *inputs, **settings)
+        return self.call_unsharded(self.layer, *inputs, **settings)
 
     def forward(self, *inputs: Any, **settings: Any) -> Tensor:
-        return self.run(self.layer.forward, *inputs, **settings)
+        return self.call_unsharded(self.layer.forward, *inputs, **settings)
 
-    def run(self, layer: Callable[..., Any], *inputs: Any, **settings: Any) -> Tensor:
+    def call_unsharded(self, layer: Callable[..., Any], *inputs: Any, **settings: Any) -> Tensor:
         tape = current_tape.get()
         on_tape: list[bool] = []  # filled once there is a way back
         if tape is not None:

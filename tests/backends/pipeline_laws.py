@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backends.comm import run_ranks
+from backends.comm import Comm, run_ranks
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
+from backends.data_parallel.bucketed import Bucketed
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.place import ModelParallel
@@ -21,8 +22,9 @@ from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedule import Backward, Forward, Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack
+from backends.tracing import recorded
 from minigrad import ops
-from minigrad.backend import Serial, Work, forward_backward_pass
+from minigrad.backend import Backend, Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.tape import Tape
 from tests.backends.pipeline_nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
@@ -156,6 +158,20 @@ def stack_trains(
             serial=serial,
         ),
     )
+
+
+def all_three_axes_train_like_serial(comm: Comm, *, traced: bool) -> None:
+    """Data 2 x pipe 2 x model 2 with bucketed gradients, to the last digits, recorded or not."""
+    comm = Traced(comm) if traced else comm
+    grid = Grid(comm, data=2, pipe=2, model=2)
+
+    def strategy(comm: Comm) -> Backend:
+        data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100)
+        model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
+        return recorded(Stack(data, Pipeline(grid.pipe, micro_batches=3), model), comm)
+
+    batches = batches_of((13, 6), sample_of(mlp))
+    trains_like_serial(strategy, comm, mlp, ops.cross_entropy, batches, bound=2e-15)
 
 
 class Sent(NamedTuple):
