@@ -105,7 +105,7 @@ def differences_from_serial(
             for run, trained, method in runs:
                 run.update(trained, method)
         compare_models()
-    backend.conclude(model)
+    backend.finalize(model)
     compare_models()
     backend.close()  # what it gives back is not the model's
     compare_models()

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
-from minigrad.backend import Backend, Loss
+import numpy as np
+
+from minigrad.backend import Backend, ForwardBackward, Loss, SquareNorms, Unshard, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tape import OnGrad
-from minigrad.tensor import Tensor
 
 from .comm import Comm
 from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
-from .layout import member_of
-from .pipeline import Pipeline
-from .pipeline.asynchronous import AsynchronousPipeline
-from .stack import Stack
 
 
 def computing(comm: Comm, name: str) -> AbstractContextManager:
@@ -26,37 +23,46 @@ def computing(comm: Comm, name: str) -> AbstractContextManager:
     return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
 
 
-def trace_step(comm: Comm, backend: Backend) -> None:
-    """Record spans for the forward and backward and for the update of ``backend``.
+class Recorded(Backend):
+    """``backend``, whose forwards, backwards and updates are spans on the traced ``comm``.
 
-    Forward ends, and backward begins, where the loss has been computed. A pipeline records its instructions
-    itself. Without a trace nothing changes.
+    A pipeline records its instructions itself.
     """
-    if not isinstance(comm, Traced):
-        return
-    innermost = backend.members[-1] if isinstance(backend, Stack) else backend
-    run, update, loss, now = backend.run, backend.update, innermost.loss, ExitStack()
 
-    def traced_run(
-        model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
-    ) -> float:
-        with now:
-            now.enter_context(comm.computing("forward"))
-            return run(model, batch, loss_fn, weight, on_grad)
+    def __init__(self, backend: Backend, comm: Traced):
+        self.backend, self.comm = backend, comm
+        self.rank, self.size = backend.rank, backend.size
+        self.pass_in_spans = partial(forward_backward_pass, span=comm.computing)
 
-    def traced_loss(model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
-        found = loss(model, batch, loss_fn)
-        now.close()
-        now.enter_context(comm.computing("backward"))
-        return found
+    def place(self, model: Module) -> Module:
+        return self.backend.place(model)
 
-    def traced_update(model: Module, optimizer: Optimizer) -> None:
-        with comm.computing("update"):
-            update(model, optimizer)
+    def step(self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward | None = None) -> float:
+        return self.backend.step(model, batch, loss_fn, inner or self.pass_in_spans)
 
-    backend.update = traced_update
-    if not any(member_of(backend, own) for own in (Pipeline, AsynchronousPipeline)):
-        backend.run, innermost.loss = traced_run, traced_loss
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        with self.comm.computing("update"):
+            self.backend.update(model, optimizer, square_norms)
+
+    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        return self.backend.full_parameters(model, unshard)
+
+    def full_state(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        return self.backend.full_state(model, unshard)
+
+    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
+        return self.backend.full_gradients(model, unshard)
+
+    def finalize(self, model: Module) -> None:
+        self.backend.finalize(model)
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+def recorded(backend: Backend, comm: Comm) -> Backend:
+    """``backend`` as it is, or with spans where ``comm`` is traced."""
+    return Recorded(backend, comm) if isinstance(comm, Traced) else backend
 
 
 def steps_of(trace: Trace) -> list[Trace]:

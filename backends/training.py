@@ -28,7 +28,7 @@ from .comm import Comm
 from .data_parallel import ParameterServer
 from .data_parallel.compression import Compressed
 from .layout import Layout, chosen, member_of
-from .tracing import computing, trace_step
+from .tracing import computing, recorded
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class Training(Layout):
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
-        trace_step(comm, backend)
         accuracies: list[float] = []
         taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
 
@@ -114,7 +113,7 @@ class Training(Layout):
                 optimizer,
                 net.loss,
                 train,
-                backend=backend,
+                backend=recorded(backend, comm),
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,

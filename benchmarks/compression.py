@@ -132,7 +132,7 @@ def measure(comm: Any, steps: int) -> dict[str, Cost]:
             backend.step(model, batch, ops.cross_entropy)
             backend.update(model, optimizer)
             counts.append([metered.now(), *metered.count])
-        backend.conclude(model)
+        backend.finalize(model)
         every = np.array(allgather(comm, np.diff(counts[WARM - 1 :], axis=0)))  # ranks, steps, figures
         most = np.median(every.max(axis=0), axis=0).tolist()
         found[peer] = Cost(float(np.median(every[0, :, 0])), *most[1:])

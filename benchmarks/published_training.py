@@ -93,7 +93,7 @@ def stale(
                 method.zero_grad()
                 backend.step(model, batch, loss)
                 backend.update(model, method)
-            backend.conclude(model)
+            backend.finalize(model)
         return model.state_dict(), dict(backend.staleness_counts)
 
     with threadpool_limits(1):

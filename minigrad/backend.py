@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -20,24 +21,75 @@ from .tensor import Parameter, Tensor
 
 Loss = Callable[[Tensor, Any], Tensor]
 Values = dict[str, Any]
-Gradients = dict[Tensor, Array]
+SquareNorms = Callable[[Module, np.ndarray], np.ndarray]
+Unshard = Callable[[Module, Values], Values]
+
+
+class Work(NamedTuple):
+    """Samples to take forward and backward through a model.
+
+    ``loss_weight`` is the factor of their mean loss in the loss of the whole batch. ``on_grad`` is called
+    with each parameter whose gradient is final. With ``keep_empty`` parts without samples take a pass too.
+    """
+
+    model: Module
+    batch: Batch
+    loss_fn: Loss
+    loss_weight: float = 1.0
+    on_grad: OnGrad | None = None
+    keep_empty: bool = False
+
+    def split(self, n: int) -> dict[int, Work]:
+        """Up to ``n`` micro-batches, by number. Their gradients add up, and the last one announces them."""
+        parts = {}
+        for i, share in enumerate(shares(len(self.batch), n)):
+            batch = self.batch[share]
+            if len(batch) or self.keep_empty:
+                weight = self.loss_weight * (len(batch) / len(self.batch)) if len(batch) else 0.0
+                parts[i] = self._replace(batch=batch, loss_weight=weight, on_grad=None)
+        if parts:
+            last = max(parts)
+            parts[last] = parts[last]._replace(on_grad=self.on_grad)
+        return parts
+
+    def loss(self, out: Tensor) -> Tensor:
+        """The mean loss of the model's output; without samples, which have no mean, the output itself."""
+        return self.loss_fn(out, self.batch.y) if len(self.batch) else out
+
+
+ForwardBackward = Callable[[Work], float]
+
+
+def forward_backward_pass(
+    work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext
+) -> float:
+    """One forward and one backward over all samples; returns the weighted loss.
+
+    Each of the two runs inside ``with span(name):``.
+    """
+    with span("forward"), Tape() as tape:
+        loss = work.loss(work.model(Tensor(work.batch.x)))
+    with span("backward"):
+        tape.backward(loss, work.loss_weight, work.on_grad)
+    return work.loss_weight * loss.item() if len(work.batch) else 0.0
 
 
 class Backend:
     """One training step of any strategy; a strategy overrides only what it changes.
 
-    ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``conclude`` after the
-    last, ``close`` at the end. Losses are means over what they saw, so a part of the batch is weighted by its
+    ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``finalize`` after the
+    last, ``close`` at the end. Losses are means over samples, so a part of the batch is weighted by its
     share when backward starts; communication only sums. ``micro_batches`` is the number of backwards in a
-    step: their gradients add up, and the last one announces them.
+    step. In a Stack, the strategies inside this one are its ``inner``.
     """
 
     rank, size = 0, 1
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
-    timed = False  # what a rank does depends on how fast it is
-    lends_weights = False  # a parameter is whole only while the forward of the module that holds it runs
-    meets_in_forward = False  # ranks meet inside a pass, so one without samples must go through it too
+    depends_on_timing = False  # what a rank does depends on how fast it is
+    outermost_only = False  # it updates parameters in its own way
+    splits_layers = False  # ranks share the work inside layers
+    communicates_in_forward = False  # so a rank without samples must take its pass too
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``."""
@@ -47,91 +99,69 @@ class Backend:
         """This rank's part of ``batch``."""
         return batch
 
-    def weight(self, mine: Batch, batch: Batch) -> float:
-        """What the mean loss over this rank's part counts in the whole batch's."""
+    def loss_weight(self, mine: Batch, batch: Batch) -> float:
+        """The factor of the mean loss over this rank's part in the loss of the whole batch."""
         return len(mine) / len(batch)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        """Forward and backward over ``batch``; the loss times ``weight``, the share of the whole batch."""
-        parts = [batch[share] for share in shares(len(batch), self.micro_batches)]
-        if not self.meets_in_forward:
-            parts = [part for part in parts if len(part)]
-        total = 0.0
-        for i, part in enumerate(parts, 1):
-            share = weight * (len(part) / len(batch)) if len(part) else 0.0
-            total += self.passes(model, part, loss_fn, share, on_grad if i == len(parts) else None)
-        return total
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        """The loss function of this rank's part of the model."""
+        return loss_fn
 
-    def passes(
-        self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None
-    ) -> float:
-        """One forward and one backward over one micro-batch; the loss times ``weight``."""
-        with Tape() as tape:
-            loss = self.loss(model, batch, loss_fn)
-        tape.backward(loss, weight, on_grad)
-        return weight * loss.item() if len(batch) else 0.0
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        """Take ``work`` through ``inner``, which takes one micro-batch; returns the weighted loss."""
+        return sum((inner(part) for part in work.split(self.micro_batches).values()), 0.0)
 
-    def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
-        """The mean loss over ``batch``, on the open tape."""
-        out = model(Tensor(batch.x))
-        return loss_fn(out, batch.y) if len(batch) else out  # no mean over no samples
+    def on_grad(self, parameter: Tensor) -> bool | None:
+        """Called with each parameter whose gradient on this rank is final, while backward goes on.
 
-    def on_grad(self, parameter: Tensor) -> None:
-        """Told of each gradient of this rank when it is final, while backward goes on."""
-
-    def is_final(self, parameter: Tensor) -> bool:
-        """Whether a gradient that was announced is the whole one already, or becomes it in ``finish``."""
-        return False
+        Returns whether the gradient is that of all ranks already; otherwise it is after ``finish``.
+        """
 
     def finish(self, model: Module, loss: float) -> float:
         """Called after backward: all gradients are the whole batch's when it returns the batch's loss."""
         return loss
 
-    def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
+    def step(
+        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+    ) -> float:
         """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
 
         Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them.
         """
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
-        earlier = self.set_aside(model)
-        mine = self.shard(batch)
-        loss = self.run(model, mine, loss_fn, self.weight(mine, batch), self.on_grad)
-        loss = self.finish(model, loss)
-        self.add(earlier)
-        return loss
+        with self.accumulate(model):
+            mine = self.shard(batch)
+            weight, loss_fn = self.loss_weight(mine, batch), self.loss_for(model, loss_fn)
+            work = Work(model, mine, loss_fn, weight, self.on_grad, self.communicates_in_forward)
+            return self.finish(model, self.forward_backward(work, inner))
 
-    def set_aside(self, model: Module) -> Gradients:
-        """Forget the gradients of earlier steps, which are whole already, and return copies of them.
+    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
+        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
 
         So a strategy sums over ranks what this step computes, and nothing twice.
         """
-        return taken_from(model.parameters())
+        return accumulated(model.parameters())
 
-    def add(self, earlier: Gradients) -> None:
-        """Add what ``set_aside`` returned to the gradients of this step."""
-        for parameter, g in earlier.items():
-            if parameter.grad is not None:
-                g += parameter.grad
-            parameter.grad = g
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left.
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
-        """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left."""
-        optimizer.step(total=partial(self.total, model))
+        ``square_norms`` stands for ``global_square_norms``, where a Stack has its own.
+        """
+        optimizer.step(total=partial(square_norms or self.global_square_norms, model))
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """Sums of squares, a row for each of the model's parameters, as those of the serial run's.
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """The serial run's sums of squares, a row for each of the model's parameters, from this rank's.
 
-        A rank that holds parts, or only some of the parameters, asks the others; rows of parameters that
-        only others hold stand at the end.
+        Ranks that hold parts add theirs up; rows of parameters that only other ranks hold stand at the end.
         """
         return squares
 
-    def joined(self, model: Module, values: Values) -> Values:
-        """What the serial run would hold, by name, made of what all ranks hold; all ranks call."""
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """The serial run's arrays, by name, from those of all ranks; all ranks call."""
         return values
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
 
     def close(self) -> None:
@@ -150,19 +180,39 @@ class Backend:
         if kind is None:
             self.close()
 
-    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
-        """What the serial run would hold, by name; all ranks call."""
-        return self.joined(model, {name: to_host(p.data) for name, p in model.named_parameters().items()})
+    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        """The serial run's parameters, by name; all ranks call.
 
-    def full_state(self, model: Module) -> dict[str, np.ndarray]:
-        """What else the serial run would hold, by name: running statistics and the like; all ranks call."""
-        values = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
-        return self.joined(model, {n: to_host(v).copy() for n, v in values if not isinstance(v, Parameter)})
+        ``unshard`` stands for ``unshard_values``, here and below, where a Stack has its own.
+        """
+        values = {name: to_host(p.data) for name, p in model.named_parameters().items()}
+        return (unshard or self.unshard_values)(model, values)
 
-    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        """The gradients the serial run would hold, by name, None where the loss does not reach; all call."""
-        found = model.named_parameters().items()
-        return self.joined(model, {name: None if p.grad is None else to_host(p.grad) for name, p in found})
+    def full_state(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        """The serial run's other arrays, by name: running statistics and the like; all ranks call."""
+        arrays = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
+        values = {name: to_host(v).copy() for name, v in arrays if not isinstance(v, Parameter)}
+        return (unshard or self.unshard_values)(model, values)
+
+    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
+        """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
+        grads = {name: p.grad for name, p in model.named_parameters().items()}
+        values = {name: None if g is None else to_host(g) for name, g in grads.items()}
+        return (unshard or self.unshard_values)(model, values)
+
+    def refusal(self, inner: Backend) -> str | None:
+        """The reason why ``inner`` cannot stand inside this strategy, for a Stack to say; None if it can."""
+        if inner.outermost_only:
+            return (
+                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
+                "strategy can; put it first"
+            )
+        if self.depends_on_timing and inner.size > 1:
+            return (
+                f"{type(self).__name__} goes by how fast each rank is, so ranks that share a model would "
+                "not agree on the samples; choose another strategy for the data axis"
+            )
+        return None
 
 
 class Serial(Backend):
@@ -171,18 +221,23 @@ class Serial(Backend):
     def __init__(self, micro_batches: int = 1):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
 
-    def set_aside(self, model: Module) -> Gradients:
-        """Nothing: backward adds to what is there."""
-        return {}
+    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
+        """Nothing to do: backward adds to ``grad``."""
+        return nullcontext()
 
 
-def taken_from(parameters: Iterable[Tensor]) -> Gradients:
-    """Copies of the gradients that there are, which the ``parameters`` then have no more."""
-    found = {}
+@contextmanager
+def accumulated(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """The gradients that ``parameters`` get in this block are added to those that they had before."""
+    earlier: dict[Tensor, Array] = {}
     for parameter in parameters:
         if parameter.grad is not None:
-            found[parameter], parameter.grad = parameter.grad.copy(), None
-    return found
+            earlier[parameter], parameter.grad = parameter.grad.copy(), None
+    yield
+    for parameter, g in earlier.items():
+        if parameter.grad is not None:
+            g += parameter.grad
+        parameter.grad = g
 
 
 def at_least_one(name: str, given: int) -> int:

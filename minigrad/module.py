@@ -245,6 +245,9 @@ class Sequential(Module):
     def children(self) -> dict[str, Module]:
         return {name.removeprefix("layers."): child for name, child in super().children().items()}
 
+    def replace(self, child: str, module: Module) -> None:
+        super().replace(f"layers.{child}", module)
+
     def forward(self, x: Any) -> Tensor:
         return self.forward_range(x, 0, len(self.layers))
 

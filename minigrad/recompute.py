@@ -97,6 +97,9 @@ class Unrecorded(Tape):
     def index_of(self, x: Tensor) -> None:
         super().index_of(x)
 
+    def when_reached(self, callback: Callable[[], object]) -> None:
+        """Nothing: there is no way back."""
+
 
 class Segment(list):
     """An entry that is not recorded yet: it holds the input ``x``, where others hold pullbacks.

@@ -54,6 +54,14 @@ class WeightGradient(NamedTuple):
         return d.copy() if d is self.g or d.base is not None else d
 
 
+class Point(list):
+    """An entry without inputs, which marks a point between two ops."""
+
+    def __init__(self, callback: Callable[[], object]):
+        super().__init__()
+        self.callback = callback
+
+
 class Tape:
     """Records the ops run inside ``with Tape() as tape:`` so that their gradients can be had.
 
@@ -93,6 +101,10 @@ class Tape:
             index = self.leaves[id(x)] = len(self.entries) - 1
         return index
 
+    def when_reached(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when backward comes back to this point, whether a gradient does or not."""
+        self.entries.append(Point(callback))
+
     def backward(
         self,
         loss: Tensor,
@@ -127,6 +139,8 @@ class Tape:
         while entries:  # ``walk``, which frees what it passes and adds in place where nobody else holds a sum
             entry, g = entries.pop(), grads.pop()
             if g is None:
+                if type(entry) is Point:
+                    entry.callback()
                 continue
             if isinstance(entry, Tensor):
                 entry.accumulate_grad(g, private=len(entries) not in borrowed)

@@ -84,7 +84,7 @@ def fit(
                 on_step(step, loss)
                 start = time.perf_counter()
         if epoch == epochs - 1:
-            backend.conclude(model)
+            backend.finalize(model)
         history.seconds += time.perf_counter() - start
         if on_epoch is not None:
             on_epoch(epoch, history)

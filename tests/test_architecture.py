@@ -204,6 +204,141 @@ def test_the_state_check_sees_a_changed_global():
     assert set(module_containers(bad)) & set(written_inside(bad.body[2])) == {"seen"}
 
 
+# Composition: a strategy, a module or a tape behaves as its class says; nobody puts behaviour onto another's.
+
+
+def names_of(node):
+    """The name of a base, decorator or target, without what it is an attribute of."""
+    return getattr(node, "id", getattr(node, "attr", ""))
+
+
+CLASSES = {
+    node.name: (path, node)
+    for path in LIBRARY
+    for node in ast.walk(tree(path))
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def kinds_of(root):
+    """The classes of the library that inherit from ``root``, and itself."""
+    found = {root}
+    while more := {n for n, (_, c) in CLASSES.items() if found & set(map(names_of, c.bases))} - found:
+        found |= more
+    return found
+
+
+def behaviour():
+    """Names of the methods and flags of backends, modules, tapes and tensors."""
+    for name in set().union(*map(kinds_of, ("Backend", "Module", "Tape", "Tensor", "Optimizer"))):
+        for node in CLASSES[name][1].body:
+            decorated = isinstance(node, ast.FunctionDef) and {*map(names_of, node.decorator_list)}
+            if isinstance(node, ast.FunctionDef) and not decorated:
+                yield node.name
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+
+
+BEHAVIOUR = set(behaviour())
+
+
+def key_of(node):
+    """The attribute that ``x.name``, ``vars(x)["name"]`` or ``x.__dict__["name"]`` is; "" for one's own."""
+    owner, name = None, ""
+    if isinstance(node, ast.Attribute):
+        owner, name = node.value, node.attr
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        if isinstance(node.value, ast.Call) and names_of(node.value.func) == "vars" and node.value.args:
+            owner, name = node.value.args[0], node.slice.value
+        elif names_of(node.value) == "__dict__":
+            owner, name = node.value.value, node.slice.value
+    return "" if names_of(owner) in ("self", "cls") and isinstance(owner, ast.Name) else name
+
+
+def put_on_others(module):
+    """What a file stores or deletes on another object although it is a method or flag of a class."""
+    for node in ast.walk(module):
+        stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) and key_of(node)
+        if stored in BEHAVIOUR:
+            yield ast.unparse(node)
+        if isinstance(node, ast.Call) and names_of(node.func) in ("setattr", "delattr", "__setattr__"):
+            constants = {a.value for a in node.args if isinstance(a, ast.Constant)}
+            if constants & BEHAVIOUR and names_of(node.args[0]) not in ("self", "cls"):
+                yield ast.unparse(node)
+        if isinstance(node, ast.Compare) and getattr(node.left, "value", None) in BEHAVIOUR:
+            places = [c for c in node.comparators if isinstance(c, ast.Call) and names_of(c.func) == "vars"]
+            yield from map(ast.unparse, places)
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_nobody_puts_a_method_or_a_flag_onto_another_object(path):
+    assert not list(put_on_others(tree(path)))
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "outer.passes, outer.forward_backward = inner.forward_backward, 1",
+        "members[0].global_square_norms = lambda model, squares: squares",
+        "backend.communicates_in_forward = True",
+        "backend.micro_batches += 1",
+        "layer.forward = around",
+        "del layer.forward",
+        "del self.layers[0].forward",
+        "self.backend.update = traced",
+        "setattr(backend, 'update', traced)",
+        "object.__setattr__(backend, 'update', traced)",
+        "vars(backend)['update'] = traced",
+        "backend.__dict__['update'] = traced",
+        "'forward_backward' in vars(self)",
+        "with open(1) as backend.step: pass",
+        "for optimizer.update in (): pass",
+    ],
+)
+def test_the_check_of_behaviour_sees_a_patch(patch):
+    assert list(put_on_others(ast.parse(patch)))
+
+
+@pytest.mark.parametrize(
+    "own", ["self.update = 1", "p.grad = None", "x.data, y.lr = 1, 2", "vars(p)['w'] = 1"]
+)
+def test_the_check_of_behaviour_allows_data(own):
+    assert not list(put_on_others(ast.parse(own)))
+
+
+# Strategies: a stack, a recorder, a law works with all of them, so none is named outside its package.
+
+OWNERS = {name: CLASSES[name][0].parts[1] for name in kinds_of("Backend") if len(CLASSES[name][0].parts) > 2}
+NAMES = {  # the grid's own axes, what the command line checks, and a pipeline of layers on consecutive ranks
+    "backends/layout.py": {"ModelParallel", "Pipeline"},
+    "backends/training.py": {"Compressed", "ParameterServer"},
+    "backends/arguments.py": {"Compressed", "ModelParallel"},
+    "backends/cli.py": {"ParameterServer"},
+    "backends/pipeline/asynchronous.py": {"LayerWise"},
+}
+
+
+def strategies_named(module, package):
+    """The strategies of other packages that a file names, also as text."""
+    for node in ast.walk(module):
+        said = {getattr(node, "id", ""), getattr(node, "attr", "")}
+        if isinstance(node, ast.alias):
+            said |= {node.name.split(".")[-1]}
+        yield from (name for name in said if OWNERS.get(name, package) != package)
+
+
+@pytest.mark.parametrize("path", [p for p in LIBRARY if p.parts[0] == "backends"], ids=str)
+def test_only_a_strategys_own_package_names_it(path):
+    found = set(strategies_named(tree(path), path.parts[1]))
+    assert found <= NAMES.get(str(path), set())
+
+
+def test_the_check_of_names_sees_a_strategy():
+    for text in ("isinstance(x, Pipeline)", "from .pipeline import Pipeline", "place.ModelParallel(comm)"):
+        assert set(strategies_named(ast.parse(text), "stack.py")) & {"Pipeline", "ModelParallel"}
+    assert not set(strategies_named(ast.parse("Pipeline(comm)"), "pipeline"))
+
+
 # CuPy: what is written as xp.name must exist there too.
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minigrad.backend import SquareNorms
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -65,11 +66,11 @@ class LocalSGD(ModelAveraging):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "average_momentum": self.average_momentum}
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         if self.average_momentum and self.optimizer is not optimizer:
             self.optimizer = optimizer
             complete_state(optimizer)
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
 
     def average(self, arrays: list[Array], model: Module) -> None:
         states = [] if self.optimizer is None else self.optimizer.state
@@ -126,9 +127,9 @@ class ElasticAveraging(ModelAveraging):
             parameter.data -= part
         self.centre += self.allreduce(self.comm, pull)
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """A last exchange, where one is due; then the centre becomes the model, with averaged statistics."""
-        super().conclude(model)
+        super().finalize(model)
         if self.size > 1:
             for parameter, part in zip(self.layout.parameters, self.layout.views(self.centre), strict=True):
                 parameter.data[...] = part

@@ -50,7 +50,7 @@ class BackupWorkers(DataParallel):
     Where fewer than N workers have samples, all of these are waited for. One rank alone trains by itself.
     ``updates``, on rank 0, tells who contributed. Per worker and step one message each way, of the
     parameters' size and a little more; the collector keeps the means its latest worker has not had.
-    All ranks call ``step`` equally often, and ``conclude`` at the end.
+    All ranks call ``step`` equally often, and ``finalize`` at the end.
     """
 
     def __init__(self, comm: Comm, *, backups: int = 0, micro_batches: int = 1):
@@ -62,7 +62,7 @@ class BackupWorkers(DataParallel):
                 f"{len(self.workers) - 1} can be backups, got {backups}; take fewer or start more ranks"
             )
         self.backups, self.needed = backups, len(self.workers) - backups
-        self.equals_serial, self.timed = backups == 0, backups > 0
+        self.equals_serial, self.depends_on_timing = backups == 0, backups > 0
         self.version = self.wanted = 0
         self.updates: list[Update] = []
         self.means: dict[int, Array] = {}  # by version: what a worker has still to use, the collector to send
@@ -94,7 +94,7 @@ class BackupWorkers(DataParallel):
         self.version += 1
         return self.use(mean)
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """The collector answers those who are late until all have made all updates."""
         while any(made < self.version for made in self.made.values()):
             self.refuse(*self.comm.recv_any(PUSH))

@@ -20,9 +20,8 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm import collectives
 from ..comm.protocol import Comm
-from .flat import Flat
+from .flat import Flat, buckets
 from .replicated import DataParallel
-from .unit import buckets
 
 Allreduce = Callable[[Comm, Array], Array]
 Start = Callable[[Array], Callable[[], Array]]

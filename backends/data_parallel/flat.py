@@ -77,3 +77,21 @@ class Flat:
                 )
                 found.append(Piece(n, within, place))
         return found
+
+
+def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = None) -> list[list[Parameter]]:
+    """The parameters, last first, in groups of at most ``nbytes``, or of one that is larger.
+
+    The ``first`` group has a limit of its own, where it is given.
+
+    Backward comes to the last layers first, so their group is complete early (Li et al. 2020).
+    """
+    found: list[list[Parameter]] = []
+    room = 0
+    for parameter in reversed(parameters):
+        if not found or parameter.data.nbytes > room:
+            room = nbytes if found or first is None else first
+            found.append([])
+        found[-1].append(parameter)
+        room -= parameter.data.nbytes
+    return found

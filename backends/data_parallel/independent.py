@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minigrad.backend import Backend, Loss, at_least_one
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    SquareNorms,
+    Work,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
 from .agreement import agree, broadcast_model
@@ -32,6 +38,7 @@ class ModelAveraging(Backend):
     """
 
     equals_serial = False
+    outermost_only = True
 
     def __init__(
         self, comm: Comm, allreduce: Allreduce, *, period: int | None, same_start: bool, micro_batches: int
@@ -58,22 +65,22 @@ class ModelAveraging(Backend):
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
         return batch[shares(len(batch), self.size)[self.rank]]
 
-    def weight(self, mine: Batch, batch: Batch) -> float:
+    def loss_weight(self, mine: Batch, batch: Batch) -> float:
         """1: the loss is the mean over this rank's share."""
         return 1.0
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        self.seen += len(batch)
-        return super().run(model, batch, loss_fn, weight, on_grad)
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        self.seen += len(work.batch)
+        return super().forward_backward(work, inner)
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """This rank's own update; after every ``period``-th the ranks meet."""
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
         self.updates += 1
         if self.updates == self.period:
             self.meet(model)
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """The ranks meet once more, where there were updates since; then all have the same model."""
         if self.updates:
             self.meet(model)

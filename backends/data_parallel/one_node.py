@@ -7,6 +7,7 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from functools import reduce as fold
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Gradients
+from minigrad.backend import SquareNorms, Unshard
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
@@ -47,6 +48,8 @@ class OneNode(DataParallel):
 
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
+
+    outermost_only = True
 
     def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
@@ -119,8 +122,13 @@ class OneNode(DataParallel):
             parameter.grad = g if found else None
         return loss
 
-    def add(self, earlier: Gradients) -> None:
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
         """Each rank adds its own where the others can read them; return when all have."""
+        earlier = {p: p.grad.copy() for p in self.report.parameters if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        yield
         if not earlier:
             return
         mine = zip(self.report.parameters, self.gradients[self.rank], strict=True)
@@ -130,12 +138,12 @@ class OneNode(DataParallel):
                 parameter.grad, self.reached[n] = place, True
         self.memory.meet("to add up the gradients of several steps")
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
-        optimizer.step(self.parts(optimizer), partial(self.total, model))
+        optimizer.step(self.parts(optimizer), partial(square_norms or self.global_square_norms, model))
         self.memory.meet("to update")
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its share."""
         return allreduce(self.comm, squares)
 
@@ -155,14 +163,14 @@ class OneNode(DataParallel):
             if number is not None:
                 yield Part(number, w, total(gradients) if self.reached[n] else None)
 
-    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        found = super().full_gradients(model)
+    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
+        values: dict[str, np.ndarray | None] = dict.fromkeys(model.named_parameters())
         names = {id(parameter): name for name, parameter in model.named_parameters().items()}
         for parameter, *gradients in zip(self.report.parameters, *self.gradients, strict=True):
             if parameter.grad is not None:
-                found[names[id(parameter)]] = total(gradients)
+                values[names[id(parameter)]] = total(gradients)
         self.memory.meet("to read the gradients")
-        return found
+        return (unshard or self.unshard_values)(model, values)
 
 
 def total(arrays: list[np.ndarray]) -> np.ndarray:

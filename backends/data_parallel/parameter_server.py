@@ -14,12 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, Loss, at_least_one
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    Loss,
+    SquareNorms,
+    Unshard,
+    Work,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tape import OnGrad
 
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm, RankEnded
@@ -56,13 +64,13 @@ class ParameterServer(Backend):
     With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
     word they learn of threads, and of processes on their machine where the job was started to go on (``run
     --survive``); of these they end one from which nothing came in MINIGRAD_TIMEOUT seconds. The others go
-    on; where a server ends, all do. After ``conclude`` all have the servers' parameters, the workers' mean
+    on; where a server ends, all do. After ``finalize`` all have the servers' parameters, the workers' mean
     statistics, ``staleness_counts`` (of the first server) and ``lost``.
     A step's loss, and its gradients, are those of the worker's own share; 0 on servers.
     """
 
     equals_serial = False
-    timed = True
+    depends_on_timing = outermost_only = True
 
     def __init__(
         self,
@@ -128,11 +136,13 @@ class ParameterServer(Backend):
         """This worker's share, of sizes that differ by at most one."""
         return batch[shares(len(batch), self.workers)[self.rank]]
 
-    def weight(self, mine: Batch, batch: Batch) -> float:
+    def loss_weight(self, mine: Batch, batch: Batch) -> float:
         """1: the loss is the mean over this worker's share."""
         return 1.0
 
-    def step(self, model: Module, batch: Batch, loss_fn: Loss) -> float:
+    def step(
+        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+    ) -> float:
         """On a worker take the servers' answers and compute; its own share's loss, 0 where it has none.
 
         Raises ValueError where there are gradients of an earlier step.
@@ -142,7 +152,7 @@ class ParameterServer(Backend):
         self.refuse_earlier(model)
         self.pull()
         try:
-            return super().step(model, batch, loss_fn)
+            return super().step(model, batch, loss_fn, inner)
         except Exception as error:
             if not self.survive:
                 raise
@@ -159,9 +169,9 @@ class ParameterServer(Backend):
                     "accumulate gradients with micro_batches="
                 )
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        self.samples = len(batch)
-        return super().run(model, batch, loss_fn, weight, on_grad)
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        self.samples = len(work.batch)
+        return super().forward_backward(work, inner)
 
     def finish(self, model: Module, loss: float) -> float:
         """Refuse, before it is sent, a gradient that is not finite; FloatingPointError names it."""
@@ -174,7 +184,7 @@ class ParameterServer(Backend):
                 )
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Push the gradient to the servers; on a server serve until every worker has made this step.
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
@@ -231,7 +241,7 @@ class ParameterServer(Backend):
         for number in range(self.servers):
             self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), self.workers + number, PUSH)
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """Apply what is left; then all ranks take the servers' parameters, and learn what was counted."""
         self.pull()
         if self.server is not None and self.server.pushes and self.optimizer is not None:
@@ -257,11 +267,11 @@ class ParameterServer(Backend):
 
     @property
     def writes(self) -> bool:
-        """Whether this rank, of those that are left after ``conclude``, is the one to write the results."""
+        """Whether this rank, of those that are left after ``finalize``, is the one to write the results."""
         return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
 
     def told(self) -> dict[str, Any]:
-        """What ``conclude`` learned, for JSON: gradients by staleness, and the workers that left."""
+        """What ``finalize`` learned, for JSON: gradients by staleness, and the workers that left."""
         staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
         return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
 
@@ -273,10 +283,11 @@ class ParameterServer(Backend):
         if self.survive and (watch := getattr(self.comm, "watch", None)) is not None:
             watch(set(ranks) - {self.rank}, owing)
 
-    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
+    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         """What the servers hold, by name; all ranks call."""
         none = self.layout.parameters[0].data.reshape(-1)[:0]
         found = allgather(self.comm, none if self.server is None else self.server.weights)
         views = self.layout.views(array_module(none).concatenate(found[self.workers :]))
         served = {id(p): view for p, view in zip(self.layout.parameters, views, strict=True)}
-        return {name: to_host(served.get(id(p), p.data)) for name, p in model.named_parameters().items()}
+        values = {name: to_host(served.get(id(p), p.data)) for name, p in model.named_parameters().items()}
+        return (unshard or self.unshard_values)(model, values)

@@ -7,15 +7,22 @@ forms: one all-reduce of everything after backward. ``naive.py`` is the slide it
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, Gradients, Loss, at_least_one, taken_from
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    Work,
+    accumulated,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
-from minigrad.tape import OnGrad
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
@@ -45,6 +52,7 @@ class DataParallel(Backend):
         self.rank, self.size = comm.rank, comm.size
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.batch_norm = check_batch_norm(batch_norm)
+        self.communicates_in_forward = batch_norm == "synchronised"
         self.share, self.backwards = 0.0, 0  # since the last reduction
         self.placed: Report | None = None
         self.message: Any = None  # from the first step on
@@ -62,7 +70,7 @@ class DataParallel(Backend):
         agree(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         if self.batch_norm == "synchronised":
-            self.meets_in_forward = synchronise(model, self.comm)
+            synchronise(model, self.comm)
         self.placed = Report(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
         self.places, self.message = [], None
         return model
@@ -77,14 +85,14 @@ class DataParallel(Backend):
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
         return batch[shares(len(batch), self.size)[self.rank]]
 
-    def set_aside(self, model: Module) -> Gradients:
-        return taken_from(self.report.parameters)
+    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
+        return accumulated(self.report.parameters)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         self.report.refuse_thawed()
-        self.share += weight
+        self.share += work.loss_weight
         self.backwards += 1
-        return super().run(model, batch, loss_fn, weight, on_grad)
+        return super().forward_backward(work, inner)
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients, and what the report holds, over all ranks in one all-reduce.

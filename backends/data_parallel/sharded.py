@@ -13,43 +13,53 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Gradients, Loss, at_least_one
-from minigrad.data import Batch
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    SquareNorms,
+    Unshard,
+    Work,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.device import Array, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from ..comm.protocol import Comm
-from .gathered import Lender, lend_to_layers
+from .flat import buckets
+from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
+from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
 from .replicated import DataParallel
 from .report import trained
-from .unit import Starter, Unit, buckets, by_owner, not_a_number
 
 
 class Sharded(DataParallel):
     """Data parallelism in which each rank owns an equal part of what is trained; ``stage`` says of what.
 
     1: of the optimizer's state; 2: of the gradients too; 3: of the weights too, which are whole only while a
-    layer computes. Parameters travel in units: buckets of ``bucket_bytes``, in stage 3 what one module holds.
-    Beside what the table says a rank holds padding, less than N elements for each unit; the frozen
-    parameters; and, while a unit travels, that unit twice. The gradients of several ``micro_batches`` add up
-    whole, and are reduced once.
+    layer computes. Parameters travel as flat parameters (FSDP's word): buckets of ``bucket_bytes``, in stage
+    3 the parameters of one module. Beside what the table says a rank holds padding, less than N elements for
+    each flat parameter; the frozen parameters; and, while a flat parameter travels, that twice. The gradients
+    of several ``micro_batches`` add up whole, and are reduced once.
 
     After ``step`` a parameter's ``grad`` reads NaN, and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 ``data`` reads NaN while no pass is in the module that holds
-    the parameter, until ``conclude``; so only that module uses it, and every rank calls the same modules
+    the parameter, until ``finalize``; so only that module uses it, and every rank calls the same modules
     in the same order: without samples too, and also to evaluate. ``overlap`` moves the collectives into
-    the background, and in stage 3 gathers one unit ahead.
+    the background, and in stage 3 gathers one flat parameter ahead.
     """
+
+    outermost_only = True
 
     def __init__(
         self,
@@ -65,14 +75,14 @@ class Sharded(DataParallel):
         if stage not in (1, 2, 3):
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
-        self.lends_weights = stage == 3
+        self.communicates_in_forward |= stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.start = Starter(comm)
-        self.units: list[Unit] = []
-        self.waiting: list[Unit] = []  # not yet reduced in this step
-        self.unit_of: dict[Tensor, Unit] = {}
-        self.lender = Lender(ahead=overlap)
-        self.layers: list[Module] = []
+        self.start = CollectiveStarter(comm)
+        self.flats: list[FlatParameter] = []
+        self.waiting: list[FlatParameter] = []  # not yet reduced in this step
+        self.flat_of: dict[Tensor, FlatParameter] = {}
+        self.prefetcher = Prefetcher(ahead=overlap)
+        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
 
     def settings(self) -> dict[str, Any]:
         own = {"stage": self.stage, "bucket_bytes": self.bucket_bytes, "overlap": self.overlap}
@@ -84,96 +94,97 @@ class Sharded(DataParallel):
         Raises ValueError where ranks built different models or chose different settings.
         """
         model = super().place(model)
-        lent = self.stage == 3
-        groups = by_owner(model) if lent else buckets(trained(model), self.bucket_bytes)
-        self.units = [Unit(group, self.comm, self.start, lent=lent) for group in groups]
-        self.unit_of = {p: unit for unit in self.units for p in unit.parameters}
+        by_module = self.stage == 3
+        groups = group_by_owner(model) if by_module else buckets(trained(model), self.bucket_bytes)
+        self.flats = [
+            FlatParameter(group, self.comm, self.start, reshard_after_forward=by_module) for group in groups
+        ]
+        self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
-        self.waiting = list(self.units)
-        if lent:
-            self.layers = lend_to_layers(model, self.unit_of, self.lender)
-            self.meets_in_forward = True
+        self.waiting = list(self.flats)
+        if by_module:
+            model, self.wrapped = wrap_layers(model, self.flat_of, self.prefetcher)
         return model
 
-    def set_aside(self, model: Module) -> Gradients:
-        """This rank's elements of the sums that were not forgotten."""
-        earlier = {p: unit.owned(p).copy() for p, unit in self.unit_of.items() if p.grad is not None}
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Keep this rank's elements of the sums that were not forgotten."""
+        earlier = {p: flat.owned_gradient(p).copy() for p, flat in self.flat_of.items() if p.grad is not None}
         for parameter in earlier:
             parameter.grad = None
-        return earlier
-
-    def add(self, earlier: Gradients) -> None:
+        yield
         for parameter, g in earlier.items():
-            self.unit_of[parameter].owned(parameter)[...] += g
+            self.flat_of[parameter].owned_gradient(parameter)[...] += g
         self.mark(earlier)
 
     def mark(self, reached: Iterable[Tensor]) -> None:
         """Let parameters say that they have a gradient, which their owners hold."""
         for parameter in reached:
-            self.unit_of[parameter].reached.add(parameter)
-            parameter.grad = not_a_number(parameter.data)
+            self.flat_of[parameter].reached.add(parameter)
+            parameter.grad = nan_like(parameter.data)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         if self.overlap and self.start.background is None:
             self.start.background = self.comm.background()
-        for unit in self.units:
-            unit.gradient = None  # that of the step before
-        return super().run(model, batch, loss_fn, weight, on_grad)
+        for flat in self.flats:
+            flat.grad_shard = None  # that of the step before
+        return super().forward_backward(work, inner)
 
     def on_grad(self, parameter: Tensor) -> None:
-        """Reduce units as they become complete, in the same order on all ranks, whatever each one reached.
+        """Reduce flat parameters as they become complete, in the same order on all ranks.
 
         Raises RuntimeError, naming the parameter, for a second announcement in one step.
         """
-        unit = self.unit_of.get(parameter)
-        if unit is None or self.stage == 1:
+        flat = self.flat_of.get(parameter)
+        if flat is None or self.stage == 1:
             return
-        if parameter not in unit.missing:
+        if parameter not in flat.missing:
             raise RuntimeError(
                 f"rank {self.rank}: {self.names[parameter]} was announced twice in one step, and may be "
                 "reduced already; to add up gradients use micro_batches, or stage=1"
             )
-        unit.missing.remove(parameter)
-        if self.stage == 3:  # all ranks go the same way: whoever completes a unit, all do
-            complete = [] if unit.missing else [unit]
+        flat.missing.remove(parameter)
+        if self.stage == 3:  # all ranks go the same way: whoever completes one, all do
+            complete = [] if flat.missing else [flat]
         else:
-            complete = list(takewhile(lambda unit: not unit.missing, self.waiting))
-        for unit in complete:
-            self.waiting.remove(unit)
-            unit.reduce()
+            complete = list(takewhile(lambda flat: not flat.missing, self.waiting))
+        for flat in complete:
+            self.waiting.remove(flat)
+            flat.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
         """Reduce what is left, then the report; each owner has its part of the gradients.
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        for unit in self.waiting:
-            unit.reduce()
-        reached = {p for unit in self.units for p in unit.reached}
+        for flat in self.waiting:
+            flat.start_reduce_scatter()
+        reached = {p for flat in self.flats for p in flat.reached}
         total = self.sum(self.report.write(loss, self.share, self.backwards, reached))
-        self.share, self.backwards, self.waiting = 0.0, 0, list(self.units)
-        self.lender.end_step(self.units)
-        for unit in self.units:
-            unit.reduced()
+        self.share, self.backwards, self.waiting = 0.0, 0, list(self.flats)
+        self.prefetcher.end_step(self.flats)
+        for flat in self.flats:
+            flat.wait_reduce_scatter()
         loss, flags = self.report.read(total)
-        for unit in self.units:
-            unit.reached = set()
+        for flat in self.flats:
+            flat.reached = set()
         self.mark(p for p, flag in zip(self.report.parameters, flags, strict=True) if flag)
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Each rank updates its parts, then what is whole is gathered anew; norms are summed over ranks."""
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
-            (part for unit in self.units for part in unit.parts(numbers)), partial(self.total, model)
+            (part for flat in self.flats for part in flat.parts(numbers)),
+            partial(square_norms or self.global_square_norms, model),
         )
-        whole = [unit for unit in self.units if unit.users]
-        for unit in whole:
-            unit.fetch()
-        for unit in whole:
-            unit.gather()
+        whole = [flat for flat in self.flats if flat.ref_count]
+        for flat in whole:
+            flat.start_all_gather()
+        for flat in whole:
+            flat.all_gather()
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its parts."""
         return self.sum(squares)
 
@@ -181,39 +192,50 @@ class Sharded(DataParallel):
         """The sum of a small array over all ranks."""
         return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """Gather everything for good."""
-        self.keep()
+        self.unshard_for_good()
 
-    def keep(self) -> None:
-        """Gather what is lent, for good, and end the background."""
-        for layer in self.layers:
-            del layer.forward  # the shadow: the class's own shows again
-        self.layers = []
-        for unit in self.units:
-            if not unit.users:
-                unit.keep()
+    def unshard_for_good(self) -> None:
+        """Gather sharded weights for good, take the wrappers out of the model, and end the background."""
+        for parent, name, wrapper in self.wrapped:
+            wrapper.release()
+            parent.replace(name, wrapper.layer)
+        self.wrapped = []
+        for flat in self.flats:
+            if not flat.ref_count:
+                flat.unshard_for_good()
         self.start.close()
 
     def close(self) -> None:
-        """Give back the units and the background; weights that are lent become whole, as in ``conclude``."""
-        self.keep()
+        """Give back the background and the shards; weights become whole, as in ``finalize``."""
+        self.unshard_for_good()
         super().close()
-        self.units, self.unit_of, self.waiting, self.lender = [], {}, [], Lender(ahead=self.overlap)
+        self.flats, self.flat_of, self.waiting = [], {}, []
+        self.prefetcher = Prefetcher(ahead=self.overlap)
 
-    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
-        """What the serial run would hold, by name; all ranks call."""
-        values = {}
-        for unit in self.units:
-            unit.open()
-            values.update((p, to_host(p.data).copy()) for p in unit.parameters)
-            unit.close()
-        return {n: values[p] if p in values else to_host(p.data) for n, p in model.named_parameters().items()}
+    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+        whole = {}
+        for flat in self.flats:
+            flat.unshard()
+            whole.update((p, to_host(p.data).copy()) for p in flat.parameters)
+            flat.reshard()
+        found = model.named_parameters().items()
+        values = {name: whole[p] if p in whole else to_host(p.data) for name, p in found}
+        return (unshard or self.unshard_values)(model, values)
 
-    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
-        """The gradients the serial run would hold, by name; all ranks call."""
+    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
         grads = {}
-        for unit in self.units:
-            found = zip(unit.parameters, unit.full_gradients(), strict=True)
-            grads.update((p, to_host(g)) for p, g in found if p in unit.reached)
-        return {name: grads.get(p) for name, p in model.named_parameters().items()}
+        for flat in self.flats:
+            found = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
+            grads.update((p, to_host(g)) for p, g in found if p in flat.reached)
+        values = {name: grads.get(p) for name, p in model.named_parameters().items()}
+        return (unshard or self.unshard_values)(model, values)
+
+    def refusal(self, inner: Backend) -> str | None:
+        if self.stage == 3 and inner.splits_layers:
+            return (
+                f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
+                "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"
+            )
+        return super().refusal(inner)

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Loss, at_least_one
+from minigrad.backend import ForwardBackward, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.device import Array
 from minigrad.module import Module
-from minigrad.tape import OnGrad
 
 from ..comm.collectives import allgather, allreduce, barrier
 from ..comm.protocol import Comm
@@ -119,7 +118,7 @@ class Proportional(DataParallel):
     forward, and all seem equally fast.
     """
 
-    timed = True
+    depends_on_timing = True
 
     def __init__(
         self,
@@ -144,11 +143,11 @@ class Proportional(DataParallel):
         mean = sum(known) / len(known)
         return batch[proportional_shares(len(batch), [speed or mean for speed in self.speeds])[self.rank]]
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         start = self.clock()
-        loss = super().run(model, batch, loss_fn, weight, on_grad)
+        loss = super().forward_backward(work, inner)
         self.seconds += self.clock() - start
-        self.samples += len(batch)
+        self.samples += len(work.batch)
         return loss
 
     def finish(self, model: Module, loss: float) -> float:

@@ -15,9 +15,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
-from minigrad.data import Batch
 from minigrad.module import Module, Sequential
-from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
 from ..comm import adjoint
@@ -68,24 +66,23 @@ class LayerWise(Backend):
                 model.layers[i] = Elsewhere()
         return Stage(model, self.comm)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        """Forward and backward; only the last rank has a loss, the others go back from what they sent."""
-        last = self.rank == self.size - 1
-        return super().run(model, batch, loss_fn if last else lambda sent, _: sent, weight, on_grad)
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        """Only the last rank has a loss; the others go back from what they sent."""
+        return loss_fn if self.rank == self.size - 1 else lambda sent, _: sent
 
-    def is_final(self, parameter: Tensor) -> bool:
+    def on_grad(self, parameter: Tensor) -> bool:
         return True
 
     def finish(self, model: Module, loss: float) -> float:
         """The last rank's loss."""
         return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters."""
         found = allgather(self.comm, squares)
         return np.concatenate([squares, *(other for rank, other in enumerate(found) if rank != self.rank)])
 
-    def joined(self, model: Module, values: Values) -> Values:
+    def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by name."""
         return joined_over(self.comm, values)
 

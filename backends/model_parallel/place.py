@@ -14,7 +14,6 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
-from minigrad.data import Batch
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Parameter, Tensor
 
@@ -42,6 +41,7 @@ class ModelParallel(Backend):
     a "row" layer then takes the features as a split Flatten leaves them.
     """
 
+    splits_layers = True
     kinds, unnamed = KINDS, UNNAMED
 
     def __init__(
@@ -141,12 +141,15 @@ class ModelParallel(Backend):
             self.tilings[kind] = tiling_of(kind, self.comm)
         return self.tilings[kind]
 
-    def loss(self, model: Module, batch: Batch, loss_fn: Loss) -> Tensor:
-        """The mean loss over ``batch``; where each rank has some of the classes, without gathering them."""
-        heads = [layer for _, layer in modules(model) if isinstance(layer, ClassLinear) and layer.training]
-        return super().loss(model, batch, over_classes(loss_fn, heads[0].cut) if heads else loss_fn)
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        """Where each rank has some of the classes, ``loss_fn`` without gathering them."""
+        classes = next(
+            (layer.cut for _, layer in modules(model) if isinstance(layer, ClassLinear) and layer.training),
+            None,
+        )
+        return loss_fn if classes is None else over_classes(loss_fn, classes)
 
-    def is_final(self, parameter: Tensor) -> bool:
+    def on_grad(self, parameter: Tensor) -> bool:
         return parameter not in self.partial
 
     def finish(self, model: Module, loss: float) -> float:
@@ -165,7 +168,7 @@ class ModelParallel(Backend):
                 parameter.grad = g
         return loss
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Sums over the ranks, in which what several hold counts once."""
         cuts = [cut_of(owner, attribute) for _, owner, attribute in owned(model)]
         once = [cut.comm.size / self.size if cut else float(self.rank == 0) for cut in cuts]
@@ -175,7 +178,7 @@ class ModelParallel(Backend):
         """Leave the groups of ranks to the layers, which need them to compute, and go with them."""
         self.tilings, self.partial = {}, {}
 
-    def joined(self, model: Module, values: Values) -> Values:
+    def unshard_values(self, model: Module, values: Values) -> Values:
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
         values = dict(values)
         for name, owner, attribute in model.named_arrays():
@@ -183,6 +186,10 @@ class ModelParallel(Backend):
             if cut is not None and values.get(name) is not None:
                 values[name] = cut.whole_of(values[name])
         return values
+
+    def refusal(self, inner: Backend) -> str:
+        splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
+        return super().refusal(inner) or splits
 
 
 def partial_gradients(model: Module) -> dict[Parameter, Comm]:

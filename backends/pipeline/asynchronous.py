@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Loss
-from minigrad.data import Batch, shares
+from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, forward_backward_pass
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree
@@ -71,6 +69,7 @@ class AsynchronousPipeline(LayerWise):
     """
 
     equals_serial = False
+    outermost_only = True
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class AsynchronousPipeline(LayerWise):
         agree(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
         return super().place(model)
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Take the batch forward, and back what is due; leave in ``grad`` what ``update`` is to apply now.
 
         Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw at most 1. The first
@@ -124,12 +123,12 @@ class AsynchronousPipeline(LayerWise):
                 "step; call backend.update(model, optimizer) after each, or accumulate gradients with "
                 "versions='2bw' and micro_batches="
             )
-        flight = self.flight = self.flight or self.begin(model)
-        parts = [part for share in shares(len(batch), self.micro_batches) if len(part := batch[share])]
-        coming = [flight.post(part) for part in parts]
+        flight = self.flight = self.flight or self.begin(work.model)
+        parts = list(work.split(self.micro_batches).values())
+        coming = [flight.post(part.batch) for part in parts]
         loss = 0.0
         for part, receive in zip(parts, coming, strict=True):
-            loss += flight.forward(part, receive, weight * (len(part) / len(batch)), loss_fn)
+            loss += flight.forward(part, receive)
             if len(flight.passed) > self.behind:
                 flight.backward()
         self.due = flight.take_back(flight.step - self.delay)
@@ -142,7 +141,7 @@ class AsynchronousPipeline(LayerWise):
     def finish(self, model: Module, loss: float) -> float:
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Apply the gradient that is due; change nothing while there is none yet.
 
         Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
@@ -162,15 +161,15 @@ class AsynchronousPipeline(LayerWise):
         self.versions_held = max(self.versions_held, stash.held)
         lr, optimizer.lr = optimizer.lr, optimizer.lr * self.factor(age, 1.0, optimizer.adaptive)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss that tells of it is on its way
-            super().update(model, optimizer)
+            super().update(model, optimizer, square_norms)
         optimizer.lr = lr
         self.due = None
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """All stages' sums where they apply the same batch's gradient at the same time, else this one's."""
-        return super().total(model, squares) if self.rule.together else squares
+        return super().global_square_norms(model, squares) if self.rule.together else squares
 
-    def conclude(self, model: Module) -> None:
+    def finalize(self, model: Module) -> None:
         """Take back and apply what is in flight, with the last update's optimizer.
 
         Raises FloatingPointError, on all ranks, where a loss that no step returned is not finite.
@@ -187,7 +186,7 @@ class AsynchronousPipeline(LayerWise):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
 
     def close(self) -> None:
-        """Drop what is in flight, unless ``conclude`` has applied it."""
+        """Drop what is in flight, unless ``finalize`` has applied it."""
         self.end()
 
     def begin(self, model: Module) -> Flight:
@@ -201,3 +200,10 @@ class AsynchronousPipeline(LayerWise):
         """Let nothing be in flight any more; the losses of all batches."""
         flight, self.flight, self.due, self.optimizer = self.flight, None, None, None
         return [] if flight is None else flight.drain()
+
+    def refusal(self, inner: Backend) -> str:
+        applies = (
+            "an AsynchronousPipeline applies gradients as its stages find them, which a strategy inside "
+            "of it may have to finish; let it stand alone, or stack LayerWise or Pipeline instead"
+        )
+        return super().refusal(inner) or applies

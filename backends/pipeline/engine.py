@@ -6,13 +6,12 @@ loss is weighted by its share of the batch; what goes back is only added up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from minigrad.backend import Loss
-from minigrad.data import Batch
+from minigrad.backend import Work
 from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.recompute import Replay, Unrecorded
@@ -27,9 +26,6 @@ from .spans import span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
-ModelLoss = Callable[[Module, Batch, Loss], Tensor]
-"""The mean loss of a model over a batch, on the open tape."""
-
 
 class Input(Tensor):
     """What comes into a stage; its gradient is only sent on, so it stays the array that was found."""
@@ -38,16 +34,6 @@ class Input(Tensor):
 
     def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
         self.grad = g
-
-
-class Fed(Module):
-    """The last layers of a model, which take what came from the others."""
-
-    def __init__(self, part: Module, x: Input):
-        self.part, self.x = part, x
-
-    def forward(self, x: Any) -> Tensor:
-        return self.part(self.x)
 
 
 class Passed(NamedTuple):
@@ -78,35 +64,19 @@ class Engine:
         """Whether other stages have ``parameter`` too."""
         return any(parameter is other for other in self.shared)
 
-    def step(
-        self,
-        micros: Mapping[int, Batch],
-        weights: Mapping[int, float],
-        loss: ModelLoss,
-        loss_fn: Loss,
-        on_grad: OnGrad | None,
-    ) -> dict[int, float]:
+    def step(self, micros: Mapping[int, Work], on_grad: OnGrad | None) -> dict[int, float]:
         """The weighted losses of the micro-batches, by number, whose last stage is on this rank.
 
-        ``micros`` are those of the step that have samples, ``weights`` their shares of the whole batch.
-        Announced is each parameter, once, when its gradient is final; shared ones when all is done.
+        ``on_grad`` is called with each parameter, once, when its gradient is final; shared ones come last.
         """
-        return Step(self, micros, weights, loss, loss_fn).run(on_grad)
+        return Step(self, micros).run(on_grad)
 
 
 class Step:
     """What is under way in one step of one rank."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        micros: Mapping[int, Batch],
-        weights: Mapping[int, float],
-        loss: ModelLoss,
-        loss_fn: Loss,
-    ):
-        self.engine, self.micros, self.weights = engine, micros, weights
-        self.loss, self.loss_fn = loss, loss_fn
+    def __init__(self, engine: Engine, micros: Mapping[int, Work]):
+        self.engine, self.micros = engine, micros
         self.rank, self.table, self.mail = engine.comm.rank, engine.table, engine.mail
         self.passed: dict[tuple[int, int], Passed] = {}
         self.kept: dict[tuple[int, int], tuple[Input, Replay]] = {}
@@ -124,7 +94,7 @@ class Step:
         for n, i in enumerate(instructions):
             for coming in instructions[n : n + AHEAD]:
                 if not isinstance(coming, Weight):
-                    self.mail.post(self.stop(coming), self.micros[coming.micro].x.shape)
+                    self.mail.post(self.stop(coming), self.micros[coming.micro].batch.x.shape)
             told = announce if final.get(i.chunk) == n else None
             if isinstance(i, Forward):
                 self.forward(i)
@@ -156,7 +126,7 @@ class Step:
         return Stop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
 
     def forward(self, i: Forward) -> None:
-        stop, micro = self.stop(i), self.micros[i.micro]
+        stop, micro = self.stop(i), self.micros[i.micro].batch
         x = Input(self.mail.receive(stop, micro.x.shape) if stop.stage else micro.x)
         x.requires_grad = stop.stage > self.mail.first
         with self.computing(i):
@@ -172,12 +142,13 @@ class Step:
             self.mail.expect(Stop(Backward, i.micro, stop.stage), micro.x.shape, y.data)
             self.mail.send(stop, y.data)
         elif len(micro):
-            self.losses[i.micro] = self.weights[i.micro] * y.item()
+            self.losses[i.micro] = self.micros[i.micro].loss_weight * y.item()
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         stop, place = self.stop(i), (i.micro, i.chunk)
         comes = self.mail.comes(stop)
-        seed = self.mail.receive(stop, self.micros[i.micro].x.shape) if comes else self.weights[i.micro]
+        micro = self.micros[i.micro]
+        seed = self.mail.receive(stop, micro.batch.x.shape) if comes else micro.loss_weight
         if stop.stage < self.mail.first:
             self.passed.pop(place, self.kept.pop(place, None))
             return
@@ -205,10 +176,9 @@ class Step:
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """What a chunk of layers makes of ``x``; in the last stage the loss."""
-        part = self.engine.parts[i.chunk]
+        y = self.engine.parts[i.chunk](x)
         if self.stop(i).stage == self.table.stages - 1:
-            return self.loss(Fed(part, x), self.micros[i.micro], self.loss_fn)
-        y = part(x)
+            return self.micros[i.micro].loss(y)
         if not isinstance(y, Tensor):
             raise ValueError(
                 f"stage {self.stop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Loss
+from minigrad.backend import Work
 from minigrad.data import Batch
 from minigrad.device import Array, array_module
 from minigrad.module import Module
@@ -74,22 +74,22 @@ class Flight:
             return lambda: batch.x
         return self.comm.start_recv(self.comm.rank - 1, Tag.FORWARD, self.likes.get(batch.x.shape))
 
-    def forward(self, batch: Batch, receive: Callable[[], Array], weight: float, loss_fn: Loss) -> float:
+    def forward(self, work: Work, receive: Callable[[], Array]) -> float:
         """Take the next micro-batch forward; its weighted loss, on the last rank."""
         x = Input(receive())
         x.requires_grad = not self.first
-        self.likes[batch.x.shape] = like(x.data)
+        self.likes[work.batch.x.shape] = like(x.data)
         with self.stash.forward(), self.computing(Forward(self.micros)), Tape() as tape:
             y = self.part(x)
             if self.last:
-                y = loss_fn(y, batch.y)
+                y = work.loss(y)
         gradient = None
         if not self.last:
             self.send(y.data, self.comm.rank + 1, Tag.FORWARD, steps=self.late)
             gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, like(y.data))
-        self.passed.append(Passed(self.step, self.micros, tape, x, y, weight, gradient))
+        self.passed.append(Passed(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
         self.micros += 1
-        return weight * y.item() if self.last else 0.0
+        return work.loss_weight * y.item() if self.last else 0.0
 
     def backward(self) -> None:
         """Take the oldest micro-batch in flight back; its gradient is added to that of its batch."""

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from minigrad import nn
-from minigrad.backend import Backend, Loss, Values, at_least_one
-from minigrad.data import Batch, shares
+from minigrad.backend import Backend, ForwardBackward, Values, Work, at_least_one, forward_backward_pass
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
-from minigrad.tape import OnGrad, current_tape
+from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
@@ -131,16 +130,15 @@ class Pipeline(Backend):
         rows = -(-self.batch_size // self.micro_batches)
         return bounds_by_time(self.comm, model, self.table.stages, (rows, *self.sample))
 
-    def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
-        """All micro-batches forward and back, as the schedule says; the weighted loss where it was found."""
-        parts = {i: batch[share] for i, share in enumerate(shares(len(batch), self.micro_batches))}
-        if not self.meets_in_forward:
-            parts = {i: part for i, part in parts.items() if len(part)}
-        weights = {i: weight * (len(part) / len(batch)) if len(part) else 0.0 for i, part in parts.items()}
-        losses = self.engine.step(parts, weights, self.loss, loss_fn, on_grad)
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        """Run all micro-batches as the schedule says; returns the weighted losses that this rank computes.
+
+        The engine runs the passes, not ``inner``: forward and backward of one micro-batch are instructions.
+        """
+        losses = self.engine.step(work.split(self.micro_batches), work.on_grad)
         return sum(losses[i] for i in sorted(losses))
 
-    def is_final(self, parameter: Tensor) -> bool:
+    def on_grad(self, parameter: Tensor) -> bool:
         return not self.engine.is_shared(parameter)
 
     def finish(self, model: Module, loss: float) -> float:
@@ -149,7 +147,7 @@ class Pipeline(Backend):
             sum_gradients(group, parameters)
         return float(np.sum(allgather(self.comm, np.array(loss))))
 
-    def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters, each once."""
         seen, rows = set(self.holders.on(self.rank)), [squares]
         for rank, found in enumerate(allgather(self.comm, squares)):
@@ -164,11 +162,19 @@ class Pipeline(Backend):
             group.close()
         self.groups = []
 
-    def joined(self, model: Module, values: Values) -> Values:
+    def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
         found = joined_over(self.comm, values)
         by_name = {self.holders.serial[name]: value for name, value in found.items()}
         return {name: by_name[name] for name in self.holders.used_in if name in by_name}
+
+    def refusal(self, inner: Backend) -> str | None:
+        passes = (
+            f"a Pipeline takes micro-batches through its stages itself, so {type(inner).__name__} "
+            "inside of it would run no passes of its own; put it outside, with its micro_batches"
+        )
+        alone = inner.splits_layers and inner.micro_batches == 1
+        return super().refusal(inner) or (None if alone else passes)
 
 
 class Staged(Module):
@@ -182,6 +188,10 @@ class Staged(Module):
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.model.named_arrays(prefix)  # the serial names
+
+    def children(self) -> dict[str, Module]:
+        """The stages, which is what the engine runs."""
+        return {f"stage {chunk}": part for chunk, part in self.engine.parts.items()}
 
     def parameters(self) -> list[Parameter]:
         """Those of this rank's layers, which may have none."""

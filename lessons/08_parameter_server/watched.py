@@ -99,7 +99,7 @@ def served(seconds, servers=1, link=INSTANT, late=0.0, batch=BATCH, method=sgd, 
             optimizer.zero_grad()
             backend.step(model, samples, loss)
             backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         run.counts = backend.staleness_counts
         return model.state_dict()
 

@@ -90,8 +90,8 @@ class Watched(Step):
 
 
 class WatchedEngine(Engine):
-    def step(self, micros, weights, loss, loss_fn, on_grad):
-        return Watched(self, micros, weights, loss, loss_fn).run(on_grad)
+    def step(self, micros, on_grad):
+        return Watched(self, micros).run(on_grad)
 
 
 Run = namedtuple("Run", "trace seconds messages held gradients")

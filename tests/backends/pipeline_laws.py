@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backends.comm import run_ranks
+from backends.comm import Comm, run_ranks
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
+from backends.data_parallel.bucketed import Bucketed
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.place import ModelParallel
@@ -22,8 +22,9 @@ from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedule import Backward, Forward, Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack
+from backends.tracing import recorded
 from minigrad import ops
-from minigrad.backend import Serial
+from minigrad.backend import Backend, Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.tape import Tape
 from tests.backends.pipeline_nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
@@ -113,17 +114,13 @@ class Together(Serial):
         super().__init__(micro_batches)
         self.ranks = ranks
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        rows = np.arange(len(batch))
+    def forward_backward(self, work, inner=forward_backward_pass):
+        rows = np.arange(len(work.batch))
         own = [rows[share] for share in shares(len(rows), self.ranks)]
         cut = [[part[s] for s in shares(len(part), self.micro_batches)] for part in own]
         parts = [np.concatenate(found) for found in zip(*cut, strict=True)]
-        losses = [
-            self.passes(model, batch[part], loss_fn, len(part) / len(batch), None)
-            for part in parts
-            if len(part)
-        ]
-        return sum(losses)
+        micro_batches = [(work.batch[part], len(part) / len(rows)) for part in parts if len(part)]
+        return sum(inner(work._replace(batch=b, loss_weight=w, on_grad=None)) for b, w in micro_batches)
 
 
 def stack_trains(
@@ -161,6 +158,20 @@ def stack_trains(
             serial=serial,
         ),
     )
+
+
+def all_three_axes_train_like_serial(comm: Comm, *, traced: bool) -> None:
+    """Data 2 x pipe 2 x model 2 with bucketed gradients, to the last digits, recorded or not."""
+    comm = Traced(comm) if traced else comm
+    grid = Grid(comm, data=2, pipe=2, model=2)
+
+    def strategy(comm: Comm) -> Backend:
+        data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100)
+        model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
+        return recorded(Stack(data, Pipeline(grid.pipe, micro_batches=3), model), comm)
+
+    batches = batches_of((13, 6), sample_of(mlp))
+    trains_like_serial(strategy, comm, mlp, ops.cross_entropy, batches, bound=2e-15)
 
 
 class Sent(NamedTuple):
@@ -212,7 +223,7 @@ def sends_what_crosses(
         model = backend.place(build(np.random.default_rng(0)).to(dtype=dtype))
         for _ in range(2):  # the first time no shapes are known
             before = traced.record.ledger.counts.copy()
-            backend.run(model, batch, ops.cross_entropy, 1.0, None)
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 1.0))
             found: Counter[tuple[int, int | None, str]] = Counter()
             for (operation, peer), sent in traced.record.ledger.counts.items():
                 earlier = before.get((operation, peer), Sent(0, 0))
@@ -277,8 +288,8 @@ def watched(pipeline: Any = Pipeline, channels_last: bool = False) -> Any:
                 assert not np.shares_memory(x, y), "two that were received share memory"
             return super().finish(model, loss)
 
-        def update(self, model, optimizer):
-            super().update(model, optimizer)
+        def update(self, model, optimizer, square_norms=None):
+            super().update(model, optimizer, square_norms)
             for x in (*(x for x, _ in self.comm.received), *self.comm.sent):
                 if x.flags.writeable and x.flags.owndata:
                     x[...] = np.nan
@@ -328,8 +339,7 @@ def backwards_reversed(*on: int) -> Schedule:
 class Reversed(Serial):
     """Takes the last micro-batch first."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        parts = [part for share in shares(len(batch), self.micro_batches) if len(part := batch[share])]
-        passes = partial(self.passes, model, loss_fn=loss_fn, on_grad=None)
-        losses = [passes(batch=part, weight=weight * (len(part) / len(batch))) for part in reversed(parts)]
+    def forward_backward(self, work, inner=forward_backward_pass):
+        parts = work._replace(on_grad=None).split(self.micro_batches).values()
+        losses = [inner(part) for part in reversed(parts)]
         return sum(reversed(losses))

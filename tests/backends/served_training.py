@@ -43,7 +43,7 @@ def training(sizes, make, module: Any = parameter_server, build: Any = Plain, se
             optimizer.zero_grad()
             backend.step(model, batch, loss)
             backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         applied = None if backend.server is None else backend.server.applied
         return Run(model.state_dict(), backend.staleness_counts, backend.lost, applied, backend)
 

@@ -114,7 +114,7 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             if len(live) == len(serial.state_dict()):
                 with evaluation_mode(model, serial):
                     same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
-    backend.conclude(model)
+    backend.finalize(model)
     found = backend.full_parameters(model) | backend.full_state(model)
     assert found.keys() == run.state.keys()
     for name, wanted in run.state.items():

@@ -208,7 +208,7 @@ def test_a_parameter_that_thaws_after_place_is_refused(name):
         model = sharded_nets.Odd(np.random.default_rng(0)).to(dtype=np.float64)
         model = backend.place(model)
         backend.step(model, batch, ops.cross_entropy)
-        backend.conclude(model)
+        backend.finalize(model)
         model.first.weight.requires_grad = True
         with pytest.raises(
             ValueError, match="first.weight was frozen when the model was placed.*backend.place"

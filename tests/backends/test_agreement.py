@@ -6,6 +6,7 @@ import pytest
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
+from minigrad.backend import Work
 from minigrad.data import Batch
 
 
@@ -80,7 +81,7 @@ def test_a_different_number_of_backwards_is_named():
         backend = DataParallel(comm)
         model = backend.place(net())
         for _ in range(2 if comm.rank == 0 else 1):
-            backend.run(model, batch, ops.cross_entropy, 0.25, None)
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.25))
         backend.finish(model, 0.0)
 
     with pytest.raises(

@@ -96,7 +96,7 @@ def fit_on(model, method, batches, backend):
         method.zero_grad()
         losses.append(backend.step(model, batch, ops.cross_entropy))
         backend.update(model, method)
-    backend.conclude(model)
+    backend.finalize(model)
     return losses
 
 
@@ -189,7 +189,7 @@ def distance_from_any_gradient(versions):
             backend.update(model, method)
             if t >= backend.behind:
                 weights.append(copies(model.named_parameters()))
-        backend.conclude(model)
+        backend.finalize(model)
         return weights, gradients
 
     found = run_ranks(ranks, work)
@@ -361,7 +361,7 @@ def test_nothing_is_left_of_a_pipeline_that_took_no_step():
     def work(comm):
         backend = AsynchronousPipeline(comm)
         model = backend.place(plain(np.random.default_rng(0)))
-        backend.conclude(model)
+        backend.finalize(model)
         return backend.full_parameters(model)
 
     for name, value in run_ranks(3, work)[2].items():

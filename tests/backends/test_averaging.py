@@ -42,7 +42,7 @@ def period_one_is_synchronous_sgd(strategy, comm, sizes, make):
         close(model.state_dict(), reference.state_dict())
         wanted, found = states(method), states(optimizer)
         close({name: found[name] for name in wanted}, wanted)
-    backend.conclude(model)
+    backend.finalize(model)
     close(model.state_dict(), reference.state_dict())
 
 
@@ -117,7 +117,7 @@ def equals_the_textbook(strategy, comm, sizes, make, period):
         step(backend, model, optimizer, batch)
         if period and t % period == 0:
             found.append(model.state_dict())
-    backend.conclude(model)
+    backend.finalize(model)
     if not period or len(sizes) % period:
         found.append(model.state_dict())
     assert len(found) == len(wanted)
@@ -178,16 +178,16 @@ class CountsAgain(LocalSGD):
 
 
 class AveragesBeforeTheUpdate(LocalSGD):
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         if self.updates + 1 == self.period:
             self.meet(model)
             optimizer.step()
         else:
-            super().update(model, optimizer)
+            super().update(model, optimizer, square_norms)
 
 
 class ForgetsTheLastUpdates(LocalSGD):
-    def conclude(self, model):
+    def finalize(self, model):
         pass
 
 
@@ -265,7 +265,7 @@ def test_each_may_keep_its_own_start(strategy):
         model = backend.place(built(Net, comm.rank))
         close(model.state_dict(), built(Net, comm.rank).state_dict(), bound=0)
         step(backend, model, optim.SGD(model.parameters(), 0.1), batches_of([7])[0])
-        backend.conclude(model)
+        backend.finalize(model)
         return model.state_dict()
 
     first, *others = run_ranks(3, work)
@@ -302,7 +302,7 @@ def test_so_many_messages(ranks, steps, period):
             before = traced.record.ledger.sent()
             for batch in batches_of([3] * steps):
                 step(backend, model, optimizer, batch)
-            backend.conclude(model)
+            backend.finalize(model)
             assert sizes == wanted
             after = traced.record.ledger.sent()
             assert after.messages - before.messages == (ranks - 1) * len(wanted)

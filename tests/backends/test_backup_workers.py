@@ -93,7 +93,7 @@ def training(sizes, make, module=backup_workers, backups=1, build: type = Plain)
             losses.append(backend.step(model, batch, loss))
             gradients.append({k: g.copy() for k, g in backend.full_gradients(model).items() if g is not None})
             backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         return Run(backend.updates, gradients, losses, model.state_dict() | states(optimizer))
 
     return work
@@ -225,7 +225,7 @@ def test_one_message_each_way_per_worker_and_step(ranks, steps):
         before, heard = traced.record.ledger.sent(), traced.record.ledger.received()
         for batch in batches_of([7] * steps):
             step(backend, model, optim.SGD(model.parameters(), 0.1), batch)
-        backend.conclude(model)
+        backend.finalize(model)
         count = steps * (ranks - 1 if comm.rank == 0 else 1)
         for start, now in ((before, traced.record.ledger.sent()), (heard, traced.record.ledger.received())):
             assert (now.messages - start.messages, now.bytes - start.bytes) == (count, count * nbytes)

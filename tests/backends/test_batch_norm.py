@@ -15,7 +15,7 @@ from backends.data_parallel.batch_norm import synchronise
 from backends.data_parallel.report import Report
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
-from minigrad.backend import Serial
+from minigrad.backend import Serial, forward_backward_pass
 from minigrad.data import Batch, shares
 from tests.bugs.mutant import mutant
 
@@ -98,13 +98,11 @@ def test_each_micro_batch_is_normalised_over_all_ranks():
     law(3, strategy, [12, 18], network(), serial=Interleaved(3, 2))
 
 
-def test_a_model_without_batch_norm_needs_no_meeting_in_forward():
+def test_only_synchronised_batch_norm_communicates_in_forward():
     def work(comm):
-        backend = synchronised(comm)
-        backend.place(nn.Linear(2, 2, rng=np.random.default_rng(0)))
-        return backend.meets_in_forward
+        return DataParallel(comm).communicates_in_forward, synchronised(comm).communicates_in_forward
 
-    assert run_ranks(2, work) == [False, False]
+    assert run_ranks(2, work) == [(False, True)] * 2
 
 
 @pytest.mark.parametrize("ranks", range(1, 7))
@@ -202,7 +200,7 @@ def test_the_law_catches(bug):
 class StaysAwayWithoutSamples(DataParallel):
     def place(self, model):
         model = super().place(model)
-        self.meets_in_forward = False
+        self.communicates_in_forward = False
         return model
 
 
@@ -223,9 +221,9 @@ class KeepsItsStatistics(DataParallel):
 class MeanOfStatistics(DataParallel):
     """Running statistics are averaged without weights."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        loss = super().run(model, batch, loss_fn, weight, on_grad)
-        self.share += 1 / self.size - weight
+    def forward_backward(self, work, inner=forward_backward_pass):
+        loss = super().forward_backward(work, inner)
+        self.share += 1 / self.size - work.loss_weight
         return loss
 
 

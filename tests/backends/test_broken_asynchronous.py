@@ -42,12 +42,12 @@ class OneBuffer(Flight):
 
 
 class UpdatesDuringWarmUp(AsynchronousPipeline):
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         if self.due is None:
             for parameter in model.parameters():
                 parameter.grad = np.zeros_like(parameter.data)
             optimizer.step()
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
 
 
 ASIDE = "        behind = self.rank if self.rule.vertical else 0\n"

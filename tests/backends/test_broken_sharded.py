@@ -3,6 +3,7 @@
 import pytest
 
 from backends.comm.threads import Deadlock
+from backends.data_parallel.gather_on_use import Prefetcher
 from backends.data_parallel.sharded import Sharded
 from tests.backends.sharded_nets import Alternating, law
 
@@ -12,18 +13,18 @@ class PaddingInNorms(Sharded):
 
     def place(self, model):
         model = super().place(model)
-        for unit in self.units:
-            if unit.flat.padding and unit.pieces and self.rank == self.size - 1:
-                last = unit.pieces[-1]
-                unit.pieces[-1] = last._replace(place=slice(last.place.start, unit.flat.part_size))
-                unit.weights[last.place.stop :] = 1.0
+        for unit in self.flats:
+            if unit.layout.padding and unit.segments and self.rank == self.size - 1:
+                last = unit.segments[-1]
+                unit.segments[-1] = last._replace(place=slice(last.place.start, unit.layout.part_size))
+                unit.shard[last.place.stop :] = 1.0
         return model
 
     def finish(self, model, loss):
         loss = super().finish(model, loss)
-        for unit in self.units:
-            if unit.flat.padding and self.rank == self.size - 1:
-                unit.gradient[-1] = 1.0  # pyright: ignore
+        for unit in self.flats:
+            if unit.layout.padding and self.rank == self.size - 1:
+                unit.grad_shard[-1] = 1.0  # pyright: ignore
         return loss
 
 
@@ -42,27 +43,27 @@ class TooEarly(Sharded):
     """Reduces a unit when its first gradient is final."""
 
     def on_grad(self, parameter):
-        unit = self.unit_of.get(parameter)
+        unit = self.flat_of.get(parameter)
         if unit in self.waiting:
             unit.missing = {parameter}
             super().on_grad(parameter)
 
 
+class OnlyForward(Prefetcher):
+    def unshard(self, flat_parameters, *, in_step=None):
+        if in_step is not None:
+            return super().unshard(flat_parameters, in_step=in_step)
+        for flat in flat_parameters:  # on the way back
+            flat.ref_count += 1
+        return None
+
+
 class NotGatheredAgain(Sharded):
     """Goes back through weights that were given away."""
 
-    def place(self, model):
-        model, open_units = super().place(model), self.lender.open
-
-        def open_forward(units, *, in_step=None):
-            if in_step is not None:
-                return open_units(units, in_step=in_step)
-            for unit in units:  # on the way back
-                unit.users += 1
-            return None
-
-        self.lender.open = open_forward
-        return model
+    def __init__(self, comm, **settings):
+        super().__init__(comm, **settings)
+        self.prefetcher = OnlyForward()
 
 
 class NotWrittenBack(Sharded):
@@ -70,7 +71,7 @@ class NotWrittenBack(Sharded):
 
     def place(self, model):
         model = super().place(model)
-        for unit in self.units:
+        for unit in self.flats:
             parts = unit.parts
             unit.parts = lambda numbers, parts=parts: (p._replace(w=p.w.copy()) for p in parts(numbers))
         return model
@@ -79,33 +80,33 @@ class NotWrittenBack(Sharded):
 class OldOnRankOne(Sharded):
     """One rank keeps the weights it had: invisible to a test that looks at rank 0."""
 
-    def update(self, model, optimizer):
-        before = [unit.whole.copy() for unit in self.units]
-        super().update(model, optimizer)
-        for unit, whole in zip(self.units, before, strict=True):
+    def update(self, model, optimizer, square_norms=None):
+        before = [unit.unsharded.copy() for unit in self.flats]
+        super().update(model, optimizer, square_norms)
+        for unit, whole in zip(self.flats, before, strict=True):
             if self.rank == 1:
-                own = unit.weights.copy()
-                unit.whole[...] = whole
-                unit.weights[...] = own
+                own = unit.shard.copy()
+                unit.unsharded[...] = whole
+                unit.shard[...] = own
 
 
 class LocalNorms(Sharded):
     """Each rank clips by the norm of its own part."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         step = optimizer.step
         optimizer.step = lambda parts=None, total=None: step(parts)  # pyright: ignore
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
         optimizer.step = step
 
 
 class PrefetchedOld(Sharded):
     """Uses weights that were fetched before the update."""
 
-    def update(self, model, optimizer):
-        for unit in self.units:
-            unit.fetch()
-        super().update(model, optimizer)
+    def update(self, model, optimizer, square_norms=None):
+        for unit in self.flats:
+            unit.start_all_gather()
+        super().update(model, optimizer, square_norms)
 
 
 BUGS = [
@@ -132,10 +133,10 @@ def test_the_law_catches(bug, settings):
 
 
 class MissingAllGather(Sharded):
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         if self.rank == 1:
-            self.units = []
-        super().update(model, optimizer)
+            self.flats = []
+        super().update(model, optimizer, square_norms)
 
 
 def test_a_missing_all_gather_is_a_deadlock():

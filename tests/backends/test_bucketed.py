@@ -14,9 +14,10 @@ from backends.comm.trace import Traced
 from backends.comm.world import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
-from backends.data_parallel.unit import buckets
+from backends.data_parallel.flat import buckets
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
+from minigrad.backend import Work, forward_backward_pass
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 from tests.backends.test_replicated import odd
 from tests.bugs.mutant import mutant
@@ -175,7 +176,7 @@ def test_a_gradient_announced_twice_is_named():
         model = backend.place(Forked(np.random.default_rng(0)).to(dtype=np.float64))
         batch = batches_of([4])[0]
         for _ in range(2):
-            backend.run(model, batch, ops.cross_entropy, 0.25, backend.on_grad)
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.25, backend.on_grad))
 
     with pytest.raises(
         RuntimeError, match=r"rank \d: last\.\w+ was announced twice in one step.*micro_batches"
@@ -189,7 +190,7 @@ def test_backwards_that_differ_between_ranks_are_named():
         model = backend.place(Forked(np.random.default_rng(0)).to(dtype=np.float64))
         batch = batches_of([4])[0]
         for _ in range(comm.rank):
-            backend.run(model, batch, ops.cross_entropy, 0.25, None)
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.25))
         backend.finish(model, 0.0)
 
     with pytest.raises(
@@ -209,13 +210,14 @@ def test_a_step_before_place_says_what_to_do():
 class ForgetsEarlierMicroBatches(Bucketed):
     """Each backward overwrites what the one before left."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        half = len(batch) // 2
-        loss = super().run(model, batch[:half], loss_fn, weight * half / max(len(batch), 1), None)
-        for p in model.parameters():
-            p.grad = None
-        rest = weight - weight * half / max(len(batch), 1)
-        return loss + super().run(model, batch[half:], loss_fn, rest, on_grad)
+    def forward_backward(self, work, inner=forward_backward_pass):
+        parts = work.split(2).values()
+        losses = []
+        for part in parts:
+            for p in work.model.parameters():
+                p.grad = None
+            losses.append(super().forward_backward(part, inner))
+        return sum(losses)
 
 
 def changed(*changes, **settings):

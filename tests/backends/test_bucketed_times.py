@@ -9,7 +9,7 @@ from backends.comm.collectives import doubling_allreduce
 from backends.comm.trace import Trace, Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.unit import buckets
+from backends.data_parallel.flat import buckets
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.op import op

@@ -16,6 +16,7 @@ from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.run_folder import RunFolder
 from backends.strategies import find_strategy, strategy_names
+from minigrad.backend import forward_backward_pass
 from minigrad.models import find_net
 
 
@@ -144,8 +145,8 @@ def test_a_plan_is_followed_and_written_down(minigrad, tmp_path):
 
 def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch):
     class Unweighted(DataParallel):
-        def run(self, model, batch, loss_fn, weight, on_grad):
-            return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
+        def forward_backward(self, work, inner=forward_backward_pass):
+            return super().forward_backward(work._replace(loss_weight=1 / self.size), inner)
 
     monkeypatch.setattr(layout, "find_strategy", lambda name, options: Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")

@@ -17,6 +17,7 @@ from backends.model_parallel.place import ModelParallel
 from backends.stack import Stack
 from backends.strategies import find_strategy
 from minigrad import nn, ops, optim
+from minigrad.backend import Work
 from tests.backends.compression_laws import InOrder, Textbook, nothing_is_lost, trains_like
 from tests.backends.strict import Strict
 from tests.backends.test_data_parallel import Forked, batches_of
@@ -293,7 +294,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
         error = backend.error
         kept = None if error is None else error.tobytes()
         shard = backend.shard(good)
-        loss = backend.run(model, shard, ops.cross_entropy, 1 / 3, backend.on_grad)
+        loss = backend.forward_backward(Work(model, shard, ops.cross_entropy, 1 / 3, backend.on_grad))
         if comm.rank == 1 and (g := backend.report.parameters[2].grad) is not None:
             g[0, 1] = bad
         with pytest.raises(

@@ -10,7 +10,7 @@ from backends.comm.collectives import naive_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Difference, bound_for, differences_from_serial, trains_like_serial
 from minigrad import nn, ops
-from minigrad.backend import Backend
+from minigrad.backend import Backend, forward_backward_pass
 from minigrad.data import Batch, shares
 
 
@@ -78,15 +78,15 @@ def test_the_shards_are_the_batch(n, parts):
 class MeanOfMeans(DataParallel):
     """Weighs every rank alike: right only where the shares are even."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
+    def forward_backward(self, work, inner=forward_backward_pass):
+        return super().forward_backward(work._replace(loss_weight=1 / self.size), inner)
 
 
 class SumsWithoutMean(DataParallel):
     """Forgets the weights altogether."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        return super().run(model, batch, loss_fn, 1.0, on_grad)
+    def forward_backward(self, work, inner=forward_backward_pass):
+        return super().forward_backward(work._replace(loss_weight=1.0), inner)
 
 
 class NoReduction(DataParallel):

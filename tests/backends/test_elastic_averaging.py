@@ -118,13 +118,13 @@ def elastic_by_the_textbook(ranks, sizes, alpha, period):
 
 
 def ends_at_the_centre(strategy, comm, sizes, alpha, period):
-    """Assert that after ``conclude`` every rank's model is the textbook's centre."""
+    """Assert that after ``finalize`` every rank's model is the textbook's centre."""
     backend = strategy(comm)
     model = backend.place(built(Plain, comm.rank))
     optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
     for batch in batches_of(sizes):
         step(backend, model, optimizer, batch)
-    backend.conclude(model)
+    backend.finalize(model)
     close(model.state_dict(), elastic_by_the_textbook(comm.size, sizes, alpha, period))
 
 

@@ -143,12 +143,12 @@ class UsesItsOwnNorms(DataParallel):
         self.own = own
         return loss
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         found = zip(model.parameters(), self.own, strict=True)
         parts = [Part(n, p.data, g) for n, (p, g) in enumerate(found)]
         rates = optimizer.rates(optimizer.squares(parts))
         optimizer.rates = lambda squares: rates
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
 
 
 @pytest.mark.parametrize(("bug", "name"), [(ClipsBeforeTheSum, "sgd, clipped"), (UsesItsOwnNorms, "lars")])

@@ -12,6 +12,7 @@ from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.model_parallel.layers import LayerWise
 from minigrad import nn, ops, optim
+from minigrad.backend import Work
 from minigrad.data import Batch
 from tests.bugs.mutant import mutant
 
@@ -106,7 +107,7 @@ def test_activations_cross_each_boundary_once_and_their_gradients_come_back(n, r
         backend = LayerWise(traced)
         model = backend.place(plain(np.random.default_rng(0)).to(dtype=np.float64))
         before = traced.record.ledger.sent()
-        backend.run(model, batches_of(4, sizes=(n,))[0], ops.cross_entropy, 1.0, None)
+        backend.forward_backward(Work(model, batches_of(4, sizes=(n,))[0], ops.cross_entropy, 1.0))
         after = traced.record.ledger.sent()
         return after[0] - before[0], after[1] - before[1], backend.bounds or ()
 
@@ -212,7 +213,7 @@ def test_ranks_with_different_bounds_are_told():
 
 
 class KnowsItsOwnNorm(LayerWise):
-    def total(self, model, squares):
+    def global_square_norms(self, model, squares):
         return squares
 
 

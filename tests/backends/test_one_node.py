@@ -217,9 +217,9 @@ class SumsBeforeAllHaveFinished(OneNode):
 
 
 class GoesOnBeforeAllHaveUpdated(OneNode):
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         memory, self.memory = self.memory, without_meeting(self.memory)
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
         self.memory = memory
 
 
@@ -271,7 +271,7 @@ class OwnWeights(OneNode):
 class NormsOfItsShare(OneNode):
     """Clips by the norm of its own share."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         optimizer.step(self.parts(optimizer))
         self.memory.meet("to update")
 

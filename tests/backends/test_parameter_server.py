@@ -69,7 +69,7 @@ def test_staleness_zero_is_synchronous_training(name, workers, servers, sizes, r
             step(backend, model, optimizer, batch)
             step(Serial(), reference, method, batch)
             close(backend.full_parameters(model), Serial().full_parameters(reference))
-        backend.conclude(model)
+        backend.finalize(model)
         close(model.state_dict(), reference.state_dict())
         pushed = sum(min(workers, len(b)) for b in batches_of(sizes))
         assert backend.staleness_counts == {0: pushed}
@@ -178,7 +178,7 @@ def test_running_statistics_are_the_workers_mean():
         for batch in batches_of([2, 10]):
             step(backend, model, optimizer, batch)
         own = np.concatenate(statistics(model))
-        backend.conclude(model)
+        backend.finalize(model)
         return backend.seen, own, np.concatenate(statistics(model)), model.state_dict()
 
     runs = run_ranks(5, work)
@@ -232,7 +232,7 @@ def leads(comm, backend, clocks, steps):
         if backend.server is None:
             clocks[comm.rank] += 1
         backend.update(model, optimizer)
-    backend.conclude(model)
+    backend.finalize(model)
     return max(lead), max(backend.staleness_counts)
 
 
@@ -290,7 +290,7 @@ def test_by_how_much_a_gradient_moves_the_parameters(stale_rate, staleness):
             batch = Batch(np.zeros((3, 1)), np.zeros(3))
             backend.step(model, batch, lambda out, y: (comm.compute(1.0), ops.mean(out))[1])
             backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         return float(model.parameters()[0].data[0])
 
     assert cluster([1.0] * 3).run(work) == pytest.approx([-0.5 * MOVED[stale_rate, staleness]] * 4)

@@ -11,6 +11,7 @@ from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.measured import plan_of
 from backends.pipeline.spans import as_trace
 from backends.tracing import steps_of
+from minigrad.backend import forward_backward_pass
 
 THREADS = ["--transport", "threads"]
 BOUNDS = ["--bounds", "0,2,3,4,6"]  # four stages of the mlp's six layers
@@ -70,8 +71,8 @@ def test_prove_other_layouts(minigrad, tmp_path, arguments):
 
 def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_path, monkeypatch):
     class Equal(Pipeline):
-        def run(self, model, batch, loss_fn, weight, on_grad):
-            return super().run(model, batch, loss_fn, weight * 1.001, on_grad)
+        def forward_backward(self, work, inner=forward_backward_pass):
+            return super().forward_backward(work._replace(loss_weight=1.001 * work.loss_weight), inner)
 
     monkeypatch.setattr(layout, "Pipeline", Equal)
     status, found, out = proof(minigrad, tmp_path, "--pipe", "2")

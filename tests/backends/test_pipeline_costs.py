@@ -19,6 +19,7 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.spans import instruction_of
 from minigrad import nn, ops
+from minigrad.backend import Work as Samples
 from minigrad.data import Batch
 from minigrad.op import op
 from minigrad.tensor import Parameter
@@ -67,7 +68,7 @@ def test_messages_are_those_of_the_published_formula(schedule, p, m, v, messages
         backend = Pipeline(traced, schedule, micro_batches=m, chunks=v)
         model = backend.place(mlp(np.random.default_rng(0)))
         before = traced.record.ledger.sent().messages
-        backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        backend.forward_backward(Samples(model, batch, ops.cross_entropy, 1.0))
         return traced.record.ledger.sent().messages - before
 
     assert sum(run_ranks(p, count)) == messages
@@ -82,7 +83,7 @@ def test_what_replicas_sum_has_the_size_of_the_parameters():
         model = backend.place(mlp(np.random.default_rng(0)).to(dtype=dtype))
         (batch,) = batches_of([4])
         batch = Batch(batch.x.astype(dtype), batch.y)
-        loss = backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        loss = backend.forward_backward(Samples(model, batch, ops.cross_entropy, 1.0))
         before = traced.record.ledger.sent().bytes
         backend.finish(model, loss)
         return traced.record.ledger.sent().bytes - before
@@ -161,7 +162,7 @@ def peak(
         if comm.rank == 0:
             tracemalloc.start()
         barrier(comm)
-        backend.run(model, batch, ops.cross_entropy, 1.0, None)
+        backend.forward_backward(Samples(model, batch, ops.cross_entropy, 1.0))
         barrier(comm)
         if comm.rank == 0:
             found.append(tracemalloc.get_traced_memory()[1])
@@ -262,7 +263,7 @@ def on_the_clock(schedule, numbers: Numbers, costs: Any, pipeline: Any = Pipelin
         backend = pipeline(traced, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
         model = backend.place(nn.Sequential(*(Work(comm.compute, times) for times in seconds)))
         comm.compute(NOON - comm.time())
-        backend.run(model, batch, lambda out, y: out.sum(), 1.0, None)
+        backend.forward_backward(Samples(model, batch, lambda out, y: out.sum(), 1.0))
         return [
             (i, span.start - NOON, span.stop - NOON)
             for span in traced.record.closed()

@@ -17,7 +17,14 @@ from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack
 from minigrad import nn
-from tests.backends.pipeline_laws import IN_ORDER, NUMBERS, Numbers, Together, stack_trains
+from tests.backends.pipeline_laws import (
+    IN_ORDER,
+    NUMBERS,
+    Numbers,
+    Together,
+    all_three_axes_train_like_serial,
+    stack_trains,
+)
 from tests.backends.pipeline_nets import OPTIMIZERS, batches_of, dropping, frozen, images, mlp, tied
 
 DATA = {
@@ -100,6 +107,11 @@ def test_tied_weights_under_every_strategy_for_data(schedule, data):
         optimizer="lars",
         data=strategy,
     )
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_all_three_axes_to_the_last_digits(traced):
+    run_ranks(8, partial(all_three_axes_train_like_serial, traced=traced))
 
 
 def normalised(rng):

@@ -374,21 +374,21 @@ class KeepsItsOwnStart(ModelParallel):
 class CountsWholeParametersOften(ModelParallel):
     """The norm that clipping needs counts what every rank holds once for each rank."""
 
-    def total(self, model, squares):
+    def global_square_norms(self, model, squares):
         self.rank, rank = 0, self.rank
-        found = super().total(model, squares)
+        found = super().global_square_norms(model, squares)
         self.rank = rank
         return found
 
 
 class KnowsOnlyItsOwnNorm(ModelParallel):
-    def total(self, model, squares):
+    def global_square_norms(self, model, squares):
         return squares
 
 
 class ForgetsTheOrderOfParts(ModelParallel):
-    def joined(self, model, values):
-        found = super().joined(model, values)
+    def unshard_values(self, model, values):
+        found = super().unshard_values(model, values)
         return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in found.items()}
 
 

@@ -10,7 +10,7 @@ from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Build, messages_are, trains_like_serial
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.backend import Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 
@@ -110,24 +110,23 @@ def test_a_step_sends_one_all_reduce_whatever_is_accumulated(ranks, k):
 class OverwritesInsteadOfAccumulating(DataParallel):
     """Each micro-batch's gradient replaces that of the one before."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
+    def forward_backward(self, work, inner=forward_backward_pass):
         loss = 0.0
-        for share in shares(len(batch), self.micro_batches):
-            if part := batch[share]:
-                for p in model.parameters():
-                    p.grad = None
-                loss += Serial().run(model, part, loss_fn, weight * len(part) / len(batch), on_grad)
-        self.share, self.backwards = weight, 1
+        for part in work.split(self.micro_batches).values():
+            for p in work.model.parameters():
+                p.grad = None
+            loss += inner(part)
+        self.share, self.backwards = work.loss_weight, 1
         return loss
 
 
 class MeanOverMicroBatches(DataParallel):
     """Weighs micro-batches alike, though their sizes differ."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        parts = [part for s in shares(len(batch), self.micro_batches) if len(part := batch[s])]
-        self.share, self.backwards = weight, 1
-        return sum(Serial().run(model, part, loss_fn, weight / len(parts), on_grad) for part in parts)
+    def forward_backward(self, work, inner=forward_backward_pass):
+        parts = work.split(self.micro_batches).values()
+        self.share, self.backwards = work.loss_weight, 1
+        return sum(inner(part._replace(loss_weight=work.loss_weight / len(parts))) for part in parts)
 
 
 class ClipsEachRankAlone(DataParallel):
@@ -143,10 +142,10 @@ class ClipsEachRankAlone(DataParallel):
 class UpdatesStatisticsTwice(DataParallel):
     """Runs forward twice, as a careless recomputation does."""
 
-    def run(self, model, batch, loss_fn, weight, on_grad):
-        super().run(model, batch, loss_fn, 0.0, None)
+    def forward_backward(self, work, inner=forward_backward_pass):
+        super().forward_backward(work._replace(loss_weight=0.0, on_grad=None), inner)
         self.backwards, self.share = 0, 0.0
-        return super().run(model, batch, loss_fn, weight, on_grad)
+        return super().forward_backward(work, inner)
 
 
 def normalised(rng):
@@ -174,12 +173,13 @@ def test_running_statistics_are_compared():
 def test_a_batch_without_samples_still_goes_through_forward_and_backward_where_ranks_meet():
     """Every gradient is zero, none is missing, and the loss counts nothing."""
     backend = Serial(2)
-    backend.meets_in_forward = True
     for build in (convolutional, odd, normalised):
         model = build(np.random.default_rng(0)).to(dtype=np.float64)
         nothing = Batch(np.zeros((0, 1, 2, 3)), np.zeros(0, int))
         announced = []
-        loss = backend.run(model, nothing, ops.cross_entropy, 0.0, announced.append)
+        loss = backend.forward_backward(
+            Work(model, nothing, ops.cross_entropy, 0.0, announced.append, keep_empty=True)
+        )
         assert loss == 0.0
         trained = [p for p in model.parameters() if p.requires_grad]
         assert {id(p) for p in announced} == {id(p) for p in trained}

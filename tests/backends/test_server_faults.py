@@ -52,7 +52,7 @@ def with_endings(sizes, ends, module=parameter_server, build: type = Plain, **se
                 optimizer.zero_grad()
                 backend.step(model, batch, loss)
                 backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         return model.state_dict(), backend.lost, backend.staleness_counts
 
     return work
@@ -178,7 +178,7 @@ def with_ended_server(who, **settings):
             if comm.rank == who and t == 2:
                 return
             step(backend, model, optimizer, batch)
-        backend.conclude(model)
+        backend.finalize(model)
 
     return work
 
@@ -202,7 +202,7 @@ def with_failures(sizes, fails, build: type = Plain, error=ZeroDivisionError, **
             optimizer.zero_grad()
             backend.step(model, batch, loss)
             backend.update(model, optimizer)
-        backend.conclude(model)
+        backend.finalize(model)
         return model.state_dict(), backend.lost, backend.staleness_counts
 
     return work
@@ -294,7 +294,7 @@ def test_the_error_of_a_server_ends_all(survive):
         optimizer = Failing(model.parameters(), 0.1)
         for batch in batches_of([9] * 3):
             step(backend, model, optimizer, batch)
-        backend.conclude(model)
+        backend.finalize(model)
 
     with pytest.raises(ZeroDivisionError, match="of a server"):
         run_ranks(4, work)
@@ -313,7 +313,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_never_sent(survive):
             x[4] = np.nan if t == 1 else x[4]
             with np.errstate(all="ignore"):
                 step(backend, model, optimizer, Batch(x, batch.y))
-        backend.conclude(model)
+        backend.finalize(model)
         return model.state_dict(), backend.lost
 
     message = "rank 1's gradient of .* at step 1 is not finite; nothing was sent"

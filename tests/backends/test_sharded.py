@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, reduce_scatter
 from backends.data_parallel import DataParallel
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import Flat, buckets
+from backends.data_parallel.flat_parameter import group_by_owner
 from backends.data_parallel.report import trained
 from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.unit import buckets, by_owner
 from minigrad import nn, ops
-from minigrad.backend import Serial
+from minigrad.backend import Serial, Work
 from minigrad.tensor import Parameter
 from minigrad.train import accuracy, fit
 from tests.backends.sharded_nets import (
@@ -134,7 +134,7 @@ class SameOrder(DataParallel):
 
 class SameOrderByLayer(SameOrder):
     def units(self, model):
-        return by_owner(model)
+        return group_by_owner(model)
 
 
 def trained_by(backend, optimizer, batches):
@@ -264,7 +264,7 @@ def test_a_gradient_announced_twice_is_refused():
         model = backend.place(convolutional(np.random.default_rng(0)))
         (batch,) = batches_of([4])
         for _ in range(2):
-            backend.run(model, batch, ops.cross_entropy, 0.25, backend.on_grad)
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.25, backend.on_grad))
 
     with pytest.raises(RuntimeError, match=r"4.bias was announced twice in one step.*use micro_batches"):
         run_ranks(2, train)
@@ -276,7 +276,8 @@ def test_stage_1_adds_up_several_runs():
         model = backend.place(convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         (batch,) = batches_of([4])
         loss = sum(
-            backend.run(model, batch, ops.cross_entropy, 0.5 / comm.size, backend.on_grad) for _ in "ab"
+            backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.5 / comm.size, backend.on_grad))
+            for _ in "ab"
         )
         return backend.finish(model, loss), backend.full_gradients(model)
 

@@ -12,8 +12,9 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.data_parallel import DataParallel
+from backends.data_parallel.flat_parameter import freeable_array
+from backends.data_parallel.gather_on_use import Prefetcher
 from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.unit import lendable
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 
@@ -110,7 +111,7 @@ class KeepsGradients(Sharded):
     """Reduces in time, and forgets to forget."""
 
     def on_grad(self, parameter):
-        kept = [(p, p.grad) for p in self.unit_of[parameter].parameters] if parameter in self.unit_of else []
+        kept = [(p, p.grad) for p in self.flat_of[parameter].parameters] if parameter in self.flat_of else []
         super().on_grad(parameter)
         self.kept = [*getattr(self, "kept", [])[-6:], *kept]
 
@@ -118,7 +119,7 @@ class KeepsGradients(Sharded):
 class StateForAll(Sharded):
     """Every rank updates everything: right, and as large as before."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         for p, g in zip(model.parameters(), self.full_gradients(model).values(), strict=True):
             p.grad = g
         optimizer.step()
@@ -135,24 +136,30 @@ def test_the_scales_catch(bug):
 # While a step goes on, and what the system says of memory that was given back.
 
 
+class Counting(Prefetcher):
+    def __init__(self, backend):
+        super().__init__(ahead=backend.overlap)
+        self.backend = backend
+
+    def unshard(self, flat_parameters, *, in_step=True):
+        super().unshard(flat_parameters, in_step=in_step)
+        held = (
+            f.unsharded.nbytes * (bool(f.ref_count) + bool(f.pending_all_gather)) for f in self.backend.flats
+        )
+        self.backend.most_weights = max(self.backend.most_weights, sum(held))
+
+
 class Watched(Sharded):
     """Notes the most bytes of whole weights, and of whole gradients, that it held at once."""
 
     most_weights = most_gradients = 0
 
-    def place(self, model):
-        model, open_units = super().place(model), self.lender.open
-
-        def watch(units, **settings):
-            open_units(units, **settings)
-            held = sum(unit.whole.nbytes * (bool(unit.users) + bool(unit.coming)) for unit in self.units)
-            self.most_weights = max(self.most_weights, held)
-
-        self.lender.open = watch
-        return model
+    def __init__(self, comm, **settings):
+        super().__init__(comm, **settings)
+        self.prefetcher = Counting(self)
 
     def on_grad(self, parameter):
-        grads = (p.grad for unit in self.units for p in unit.parameters if p.grad is not None)
+        grads = (p.grad for unit in self.flats for p in unit.parameters if p.grad is not None)
         self.most_gradients = max(self.most_gradients, sum(g.nbytes for g in grads))
         super().on_grad(parameter)
 
@@ -169,8 +176,8 @@ def test_at_no_time_more_than_the_largest_unit_is_whole(stage, overlap):
             backend.step(model, batch, ops.mse)
             backend.update(model, method)
         if stage == 3 and sys.platform == "linux":
-            assert sum(map(resident, (unit.whole for unit in backend.units))) == 0
-        sizes = sorted(unit.whole.nbytes for unit in backend.units)
+            assert sum(map(resident, (unit.unsharded for unit in backend.flats))) == 0
+        sizes = sorted(unit.unsharded.nbytes for unit in backend.flats)
         return backend.most_weights, backend.most_gradients, sizes
 
     for weights, gradients, sizes in run_ranks(3, train):
@@ -188,7 +195,7 @@ def resident(x):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory is kept")
 def test_memory_that_is_given_back_is_given_back():
-    x, give_back = lendable(np.zeros(1), 1 << 18)
+    x, give_back = freeable_array(np.zeros(1), 1 << 18)
     view = x[100:200].reshape(10, 10)
     assert resident(x) == 0
     for _ in range(2):

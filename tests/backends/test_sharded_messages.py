@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
+from backends.data_parallel.flat import buckets
+from backends.data_parallel.flat_parameter import group_by_owner
 from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.unit import buckets, by_owner
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.op import op
@@ -42,7 +43,7 @@ def test_messages_and_bytes_are_the_closed_form(stage, ranks, size, bucket_bytes
         backend = Sharded(traced, stage=stage, bucket_bytes=bucket_bytes, overlap=overlap)
         model = backend.place(convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         method = OPTIMIZERS["momentum"](model.parameters())
-        units = [unit.parameters for unit in backend.units]
+        units = [unit.parameters for unit in backend.flats]
         for batch in batches_of([size, size]):
             before = traced.record.ledger.sent()
             method.zero_grad()
@@ -60,7 +61,7 @@ def test_the_volume_is_that_of_the_paper_where_nothing_is_padded():
     model = nn.Sequential(nn.Linear(8, 8, rng=rng), nn.Linear(8, 4, bias=False, rng=rng))
     n = sum(p.size for p in model.parameters())
     for stage, times in ((1, 2), (2, 2), (3, 3)):
-        groups = by_owner(model) if stage == 3 else buckets(model.parameters(), 1 << 20)
+        groups = group_by_owner(model) if stage == 3 else buckets(model.parameters(), 1 << 20)
         assert expected(stage, 4, groups, 0)[1] == times * n * 8 * 3 // 4
 
 
@@ -89,7 +90,7 @@ def test_fetching_ahead_fetches_nothing_more(build):
         for act in (0, 0, 1, 0, 0, 1):  # the model alone, without a tape, as in evaluation
             acts[act]()
             sent.append(traced.record.ledger.sent())
-        backend.conclude(model)
+        backend.finalize(model)
         return [(b.messages - a.messages, b.bytes - a.bytes) for a, b in pairwise(sent)]
 
     assert run_ranks(3, lambda comm: count(comm, True)) == run_ranks(3, lambda comm: count(comm, False))

@@ -12,6 +12,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, broadcast
 from backends.data_parallel import DataParallel
 from backends.data_parallel.averaging import LocalSGD
+from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.stragglers import BackupWorkers, Proportional
 from backends.grid import Grid
 from backends.laws import trains_like_serial
@@ -19,7 +20,7 @@ from backends.model_parallel.layers import LayerWise
 from backends.model_parallel.place import ModelParallel
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.backend import Serial, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.optim import Part
 
@@ -171,14 +172,14 @@ class Eager(DataParallel):
 class Owners(DataParallel):
     """Each rank updates some of the parameters and tells the others, as shards do."""
 
-    def update(self, model, optimizer):
+    def update(self, model, optimizer, square_norms=None):
         own = [p.requires_grad and i % self.size == self.rank for i, p in enumerate(optimizer.parameters)]
         parts = (Part(i, p.data, p.grad) for i, p in enumerate(optimizer.parameters) if own[i])
-        optimizer.step(parts, partial(self.total, model))
+        optimizer.step(parts, partial(square_norms or self.global_square_norms, model))
         for i, p in enumerate(optimizer.parameters):
             p.data[...] = broadcast(self.comm, p.data, i % self.size)
 
-    def total(self, model, squares):
+    def global_square_norms(self, model, squares):
         return allreduce(self.comm, squares)
 
 
@@ -205,12 +206,6 @@ def test_serial_outside_and_model_alone():
     batch = batches_of((8,), (3,))
     alone = lambda comm: Stack(ModelParallel(comm, PLANS[0]))  # noqa: E731
     run_ranks(2, lambda comm: trains_like_serial(alone, comm, mlp, ops.cross_entropy, batch))
-
-
-class Lends(DataParallel):
-    """Keeps weights in parts, as the third stage of sharding does."""
-
-    lends_weights = True
 
 
 def test_what_a_stack_says_of_itself():
@@ -241,7 +236,10 @@ def test_every_rank_evaluates_the_whole_model():
         (lambda grid: (), "needs at least one strategy"),
         (lambda grid: (Stack(Serial()), Serial()), "a stack inside a stack is one stack"),
         (lambda grid: (ModelParallel(grid.model), LocalSGD(grid.data)), "LocalSGD updates .*put it first"),
-        (lambda grid: (Lends(grid.data), ModelParallel(grid.model)), "Lends lends whole weights to modules"),
+        (
+            lambda grid: (Sharded(grid.data, stage=3), ModelParallel(grid.model)),
+            "Sharded gathers weights when to modules",
+        ),
         (lambda grid: (Proportional(grid.data), ModelParallel(grid.model)), "Proportional goes by how fast"),
         (lambda grid: (BackupWorkers(grid.data, backups=1), LayerWise(grid.model)), "BackupWorkers goes by"),
     ],
@@ -259,20 +257,18 @@ def test_backup_workers_without_backups_can_be_stacked():
 
 
 class AllIsFinal(ModelParallel):
-    def is_final(self, parameter):
+    def on_grad(self, parameter):
         return True
 
 
 class AnnouncesNothingLater(Stack):
     def announce(self, parameter, outer):
-        if outer == len(self.members):
-            super().announce(parameter, outer)
+        return outer == len(self.members) and super().announce(parameter, outer)
 
 
 class TotalsOfTheOutermostOnly(Stack):
-    def __init__(self, *members):
-        super().__init__(*members)
-        self.totals = self.totals[-1:]
+    def global_square_norms(self, model, squares):
+        return self.members[0].global_square_norms(model, squares)
 
 
 class SharesByTheWorld(Stack):
@@ -286,13 +282,15 @@ class SharesByTheWorld(Stack):
 class SkipsTheInnerRuns(Stack):
     """The outermost runs its own passes, and nobody knows of the classes that are cut."""
 
-    def __init__(self, *members):
-        super().__init__(*members)
-        del members[0].passes, members[0].loss
+    def loss_for(self, model, loss_fn):
+        return loss_fn
+
+    def forward_backward(self, work, inner=forward_backward_pass):
+        return self.members[0].forward_backward(work, inner)
 
 
 class WeighsByTheInnerMemberOnly(Stack):
-    def weight(self, mine, batch):
+    def loss_weight(self, mine, batch):
         return 1.0
 
 
@@ -302,7 +300,7 @@ class FinishesTheOutermostOnly(Stack):
 
 
 class JoinsNothing(Stack):
-    def joined(self, model, values):
+    def unshard_values(self, model, values):
         return values
 
 

@@ -202,7 +202,7 @@ def test_trains_like_serial_with_measured_speeds(ranks, micro_batches):
 class EvenWeights(Proportional):
     """Weighs every rank alike, though the shares are uneven on purpose."""
 
-    def weight(self, mine, batch):
+    def loss_weight(self, mine, batch):
         return 1 / self.size
 
 

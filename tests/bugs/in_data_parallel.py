@@ -126,10 +126,10 @@ def micro_batches_are_the_whole_batch() -> None:
 
 SERIAL = "of its largest element on rank"
 BACKEND = "minigrad.backend"
-(REPLICATED, BUCKETED, SHARDED, UNIT, REPORT, BACKUP, AVERAGING, INDEPENDENT) = (
+(REPLICATED, BUCKETED, SHARDED, FLAT_PARAMETER, REPORT, BACKUP, AVERAGING, INDEPENDENT) = (
     f"backends.data_parallel.{module}"
     for module in (
-        *("replicated", "bucketed", "sharded", "unit"),
+        *("replicated", "bucketed", "sharded", "flat_parameter"),
         *("report", "backup_workers", "averaging", "independent"),
     )
 )
@@ -140,14 +140,15 @@ BUGS = [
     Bug("the sum of means, as the weight is missing", BACKEND, "return len(mine) / len(batch)", "return 1.0",
         replicated_trains_like_serial, SERIAL),
     Bug("micro-batches of unlike sizes count the same", BACKEND,
-        "share = weight * (len(part) / len(batch)) if len(part) else 0.0", "share = weight / len(parts)",
+        "weight = self.loss_weight * (len(batch) / len(self.batch))", "weight = self.loss_weight * (1 / n)",
         micro_batches_are_the_whole_batch, SERIAL),
     Bug("the gradient of the step before is summed over ranks once more", REPLICATED,
-        "return taken_from(self.report.parameters)", "return {}", gradients_of_steps_add_up, SERIAL),
-    Bug("the gradient of the step before is forgotten", BACKEND, "        self.add(earlier)\n", "",
+        "return accumulated(self.report.parameters)", "return accumulated([])",
+        gradients_of_steps_add_up, SERIAL),
+    Bug("the gradient of the step before is forgotten", BACKEND, "        parameter.grad = g\n", "",
         gradients_of_steps_add_up, SERIAL),
     Bug("owners forget the sum of the step before", SHARDED,
-        "            self.unit_of[parameter].owned(parameter)[...] += g\n", "            pass\n",
+        "            self.flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",
         gradients_of_steps_add_up, SERIAL),
     Bug("a rank forgets what it had of the step before", "backends.data_parallel.one_node",
         "                place += earlier[parameter]\n", "                pass\n",
@@ -183,12 +184,13 @@ BUGS = [
     Bug("each rank clips by the norm of its part", SHARDED, "return self.sum(squares)", "return squares",
         sharded_clips_like_serial, SERIAL),
     Bug("weights are fetched before the update", SHARDED, "        optimizer.step(\n",
-        "        for unit in self.units:\n            unit.fetch()\n        optimizer.step(\n",
+        "        for flat in self.flats:\n            flat.start_all_gather()\n        optimizer.step(\n",
         sharded_trains_like_serial, SERIAL),
-    Bug("a unit is reduced at its first gradient", SHARDED, "complete = [] if unit.missing else [unit]",
-        "complete = [unit] if unit in self.waiting else []", sharded_trains_like_serial, SERIAL),
-    Bug("every rank takes the first part", UNIT, "self.pieces = self.flat.pieces(comm.rank)",
-        "self.pieces = self.flat.pieces(0)", sharded_trains_like_serial, SERIAL),
+    Bug("a flat parameter is reduced at its first gradient", SHARDED,
+        "complete = [] if flat.missing else [flat]",
+        "complete = [flat] if flat in self.waiting else []", sharded_trains_like_serial, SERIAL),
+    Bug("every rank takes the first part", FLAT_PARAMETER, "self.segments = self.layout.pieces(comm.rank)",
+        "self.segments = self.layout.pieces(0)", sharded_trains_like_serial, SERIAL),
     Bug("batch-norm by this rank's variance", "minigrad.ops.norm",
         "(squares + counts * (means - mean) ** 2).sum(axis=0)", "squares.sum(axis=0)",
         synchronised_batch_norm_is_the_whole_batchs, SERIAL),

@@ -119,7 +119,7 @@ ONE_BUFFER = f"""{RECEIVED}        room = vars(self).setdefault("room", {{}})
         room[...] = x
         x = room
 """
-SHARE = "weight * (len(part) / len(batch)) if len(part) else 0.0"
+SPLIT = "work.split(self.micro_batches)"
 BACK = "                tape.backward(y, seed, on_grad)\n"
 WIPED = f"                for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
 
@@ -127,16 +127,19 @@ BUGS = [
     Bug("one receive buffer, to which tapes refer", MAIL, RECEIVED, ONE_BUFFER, trains_like_serial, SERIAL),
     Bug("one receive buffer, by what becomes of what came", MAIL, RECEIVED, ONE_BUFFER,
         what_was_received_stays_as_it_was, "was received was written|share memory"),
-    Bug("the last micro-batch counts as the first", PIPELINE, SHARE,
-        "weight * (len(next(iter(parts.values()))) / len(batch))", trains_like_serial, SERIAL),
-    Bug("unlike micro-batches count the same", PIPELINE, SHARE, "weight / self.micro_batches",
+    Bug("the last micro-batch counts as the first", PIPELINE, SPLIT,
+        "(found := [*work.split(self.micro_batches).values()]) and {i: part._replace("
+        "loss_weight=found[0].loss_weight) for i, part in work.split(self.micro_batches).items()}",
         trains_like_serial, SERIAL),
+    Bug("unlike micro-batches count the same", PIPELINE, SPLIT,
+        "{i: part._replace(loss_weight=work.loss_weight / self.micro_batches)"
+        " for i, part in work.split(self.micro_batches).items()}", trains_like_serial, SERIAL),
     Bug("gradients are wiped between micro-batches", ENGINE, BACK, WIPED, trains_like_serial, SERIAL),
-    Bug("the loss is averaged twice", ENGINE, "self.weights[i.micro] * y.item()",
-        "self.weights[i.micro] * y.item() / len(self.micros)", trains_like_serial,
+    Bug("the loss is averaged twice", ENGINE, "self.micros[i.micro].loss_weight * y.item()",
+        "self.micros[i.micro].loss_weight * y.item() / len(self.micros)", trains_like_serial,
         rf"loss \(\) differs .* {SERIAL}"),
-    Bug("the mean goes in twice", ENGINE, "comes else self.weights[i.micro]",
-        "comes else self.weights[i.micro] / len(self.micros)", trains_like_serial, SERIAL),
+    Bug("the mean goes in twice", ENGINE, "comes else micro.loss_weight",
+        "comes else micro.loss_weight / len(self.micros)", trains_like_serial, SERIAL),
     Bug("the loss stays on the last rank", PIPELINE,
         "return float(np.sum(allgather(self.comm, np.array(loss))))", "return loss",
         trains_like_serial, rf"loss \(\) differs .* {SERIAL}"),

@@ -10,7 +10,7 @@ WHERE, SHARE = "minigrad.backend", "return len(mine) / len(batch)"
 
 
 def share() -> float:
-    return Serial().weight("a", "ab")  # pyright: ignore[reportArgumentType]
+    return Serial().loss_weight("a", "ab")  # pyright: ignore[reportArgumentType]
 
 
 def holds() -> None:

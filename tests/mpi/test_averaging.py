@@ -29,7 +29,7 @@ def train(backend, model, each=lambda model: None):
         backend.step(model, batch, ops.cross_entropy)
         backend.update(model, optimizer)
         each(model)
-    backend.conclude(model)
+    backend.finalize(model)
     return model
 
 
@@ -117,7 +117,7 @@ for batch in batches:
     optimizer.zero_grad()
     backend.step(model, batch, loss)
     backend.update(model, optimizer)
-backend.conclude(model)
+backend.finalize(model)
 kept = [p.data for p in model.parameters()] + [state["v"] for state in optimizer.state]
 state = np.concatenate([x.reshape(-1) for x in kept])
 assert all((state == other).all() for other in allgather(comm, state))

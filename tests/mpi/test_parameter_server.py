@@ -60,7 +60,7 @@ for t, batch in enumerate(batches_of([9] * 6)):
 
     backend.step(model, batch, loss)
     backend.update(model, optimizer)
-backend.conclude(model)
+backend.finalize(model)
 assert backend.lost == {1: (2, "ZeroDivisionError: of rank 1", 2)}, backend.lost
 assert backend.staleness_counts.total() == 6 + 2
 comm.close()

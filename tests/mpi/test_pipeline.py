@@ -1,6 +1,10 @@
 """Pipelines over real MPI: every schedule as serial training, and data by stages by neurons on 8 ranks."""
 
+from pathlib import Path
+
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 COMMON = """
 import numpy as np
@@ -108,6 +112,18 @@ print("fine")
 )
 
 
+LAST_DIGITS = """
+from backends.comm.mpi import MPIComm
+from tests.backends.pipeline_laws import all_three_axes_train_like_serial
+
+comm = MPIComm()
+for traced in (False, True):
+    all_three_axes_train_like_serial(comm, traced=traced)
+comm.close()
+print("fine")
+"""
+
+
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_schedule_trains_like_serial(processes, n):
     job = processes.ranks(n, SCHEDULES)
@@ -117,5 +133,11 @@ def test_every_schedule_trains_like_serial(processes, n):
 
 def test_data_by_stages_by_neurons(processes):
     job = processes.ranks(8, GRID)
+    assert job.status == 0, job.err
+    assert job.out.count("fine") == 8
+
+
+def test_all_three_axes_to_the_last_digits(processes):
+    job = processes.ranks(8, LAST_DIGITS, PYTHONPATH=str(ROOT))
     assert job.status == 0, job.err
     assert job.out.count("fine") == 8

@@ -47,7 +47,7 @@ for t in range(STEPS):
     time.sleep(0.001)
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    backend.conclude(model)
+    backend.finalize(model)
 lost = {rank: [one.steps, one.applied, one.reason] for rank, one in backend.lost.items()}
 comm.close()
 values = np.concatenate([v.reshape(-1) for v in model.state_dict().values()])

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from minigrad.backend import Backend, SquareNorms
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -54,6 +55,8 @@ class Compressed(DataParallel):
     optimizer: ``error`` (e), and of the compressor ``velocity`` (u) and ``steps`` (DGC), ``q`` (PowerSGD), or
     ``generator`` (random-k, QSGD, TernGrad).
     """
+
+    outermost_only = True
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class Compressed(DataParallel):
                     "no residual was changed, try a smaller learning rate"
                 )
 
-    def update(self, model: Module, optimizer: Optimizer) -> None:
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Raises ValueError for an optimizer that would add momentum to the compressor's own."""
         own = getattr(optimizer, "momentum", 0.0) or getattr(optimizer, "betas", 0.0)
         if self.compressor.momentum and own:
@@ -156,7 +159,15 @@ class Compressed(DataParallel):
                 f"{type(self.compressor).__name__} has momentum {self.compressor.momentum} in what it "
                 f"exchanges, {type(optimizer).__name__} has {own} beside; use SGD with momentum 0"
             )
-        super().update(model, optimizer)
+        super().update(model, optimizer, square_norms)
+
+    def refusal(self, inner: Backend) -> str | None:
+        if not self.equals_serial and inner.splits_layers and inner.size > 1:
+            return (
+                "Compressed leaves out something else on each of the ranks that share layers, so what all of "
+                "these hold would not stay the same; choose another strategy for the data axis, or a pipeline"
+            )
+        return super().refusal(inner)
 
 
 def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Compressor:

@@ -8,7 +8,7 @@ import numpy as np
 from backends.comm.collectives import naive_broadcast
 from backends.data_parallel.bucketed import Bucket
 from backends.data_parallel.flat import Flat
-from backends.data_parallel.unit import buckets as fill_buckets
+from backends.data_parallel.flat import buckets as fill_buckets
 from minigrad.data import shares
 from minigrad.tensor import Parameter
 

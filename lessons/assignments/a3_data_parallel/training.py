@@ -10,12 +10,12 @@ import numpy as np
 
 from backends.comm import Comm, allreduce
 from backends.comm.collectives import broadcast
-from backends.data_parallel.unit import buckets
+from backends.data_parallel.flat import buckets
 from backends.grading import Wrong
 from backends.grading.arrays import alike, counted, equal, listed, private, unchanged
 from backends.grading.offered import Offer
 from minigrad import nn, ops
-from minigrad.backend import Backend, Serial
+from minigrad.backend import Backend, Serial, Work
 from minigrad.data import Batch
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
@@ -177,7 +177,8 @@ class Overlapped(Watched):
         self.sums: list[np.ndarray] = []
         self.in_finish, self.waited = False, set[int]()
         mine = self.shard(batch)
-        loss = self.run(model, mine, loss_fn, self.weight(mine, batch), None) if len(mine) else 0.0
+        work = Work(model, mine, loss_fn, self.loss_weight(mine, batch))
+        loss = self.forward_backward(work) if len(mine) else 0.0
         final = [p.grad for p in self.parameters.values()] if len(mine) else []
         rng = np.random.default_rng([self.case.seed, self.rank])
         order = rng.permutation(len(final)).tolist() if self.case.seed % 2 else range(len(final))[::-1]

@@ -28,119 +28,136 @@ Start = Callable[[Callable[[Comm], Any], str, int], Callable[[], Any]]
 """Starts a collective, given its name and the bytes of the array; what it returns waits for the result."""
 
 
-class Unit:
+class FlatParameter:
     """Some parameters of one dtype, laid end to end and cut into equal parts; part k belongs to rank k.
 
-    ``weights`` and ``gradient`` are this rank's parts: ``flat.part_size`` elements each, the last of them
-    padding. The parameters' ``data`` are views of the array ``whole``. A unit that is ``lent`` has weights of
-    its own, and the array no memory but while the unit is open: then ``data`` reads NaN.
+    ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient:
+    ``layout.part_size`` elements each, the last of them padding. The parameters' ``data`` are views of the
+    array ``unsharded``. With ``reshard_after_forward`` the shard has memory of its own, and the array has
+    memory only between ``unshard`` and ``reshard``; otherwise ``data`` reads NaN.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], comm: Comm, start: Start, *, lent: bool = False):
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        comm: Comm,
+        start: Start,
+        *,
+        reshard_after_forward: bool = False,
+    ):
         self.parameters = list(parameters)
         self.comm, self.start = comm, start
-        self.flat = Flat(self.parameters, comm.size)
-        self.pieces = self.flat.pieces(comm.rank)
-        if lent:
-            self.whole, self.give_back = lendable(self.parameters[0].data, self.flat.size)
+        self.layout = Flat(self.parameters, comm.size)
+        self.segments = self.layout.pieces(comm.rank)
+        self.free: Callable[[], object] | None = None
+        if reshard_after_forward:
+            self.unsharded, self.free = freeable_array(self.parameters[0].data, self.layout.size)
         else:
-            self.whole, self.give_back = self.flat.zeros(), None
-        self.views = self.flat.views(self.whole)
+            self.unsharded = self.layout.zeros()
+        self.views = self.layout.views(self.unsharded)
         for parameter, view in zip(self.parameters, self.views, strict=True):
             view[...] = parameter.data
             parameter.data = view
-        self.weights: Array = self.whole[self.flat.part(comm.rank)]
-        self.gradient: Array | None = None
+        self.shard: Array = self.unsharded[self.layout.part(comm.rank)]
+        self.grad_shard: Array | None = None
         self.missing: set[Tensor] = set(parameters)  # not yet announced in this step
         self.reached: set[Tensor] = set()  # by this rank's loss, after the step by any
-        self.coming: Callable[[], list[Array]] | None = None
-        self.reducing: Callable[[], Array] | None = None
-        self.users = 1
-        if lent:
-            self.weights = self.weights.copy()
-            self.close()
+        self.pending_all_gather: Callable[[], list[Array]] | None = None
+        self.pending_reduce_scatter: Callable[[], Array] | None = None
+        self.ref_count = 1
+        if reshard_after_forward:
+            self.shard = self.shard.copy()
+            self.reshard()
 
     # Weights
 
-    def open(self) -> None:
-        """The weights are whole until ``close`` was called as often."""
-        if not self.users:
-            self.gather()
+    def unshard(self) -> None:
+        """Gather the weights; they stay whole until ``reshard`` was called as often."""
+        if not self.ref_count:
+            self.all_gather()
             for parameter, view in zip(self.parameters, self.views, strict=True):
                 parameter.data = view
-        self.users += 1
+        self.ref_count += 1
 
-    def close(self) -> None:
-        self.users -= 1
-        if not self.users and self.give_back is not None:
+    def reshard(self) -> None:
+        self.ref_count -= 1
+        if not self.ref_count and self.free is not None:
             for parameter, view in zip(self.parameters, self.views, strict=True):
-                parameter.data = not_a_number(view)
-            self.give_back()
+                parameter.data = nan_like(view)
+            self.free()
 
-    def keep(self) -> None:
-        """Be whole for good: what this rank owns is a part of the array from then on."""
-        self.open()
-        self.weights, self.give_back = self.whole[self.flat.part(self.comm.rank)], None
+    def unshard_for_good(self) -> None:
+        """Gather the weights; from then on the shard is a part of the array."""
+        self.unshard()
+        self.shard, self.free = self.unsharded[self.layout.part(self.comm.rank)], None
 
-    def gather(self) -> None:
+    def all_gather(self) -> None:
         """Put all ranks' parts into their places."""
-        self.fetch()
-        for rank, part in enumerate(self.fetched()):
-            if rank != self.comm.rank or self.give_back is not None:
-                self.whole[self.flat.part(rank)] = part
+        self.start_all_gather()
+        for rank, part in enumerate(self.wait_all_gather()):
+            if rank != self.comm.rank or self.free is not None:
+                self.unsharded[self.layout.part(rank)] = part
 
-    def fetch(self) -> None:
+    def start_all_gather(self) -> None:
         """Start to gather all ranks' parts, unless that was done."""
-        if self.coming is None:
-            nbytes = self.weights.nbytes
-            self.coming = self.start(lambda comm: allgather(comm, self.weights), "allgather", nbytes)
+        if self.pending_all_gather is None:
+            nbytes = self.shard.nbytes
+            self.pending_all_gather = self.start(
+                lambda comm: allgather(comm, self.shard), "allgather", nbytes
+            )
 
-    def fetched(self) -> list[Array]:
-        """Wait for what ``fetch`` started: all ranks' parts, or nothing."""
-        finish, self.coming = self.coming, None
-        return [] if finish is None else finish()
+    def wait_all_gather(self) -> list[Array]:
+        """Wait for what ``start_all_gather`` started: all ranks' parts, or nothing."""
+        wait, self.pending_all_gather = self.pending_all_gather, None
+        return [] if wait is None else wait()
 
     # Gradients
 
-    def reduce(self) -> None:
+    def start_reduce_scatter(self) -> None:
         """Start to sum the gradients over all ranks, and forget them; those it lacks count as zeros."""
-        whole = self.flat.packed([p.grad for p in self.parameters])
+        whole = self.layout.packed([p.grad for p in self.parameters])
         self.reached = {p for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
-        parts = [whole[self.flat.part(rank)] for rank in range(self.comm.size)]
-        self.reducing = self.start(lambda comm: reduce_scatter(comm, parts), "reduce_scatter", whole.nbytes)
+        parts = [whole[self.layout.part(rank)] for rank in range(self.comm.size)]
+        self.pending_reduce_scatter = self.start(
+            lambda comm: reduce_scatter(comm, parts), "reduce_scatter", whole.nbytes
+        )
 
-    def reduced(self) -> None:
-        """Wait for the sum that ``reduce`` started; this rank's part of it is ``gradient``."""
-        if self.reducing is not None:
-            self.gradient, self.reducing = self.reducing(), None
+    def wait_reduce_scatter(self) -> None:
+        """Wait for what ``start_reduce_scatter`` started; ``grad_shard`` is this rank's part of the sum."""
+        if self.pending_reduce_scatter is not None:
+            self.grad_shard, self.pending_reduce_scatter = self.pending_reduce_scatter(), None
             self.missing = set(self.parameters)
 
-    def owned(self, parameter: Tensor) -> Array:
+    def owned_gradient(self, parameter: Tensor) -> Array:
         """This rank's elements, maybe none, of the summed gradient; of ``grad`` before the first sum."""
-        mine = [piece for piece in self.pieces if self.parameters[piece.n] is parameter]
+        mine = [piece for piece in self.segments if self.parameters[piece.n] is parameter]
         _, within, place = mine[0] if mine else (0, slice(0), slice(0))
-        if self.gradient is not None:
-            return self.gradient[place]
-        return array_module(self.weights).ravel(parameter.grad)[within]
+        if self.grad_shard is not None:
+            return self.grad_shard[place]
+        return array_module(self.shard).ravel(parameter.grad)[within]
 
     def parts(self, numbers: dict[Parameter, int]) -> Iterator[Part]:
         """What this rank updates: its elements of each parameter that has a number, no padding."""
-        for n, _, place in self.pieces:
+        for n, _, place in self.segments:
             parameter = self.parameters[n]
             if parameter in numbers:
-                g = None if self.gradient is None or parameter not in self.reached else self.gradient[place]
-                yield Part(numbers[parameter], self.weights[place], g)
+                g = (
+                    None
+                    if self.grad_shard is None or parameter not in self.reached
+                    else self.grad_shard[place]
+                )
+                yield Part(numbers[parameter], self.shard[place], g)
 
-    def full_gradients(self) -> list[Array]:
+    def all_gather_gradients(self) -> list[Array]:
         """The parameters' summed gradients, gathered from all ranks."""
-        xp = array_module(self.weights)
-        own = xp.zeros_like(self.weights) if self.gradient is None else self.gradient
-        return self.flat.views(xp.concatenate(allgather(self.comm, own)))
+        xp = array_module(self.shard)
+        own = xp.zeros_like(self.shard) if self.grad_shard is None else self.grad_shard
+        return self.layout.views(xp.concatenate(allgather(self.comm, own)))
 
 
-class Starter:
+class CollectiveStarter:
     """Starts collectives: each runs at once, or behind the others in the ``background`` if there is one."""
 
     def __init__(self, comm: Comm):
@@ -160,7 +177,7 @@ class Starter:
             self.background = None
 
 
-def lendable(like: Array, size: int) -> tuple[Array, Callable[[], object]]:
+def freeable_array(like: Array, size: int) -> tuple[Array, Callable[[], object]]:
     """An array of ``size`` zeros, and the function that gives its memory back and leaves it its address.
 
     Views of it stay valid: they read zeros, and get memory again where they are written. Only Linux promises
@@ -177,31 +194,13 @@ def lendable(like: Array, size: int) -> tuple[Array, Callable[[], object]]:
     return np.frombuffer(pages, like.dtype, size), lambda: pages.madvise(mmap.MADV_DONTNEED)
 
 
-def not_a_number(like: Array) -> Array:
+def nan_like(like: Array) -> Array:
     """NaN in the shape and dtype of ``like``, read-only and without memory for it."""
     xp = array_module(like)
     return xp.broadcast_to(xp.asarray(xp.nan, like.dtype), like.shape)
 
 
-def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = None) -> list[list[Parameter]]:
-    """The parameters, last first, in groups of at most ``nbytes``, or of one that is larger.
-
-    The ``first`` group has a limit of its own, where it is given.
-
-    Backward comes to the last layers first, so their group is complete early (Li et al. 2020).
-    """
-    found: list[list[Parameter]] = []
-    room = 0
-    for parameter in reversed(parameters):
-        if not found or parameter.data.nbytes > room:
-            room = nbytes if found or first is None else first
-            found.append([])
-        found[-1].append(parameter)
-        room -= parameter.data.nbytes
-    return found
-
-
-def by_owner(model: Module) -> list[list[Parameter]]:
+def group_by_owner(model: Module) -> list[list[Parameter]]:
     """The trained parameters in groups by the module that holds them first, last module first."""
     groups: dict[Module, list[Parameter]] = {}
     seen: set[Parameter] = set()

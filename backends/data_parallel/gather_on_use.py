@@ -1,0 +1,145 @@
+"""Weights that are whole only while a layer computes: gathered before, freed after, on both ways.
+
+Lecture section: data lifetimes. Lesson: 06_data_parallel. The tape marks where the layer begins and ends:
+
+    forward     unshard | layer           | reshard
+    tape           mark | layer's entries | mark
+    backward    reshard | layer's entries | unshard
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from minigrad.device import array_module
+from minigrad.module import Module
+from minigrad.tape import current_tape
+from minigrad.tensor import Parameter, Tensor
+
+from .flat_parameter import FlatParameter
+
+
+class Prefetcher:
+    """Unshards flat parameters; with ``ahead`` it starts to gather the next one while one is in use.
+
+    Next is what came next in the step before. All ranks take the same way through the model, so all gather
+    the same; nothing is gathered beyond the end of a step, where the weights change.
+    """
+
+    def __init__(self, *, ahead: bool = False):
+        self.ahead = ahead
+        self.last_step: list[FlatParameter] = []
+        self.this_step: list[FlatParameter] = []
+
+    def unshard(self, flat_parameters: list[FlatParameter], *, in_step: bool = True) -> None:
+        for flat in flat_parameters:
+            sharded = not flat.ref_count
+            flat.unshard()
+            if self.ahead and sharded and in_step:
+                self.gather_after(flat)
+
+    def gather_after(self, flat_parameter: FlatParameter) -> None:
+        """Start to gather what came after ``flat_parameter`` in the step before."""
+        i = len(self.this_step)
+        self.this_step.append(flat_parameter)
+        if self.last_step[i : i + 1] != [flat_parameter]:
+            self.last_step = []  # another way through the model than before
+        elif i + 1 < len(self.last_step):
+            self.last_step[i + 1].start_all_gather()
+
+    def end_step(self, flat_parameters: list[FlatParameter]) -> None:
+        """Forget what was gathered and not used: after the update it is old."""
+        for flat in flat_parameters:
+            flat.wait_all_gather()
+        self.last_step, self.this_step = self.this_step, []
+
+
+class GatherOnUse(Module):
+    """``layer``, with whole weights while it runs, and again while its pullbacks run; named as ``layer`` is.
+
+    Raises TypeError, when called, where the layer returns anything but a Tensor.
+    """
+
+    def __init__(self, layer: Module, flat_parameters: list[FlatParameter], prefetcher: Prefetcher):
+        self.layer, self.flat_parameters, self.prefetcher = layer, flat_parameters, prefetcher
+
+    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
+        return self.layer.named_arrays(prefix)  # the serial names
+
+    def __getattr__(self, name: str) -> Any:
+        """The layer's attributes, as FSDP's wrapper gives them."""
+        if name == "layer":  # not set yet, as in a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.layer, name)
+
+    def __call__(self, *inputs: Any, **settings: Any) -> Tensor:
+        return self.call_unsharded(self.layer, *inputs, **settings)
+
+    def forward(self, *inputs: Any, **settings: Any) -> Tensor:
+        return self.call_unsharded(self.layer.forward, *inputs, **settings)
+
+    def call_unsharded(self, layer: Callable[..., Any], *inputs: Any, **settings: Any) -> Tensor:
+        tape = current_tape.get()
+        on_tape: list[bool] = []  # filled once there is a way back
+        if tape is not None:
+            tape.when_reached(lambda: self.reshard() if on_tape else None)
+        self.prefetcher.unshard(self.flat_parameters, in_step=tape is not None)
+        try:
+            out = layer(*inputs, **settings)
+            if not isinstance(out, Tensor):
+                raise TypeError(
+                    f"in {self.layer!r}: forward returned {type(out).__name__}; weights are gathered for "
+                    "layers that return one Tensor: let it do so, or use stage=2"
+                )
+            if any(may_share_memory(out, flat.unsharded) for flat in self.flat_parameters):
+                out = out * 1  # a copy: what is freed reads zeros
+            if tape is not None and tape.index_of(out) is not None:
+                on_tape.append(True)
+                tape.when_reached(lambda: self.prefetcher.unshard(self.flat_parameters))
+            return out
+        finally:
+            self.reshard()
+
+    def reshard(self) -> None:
+        for flat in self.flat_parameters:
+            flat.reshard()
+
+    def release(self) -> None:
+        """From now on the weights are whole, and the layer is only called."""
+        self.flat_parameters = []
+
+
+def may_share_memory(x: Tensor, array: Any) -> bool:
+    return bool(array_module(array).may_share_memory(x.data, array))
+
+
+def wrap_layers(
+    model: Module, flat_parameter_of: dict[Tensor, FlatParameter], prefetcher: Prefetcher
+) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
+    """Put every module that holds parameters itself into a GatherOnUse, which takes its place in the model.
+
+    Returns the model, which is wrapped where it holds parameters itself, and each wrapper with the module and
+    the name under which that holds it.
+    """
+    needs: dict[Module, list[FlatParameter]] = {}
+    for _, owner, attribute in model.named_arrays():
+        value = getattr(owner, attribute)
+        flat_parameter = flat_parameter_of.get(value) if isinstance(value, Parameter) else None
+        if flat_parameter is not None and flat_parameter not in needs.setdefault(owner, []):
+            needs[owner].append(flat_parameter)
+    wrappers = {layer: GatherOnUse(layer, needed, prefetcher) for layer, needed in needs.items() if needed}
+    places = [(parent, name, wrappers[c]) for parent, name, c in children_in(model) if c in wrappers]
+    for parent, name, wrapper in places:
+        parent.replace(name, wrapper)
+    if model in wrappers:  # in no place but the caller's
+        places.append((wrappers[model], "layer", wrappers[model]))
+    return wrappers.get(model, model), places
+
+
+def children_in(model: Module) -> list[tuple[Module, str, Module]]:
+    """(parent, name, child) of every module inside."""
+    found = []
+    for name, child in model.children().items():
+        found += [(model, name, child), *children_in(child)]
+    return found
