@@ -98,7 +98,7 @@ def grade(
         bool, typer.Option("--list", help="list the assignments, or the tasks of one")
     ] = False,
 ) -> None:
-    """Grade a submission: points for each task, and the smallest case that is wrong (status 0: all)."""
+    """Grade a submission: points per task, and the smallest wrong case (status 0: all points)."""
     try:
         from .grading.assignment import FOLDER, find_assignment, find_assignments
         from .grading.grade import SubmissionFile

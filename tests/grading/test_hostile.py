@@ -21,8 +21,8 @@ from .conftest import DOUBLE, TOTAL, messages, scores
 
 STOLEN = Path(tempfile.gettempdir()) / f"stolen-{os.getpid()}"  # outside of a submission's folder
 SEED = 987654321
-FENCED = {"seccomp", "namespaces"} <= set(protections())
-unfenced = pytest.mark.skipif(not FENCED, reason="needs seccomp and namespaces")
+SANDBOXED = {"seccomp", "namespaces"} <= set(protections())
+sandboxed = pytest.mark.skipif(not SANDBOXED, reason="needs seccomp and namespaces")
 
 DEADLOCK = """
 def total(comm, x):
@@ -367,7 +367,7 @@ def double(x): raise Wrong("passed ''")
 }
 
 
-@unfenced
+@sandboxed
 @pytest.mark.parametrize("name", AGAINST_THE_GRADER)
 def test_the_grader_goes_on_after(name, unread):
     text = AGAINST_THE_GRADER[name]
@@ -380,7 +380,7 @@ def test_the_grader_goes_on_after(name, unread):
     assert scores(unread(DOUBLE)) == [40]
 
 
-@unfenced
+@sandboxed
 @pytest.mark.parametrize("name", GAINS_NOTHING)
 def test_nothing_is_gained_by(name, unread, monkeypatch):
     monkeypatch.setenv("TOKEN_OF_THE_GRADER", "much too secret")

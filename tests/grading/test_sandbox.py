@@ -1,4 +1,4 @@
-"""What holds around the process of a submission, each fence by itself."""
+"""What holds around the process of a submission, each protection by itself."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ needs = {
     for name in ("Landlock", "seccomp", "namespaces")
 }
 
-# Runs behind the fence, with Python's own hook left out: what is refused is refused by the system
+# Runs in the sandbox, with Python's own hook left out: what is refused is refused by the system
 PROGRAM = """
 import ctypes, json, mmap, os, resource, signal, socket, sys, threading, time
 victim, without, mine = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -131,7 +131,7 @@ def attempts(tmp_path):
 
 @needs["Landlock"]
 @needs["seccomp"]
-def test_behind_all_fences_only_what_is_harmless_is_done(attempts):
+def test_behind_all_protections_only_what_is_harmless_is_done(attempts):
     held, done = attempts()
     assert done == HARMLESS, done ^ HARMLESS
     assert {"memory, time and files", "no new privileges", "seccomp"} <= {*held}
