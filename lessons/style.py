@@ -22,7 +22,7 @@ def start_lesson(name: str) -> Path:
     """
     only_rank_0()
     threadpool_limits(1)
-    plt.rcParams.update(STYLE)
+    plt.style.use(STYLE)
     folder = Path("runs/lessons") / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -154,11 +154,11 @@ def check_case(task: Task, submission: Any, case: Any, turns: int) -> str | None
 def is_consequence(error: BaseException) -> bool:
     """Whether it was raised because of another rank's error, or of a deadlock, which say more."""
     at: BaseException | None = error
-    seen: list[BaseException] = []
-    while at is not None and not any(at is before for before in seen):
+    visited: list[BaseException] = []
+    while at is not None and not any(at is before for before in visited):
         if isinstance(at, RankFailed | Deadlock):
             return True
-        seen.append(at)
+        visited.append(at)
         at = at.__cause__ or at.__context__
     return False
 

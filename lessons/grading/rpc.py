@@ -324,9 +324,9 @@ class Channel:
         self.arrays, self.objects = SharedArrays(parity), ObjectTable(self)
         self.serializer = Serializer(self.arrays, self.objects, self.reference_kind, records)
 
-    def request(self, what: str, *parts: Any) -> Any:
+    def request(self, action: str, *parts: Any) -> Any:
         """Call the other side; its result, or the exception that it raised."""
-        self.send("call", self.encode((what, *parts)))
+        self.send("call", self.encode((action, *parts)))
         while True:
             kind, body, line = self.receive()
             if kind == "return":
@@ -385,7 +385,7 @@ class Channel:
         """The kind of reference as which the object may cross; raises TypeError where it may not."""
         raise NotImplementedError
 
-    def answer(self, line: int | None, what: str, *parts: Any) -> Any:
+    def answer(self, line: int | None, action: str, *parts: Any) -> Any:
         """The result of the other side's call, which it made at that line of its program."""
         raise NotImplementedError
 

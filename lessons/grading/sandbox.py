@@ -120,16 +120,16 @@ def set_limits(mebibytes: int, seconds: float, file_mebibytes: int = 0) -> list[
     }
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # when memory runs out, the system should end this process, not the grader
-    done = set()
+    limited = set()
     for name, limit in limits.items():
         with suppress(AttributeError, ValueError, OSError):  # not on every system
             kind = getattr(resource, name)
             hard = resource.getrlimit(kind)[1]
             limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(kind, (limit, limit))
-            done.add(name)
+            limited.add(name)
     needed = {"RLIMIT_DATA", "RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_FSIZE"}
-    return ["memory, time and files"] if needed <= done else []
+    return ["memory, time and files"] if needed <= limited else []
 
 
 def address_space() -> int:

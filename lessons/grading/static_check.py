@@ -48,8 +48,8 @@ def check_in_process(source: str, starter: str) -> str | None:
         return f"the file is longer than {MAX_BYTES // 1024} KiB; a submission is a program of a few pages"
     command, texts = [sys.executable, "-I", "-S", __file__], json.dumps([source, starter])
     try:
-        done = subprocess.run(command, input=texts, capture_output=True, text=True, timeout=SECONDS)
-        return json.loads(done.stdout)
+        process = subprocess.run(command, input=texts, capture_output=True, text=True, timeout=SECONDS)
+        return json.loads(process.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         return "the file is nested too deeply, or is too much to read; write it in smaller parts"
 

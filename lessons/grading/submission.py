@@ -44,7 +44,7 @@ class WorkerEnded(Wrong):
 
 
 class Submission:
-    """The names of a submission; what the starter defines must be a function or a class.
+    """The names of a submission; a name that the starter defines must be a function or a class.
 
     Each rank has a program of its own, also where ranks are threads: one does not see another's globals.
     """
@@ -96,7 +96,7 @@ class WorkerConnection(Channel):
         self.originals: list[BaseException] = []  # raised here, in calls of the program
         self.wrong: Wrong | None = None
 
-    def request(self, what: str, *parts: Any) -> Any:
+    def request(self, action: str, *parts: Any) -> Any:
         if self.ended:
             raise WorkerEnded(self.ended)
         if self.depth == 0:
@@ -104,7 +104,7 @@ class WorkerConnection(Channel):
         self.depth += 1
         result = error = None
         try:
-            result = super().request(what, *parts)
+            result = super().request(action, *parts)
         except (ChannelClosed, MalformedMessage):
             self.ended = self.ended or self.workers.reason_of_end(self.rank)
             raise WorkerEnded(self.ended) from None
@@ -126,20 +126,20 @@ class WorkerConnection(Channel):
             return "function"
         raise TypeError(f"a check passes a {type(x).__name__}: it should be a RestrictedObject")
 
-    def answer(self, line: int | None, what: str, *parts: Any) -> Any:
+    def answer(self, line: int | None, action: str, *parts: Any) -> Any:
         number, *rest = parts
         x = self.objects.lookup(number)
         with elsewhere(f"{os.path.basename(self.file)}:{line}" if line else ""):
-            if what == "call" and isinstance(x, FUNCTIONS):
+            if action == "call" and isinstance(x, FUNCTIONS):
                 arguments, settings = rest
                 return x(*arguments, **settings)
-            if what == "method" and isinstance(x, RestrictedObject):
+            if action == "method" and isinstance(x, RestrictedObject):
                 name, arguments, settings = rest
                 if name in x.methods:
                     return x.methods[name](*arguments, **settings)
-            if what == "attribute" and isinstance(x, RestrictedObject) and rest[0] in x.properties:
+            if action == "attribute" and isinstance(x, RestrictedObject) and rest[0] in x.properties:
                 return x.properties[rest[0]]()
-        raise MalformedMessage(f"nothing to {what:.20}")
+        raise MalformedMessage(f"nothing to {action:.20}")
 
     def encode_error(self, error: BaseException) -> Any:
         wrong = next((e for e in causes_of(error) if isinstance(e, Wrong)), None)
@@ -197,7 +197,7 @@ class WorkerPool:
         return WorkerConnection(connection, rank, self, file)
 
     def close(self) -> None:
-        """End all processes; what they printed is copied by then."""
+        """End all processes; all of their output is copied by then."""
         self.control.close()
         self.process.kill()
         self.echo.join(DRAIN_SECONDS)

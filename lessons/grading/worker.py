@@ -66,17 +66,17 @@ class Worker(Channel):
         self.file, self.module = "", ModuleType("submission")
         self.thread = threading.get_ident()
 
-    def answer(self, line: int | None, what: str, *parts: Any) -> Any:
-        if what in ("load", "name", "names"):
-            return getattr(self, what)(*parts)
+    def answer(self, line: int | None, action: str, *parts: Any) -> Any:
+        if action in ("load", "name", "names"):
+            return getattr(self, action)(*parts)
         number, *rest = parts
         x = self.objects.lookup(number)
-        if what == "call":
+        if action == "call":
             arguments, settings = rest
             return x(*arguments, **settings)
-        if what == "items":
+        if action == "items":
             return self.items(x, *rest)
-        return {"attribute": getattr, "repr": short_repr, "iterator": iter}[what](x, *rest)
+        return {"attribute": getattr, "repr": short_repr, "iterator": iter}[action](x, *rest)
 
     def load(self, source: str, file: str) -> None:
         """Make the program a module, from the text that the grader read, whatever the file holds now."""
@@ -99,10 +99,10 @@ class Worker(Channel):
             return items, Reraise(error)
         return items, None
 
-    def request(self, what: str, *parts: Any) -> Any:
+    def request(self, action: str, *parts: Any) -> Any:
         if threading.get_ident() != self.thread:
             raise RuntimeError("a submission may call the grader's functions only in its own main thread")
-        return super().request(what, *parts)
+        return super().request(action, *parts)
 
     def reference_kind(self, x: Any) -> str:
         return "function" if callable(x) else "iterable" if hasattr(type(x), "__iter__") else "object"
