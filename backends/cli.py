@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,8 @@ from minigrad.environment import check_variables
 from minigrad.lr_schedules import find_schedule
 from minigrad.optim import find_optimizer
 
-from . import course, options, proof, training
 from . import doctor as health
+from . import options, proof, training
 from .arguments import (
     MOST_SAMPLES,
     Asked,
@@ -278,7 +279,8 @@ def doctor() -> None:
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 
-course.add_to(app)
+for entry in entry_points(group="minigrad.commands"):  # commands of other packages, as the lessons'
+    app.command(entry.name)(entry.load())
 
 
 def main() -> None:

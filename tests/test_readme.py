@@ -1,4 +1,4 @@
-"""The README is true: its Python runs as written, and its index names files that exist."""
+"""The README is true: its Python runs as written, and its links, and those of the lessons, lead to files."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
+LINKS = [
+    (file, target)
+    for file in ("README.md", "lessons/README.md", "lessons/assignments/README.md")
+    for target in sorted(set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text())))
+]
 
 
 def test_the_python_of_the_readme_runs_as_written(capsys):
@@ -20,9 +25,16 @@ def test_the_python_of_the_readme_runs_as_written(capsys):
     assert all(p.grad is not None for p in names["model"].parameters())
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", TEXT))))
-def test_every_link_of_the_readme_leads_somewhere(target):
-    assert (ROOT / target).exists()
+@pytest.mark.parametrize(("file", "target"), LINKS)
+def test_every_link_leads_somewhere(file, target):
+    assert ((ROOT / file).parent / target).exists()
+
+
+def test_the_readme_leads_to_the_index_and_the_index_to_every_lesson():
+    assert "(lessons/README.md)" in TEXT
+    index = (ROOT / "lessons" / "README.md").read_text()
+    for lesson in (ROOT / "lessons").glob("*/lesson.py"):
+        assert f"({lesson.parent.name}/lesson.py)" in index
 
 
 def test_the_set_up_is_two_lines():

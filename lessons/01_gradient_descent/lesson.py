@@ -12,25 +12,17 @@ notebook.
 
 # %%
 import math
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches
 from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/01_gradient_descent")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # the networks are small: more threads would only wait for one another
+FIGURES = start_lesson("01_gradient_descent")
 
 # %% [markdown]
 # ## 1. Two weights and a bowl

@@ -12,26 +12,18 @@ Needs neither MPI nor a cluster. Figures go to runs/lessons/02_backpropagation/.
 
 # %%
 import os
-from pathlib import Path
 from unittest.mock import patch
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 import minigrad
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, op, ops, optim
 from minigrad.models import one_hot
 from minigrad.testing import gradient_matches_difference
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/02_backpropagation")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # the products are small
+FIGURES = start_lesson("02_backpropagation")
 
 # %% [markdown]
 # ## 1. By hand

@@ -12,26 +12,18 @@ this file opens as a notebook.
 # %%
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 import vgg16
 from diary import Diary, Mark
-from threadpoolctl import threadpool_limits
 
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
 from minigrad.data import Batch
 from minigrad.memory import base_of, retained_arrays
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/03_memory")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)
+FIGURES = start_lesson("03_memory")
 digits = mnist.load("mnist5k").train
 MB = 1e6
 

@@ -3,9 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
 
 
 def rates(found, overhead, flop):

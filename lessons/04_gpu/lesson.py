@@ -12,26 +12,18 @@ file opens as a notebook.
 
 # %%
 import time
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 from timing import H200, seconds
 
 from backends.comm import run_ranks
 from backends.comm.wire import finish, pack, unpack
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, ops
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/04_gpu")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # one core: a rank's share of a machine
+FIGURES = start_lesson("04_gpu")
 rng = np.random.default_rng(0)
 NO_GPU = cuda_problem()
 

@@ -4,9 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PAPER = "#222222", "#8a8a8a", "#f1efea"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, PAPER, RED
 
 
 def gradient_descent(losses, losses_2, differences, weights):
@@ -68,7 +66,7 @@ def ring(held):
 def ring_cell(panel, x, y, ranks, p):
     """A square with a stripe for each rank that is in the sum."""
     for r in range(p):
-        color = RANK_COLORS[r] if ranks >> r & 1 else PAPER
+        color = COLORS[r] if ranks >> r & 1 else PAPER
         panel.add_patch(Rectangle((x + 0.08 + 0.84 / p * r, y + 0.14), 0.84 / p, 0.72, color=color, lw=0))
 
 

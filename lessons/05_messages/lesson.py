@@ -11,23 +11,18 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 
 # %%
 import time
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
 from backends.comm.virtual import Link, VirtualCluster
 from backends.comm.world import Deadlock
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import mnist
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/05_messages")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
+FIGURES = start_lesson("05_messages")
 
 # %% [markdown]
 # ## 1. Send and receive

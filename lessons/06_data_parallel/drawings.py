@@ -3,9 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-BLUE, ORANGE, GREEN, RED = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PAPER = "#222222", "#8a8a8a", "#f1efea"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
 
 
 def weighted_mean(sizes, plain_errors, right_errors, curves):

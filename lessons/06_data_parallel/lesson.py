@@ -10,10 +10,8 @@ runs/lessons/06_data_parallel/. In an editor that knows `# %%` cells this file o
 """
 
 # %%
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 
 from backends.comm import run_ranks
@@ -23,17 +21,14 @@ from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import Bucketed, DataParallel, Proportional, Sharded
 from backends.data_parallel.backup_workers import step_seconds
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/06_data_parallel")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
+FIGURES = start_lesson("06_data_parallel")
 
 # %% [markdown]
 # ## 1. One gradient, from three ranks, by hand

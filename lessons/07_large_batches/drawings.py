@@ -4,9 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
-BLUE, ORANGE, GREEN, RED = "#3b6fb6", "#e8963a", "#4f9d69", "#c8504f"
-INK, GREY = "#222222", "#8a8a8a"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
 
 
 def scaling(steps, epochs, at_most):

@@ -12,27 +12,20 @@ runs/lessons/07_large_batches/. In an editor that knows `# %%` cells this file o
 # %%
 import math
 from contextlib import suppress
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches
 from minigrad.lr_schedules import constant, cosine, scaled_lr, warm_up
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/07_large_batches")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # for nets this small a second thread of the linear algebra costs more than it brings
+FIGURES = start_lesson("07_large_batches")
 
 digits = mnist.load("mnist5k")  # 5,000 to learn from, 1,000 to test on
 

@@ -3,9 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-BLUE, ORANGE, GREEN, RED = COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PALE = "#222222", "#8a8a8a", "#dfe7f1"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, SKY
 
 
 def messages(runs, push, answer, seconds=9.7):
@@ -18,7 +16,7 @@ def messages(runs, push, answer, seconds=9.7):
             panel.axhline(y, color=GREY, lw=0.6, zorder=0)
         for worker, start, stop in run.computed:
             bar = [(start - zero, stop - start)]
-            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=PALE, edgecolor=BLUE, lw=0.8)
+            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=SKY, edgecolor=BLUE, lw=0.8)
         for message in run.cluster.transfers:
             if message.tag in (push, answer):
                 tail, head = message.start - zero, message.stop - zero

@@ -14,19 +14,17 @@ go to runs/lessons/08_parameter_server/. In an editor that knows `# %%` cells th
 # %%
 import itertools
 from collections import Counter, deque
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 import one_sided
-from threadpoolctl import threadpool_limits
 from watched import BATCH, batches, digits, network, served, sgd
 
 from backends.comm.virtual import Link
 from backends.data_parallel.server import ANSWER, PUSH
 from backends.data_parallel.shards import Shards
 from backends.launch import load_mpi, under_mpiexec
+from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import minibatches, shares
@@ -38,10 +36,7 @@ told = one_sided.part(comm, digits) if comm is not None and comm.size > 1 else [
 if comm is not None and comm.rank > 0:
     raise SystemExit
 
-FIGURES = Path("runs/lessons/08_parameter_server")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each rank is a thread already
+FIGURES = start_lesson("08_parameter_server")
 
 # %% [markdown]
 # ## 1. Nobody waits, so parameters are stale

@@ -4,9 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
-BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY = "#222222", "#8a8a8a"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, INK, RED
 
 
 def one_average(same, same_mean, different, different_mean):
@@ -15,7 +13,7 @@ def one_average(same, same_mean, different, different_mean):
     found = ((same, same_mean), (different, different_mean))
     for panel, (alone, together) in zip(panels, found, strict=True):
         epochs = np.arange(1, len(together) + 1)
-        for accuracies, color in zip(alone, RANK_COLORS, strict=True):
+        for accuracies, color in zip(alone, COLORS, strict=True):
             panel.plot(epochs, accuracies, color=color, lw=1.5)
         panel.plot(epochs, together, "o-", color=INK, lw=2.5, ms=5, mec="white")
         panel.set_xlabel("epoch")
@@ -110,7 +108,7 @@ def springs(data, wanted, best, jumps, pulled):
     loss = sum(((grid @ batch.x.T - batch.y[:, 0]) ** 2).mean(axis=-1) for batch in data) / len(data)
     for panel, paths in zip(panels, (jumps, pulled), strict=True):
         panel.contour(*grid.transpose(2, 0, 1), loss, levels=12, colors=GREY, linewidths=0.5, alpha=0.5)
-        for rank, (path, color) in enumerate(zip(paths, RANK_COLORS, strict=True)):
+        for rank, (path, color) in enumerate(zip(paths, COLORS, strict=True)):
             panel.plot(*path[:, 0].T, color=color, lw=1, marker=".", ms=3)
             panel.plot(*wanted[rank], "x", color=color, ms=9, mew=2.5)
             above = 8 if wanted[rank, 1] > 0 else -18

@@ -11,29 +11,22 @@ runs/lessons/09_model_averaging/. In an editor that knows `# %%` cells this file
 
 # %%
 import math
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/09_model_averaging")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each of the four ranks is a thread already
+FIGURES = start_lesson("09_model_averaging")
 
 digits = mnist.load("mnist5k")  # 5,000 to learn from, in no particular order, and 1,000 to test on
 RANKS, BATCH, RATE = 4, 25, 0.2

@@ -13,13 +13,10 @@ runs/lessons/10_gradient_compression/. In an editor that knows `# %%` cells this
 # %%
 import math
 import warnings
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 from closed_forms import messages
-from threadpoolctl import threadpool_limits
 from training import RANKS, RATE, compressed, dense, digits, network, train
 
 from backends.comm import run_ranks
@@ -29,7 +26,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.compression import RandomK, TopK
 from backends.data_parallel.compression.momentum import basic, corrected, discount
 from backends.data_parallel.flat import Flat
-from backends.launch import only_rank_0
+from lessons.style import start_lesson
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.lr_schedules import constant
@@ -37,12 +34,7 @@ from minigrad.models import lenet
 from minigrad.tensor import Parameter
 from minigrad.train import fit
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/10_gradient_compression")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each of the four ranks is a thread already
+FIGURES = start_lesson("10_gradient_compression")
 warnings.filterwarnings("ignore", message=".*no matrices")  # of PowerSGD: vectors are sent as they are
 
 SHAPES = [p.shape for p in network().parameters()]

@@ -4,16 +4,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, INK, RED, SAND
 
 
 def parts_of_a_gradient(whole, parts):
     """One sample's gradient of x: what each rank finds alone, beside the sum."""
     figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     places = np.arange(len(whole))
-    named = {f"rank {r} alone": (part, RANK_COLORS[r]) for r, part in enumerate(parts)}
+    named = {f"rank {r} alone": (part, COLORS[r]) for r, part in enumerate(parts)}
     for i, (name, (values, color)) in enumerate({**named, "the gradient": (whole, INK)}.items()):
         axes.bar(places + 0.27 * (i - 1), values, 0.25, color=color, label=name)
     axes.axhline(0, color=GREY, lw=1)
@@ -60,7 +58,7 @@ def who_holds_what(owned, ranks):
         axes.text(left + gap / 2, middle, sign, ha="center", va="center", fontsize=11)
         left += gap
     for rank in range(ranks + 1):
-        color, name = (RANK_COLORS[rank], f"rank {rank}") if rank < ranks else (PAPER, "every rank")
+        color, name = (COLORS[rank], f"rank {rank}") if rank < ranks else (SAND, "every rank")
         axes.add_patch(Rectangle((0.2 + 5.5 * rank, -3.4), 0.9, 0.9, color=color, lw=0))
         axes.text(1.4 + 5.5 * rank, -2.95, name, va="center")
     axes.set(xlim=(-0.3, left - 1), ylim=(hidden + 4.2, -3.7), aspect="equal")
@@ -71,7 +69,7 @@ def who_holds_what(owned, ranks):
 def cells(axes, left, top, owners):
     """A square for each element, in its owner's colour."""
     for (row, column), owner in np.ndenumerate(owners):
-        color = PAPER if owner < 0 else RANK_COLORS[int(owner)]
+        color = SAND if owner < 0 else COLORS[int(owner)]
         axes.add_patch(Rectangle((left + column + 0.05, top + row + 0.05), 0.9, 0.9, color=color, lw=0))
 
 

@@ -10,10 +10,8 @@ runs/lessons/11_model_parallel/. In an editor that knows `# %%` cells this file 
 """
 
 # %%
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 
 from backends.comm import adjoint, run_ranks
@@ -21,19 +19,16 @@ from backends.comm.collectives import allgather, barrier, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.launch import only_rank_0
 from backends.model_parallel import LayerWise, ModelParallel
 from backends.model_parallel.activation import Activation
 from backends.model_parallel.kinds import KINDS
 from backends.model_parallel.neurons import RowLinear
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/11_model_parallel")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
+FIGURES = start_lesson("11_model_parallel")
 
 # %% [markdown]
 # ## 1. A 3 x 4 matrix on two ranks, by hand

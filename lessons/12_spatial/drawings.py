@@ -4,9 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY = "#222222", "#8a8a8a"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED
 
 
 def picture(panel, image, title, **settings):
@@ -29,7 +27,7 @@ def halo(digit, bounds, needs):
     figure, panels = plt.subplots(1, ranks + 1, figsize=(2.9 * (ranks + 1), 4), layout="constrained")
     picture(panels[0], digit, "who has which rows")
     for rank in range(ranks):
-        shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], RANK_COLORS[rank])
+        shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], COLORS[rank])
     for rank, (panel, needed) in enumerate(zip(panels[1:], needs, strict=True)):
         seen = np.zeros_like(digit)
         seen[needed.start : needed.stop] = digit[needed.start : needed.stop]
@@ -37,7 +35,7 @@ def halo(digit, bounds, needs):
         for owner in range(ranks):
             top, end = max(bounds[owner], needed.start), min(bounds[owner + 1], needed.stop)
             if top < end:
-                shade(panel, top, end - top, RANK_COLORS[owner], alpha=0.2 if owner == rank else 0.6)
+                shade(panel, top, end - top, COLORS[owner], alpha=0.2 if owner == rank else 0.6)
             if top < end and owner != rank:
                 panel.text(0.6, (top + end) / 2, f"halo, of rank {owner}", va="center", fontsize=9)
         for top, rows in ((-needed.before, needed.before), (28, needed.after)):
@@ -101,10 +99,10 @@ def corners(digit, needed, wrong):
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.5), layout="constrained")
     picture(left, digit, "The halo of rank 3's tile has a corner")
     for rank in range(4):
-        shade(left, 14 * (rank // 2), 14, RANK_COLORS[rank], 14 * (rank % 2), 14, alpha=0.2)
+        shade(left, 14 * (rank // 2), 14, COLORS[rank], 14 * (rank % 2), 14, alpha=0.2)
         down, across = divmod(rank, 2)
         left.text(
-            27 * across + 0.5, 27 * down + 0.5, f"rank {rank}", color=RANK_COLORS[rank],
+            27 * across + 0.5, 27 * down + 0.5, f"rank {rank}", color=COLORS[rank],
             ha="right" if across else "left", va="bottom" if down else "top",
         )  # fmt: skip
     (top, *_), (side, *_) = needed

@@ -13,33 +13,26 @@ runs/lessons/12_spatial/. In an editor that knows `# %%` cells this file opens a
 
 # %%
 from itertools import pairwise
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
-from backends.launch import only_rank_0
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.activation import Activation, Cut, even_cut
 from backends.model_parallel.geometry import Needed, Window
 from backends.model_parallel.halo import fetch
+from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.models import lenet
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/12_spatial")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # the ranks are threads already
+FIGURES = start_lesson("12_spatial")
 digits = mnist.load("mnist5k")
 digit = digits.train.x[np.flatnonzero(digits.train.y == 3)[1], 0].astype(np.float64)
 

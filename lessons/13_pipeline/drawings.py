@@ -5,10 +5,7 @@ import numpy as np
 
 from backends.comm.timeline import save
 from backends.pipeline.picture import figure_of
-
-BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from lessons.style import BLUE, COLORS, GREEN, GREY, ORANGE, RED
 
 
 def on_one_clock(traces, title, file):
@@ -26,7 +23,7 @@ def bubbles(micros, found, file):
     """The idle share by micro-batches: dots were measured, lines are the formula."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     fine = np.geomspace(micros[0], micros[-1], 100)
-    for (ranks, shares), color in zip(found.items(), RANK_COLORS, strict=False):
+    for (ranks, shares), color in zip(found.items(), COLORS, strict=False):
         axes.plot(fine, (ranks - 1) / (fine + ranks - 1), "-", color=color, lw=1.5)
         axes.plot(micros, shares, "o", color=color, ms=7)
         axes.annotate(
@@ -73,7 +70,7 @@ def memory(held, file):
     for axes, (name, by_rank) in zip(panels, held.items(), strict=True):
         for rank, points in enumerate(by_rank):
             times, nbytes = np.array([(0.0, 0.0), *points]).T
-            axes.step(times, nbytes / 1024, where="post", color=RANK_COLORS[rank], lw=2, label=f"rank {rank}")
+            axes.step(times, nbytes / 1024, where="post", color=COLORS[rank], lw=2, label=f"rank {rank}")
         axes.set(xlabel="time (s)", title=name, xlim=(0, None), ylim=(0, None))
     panels[0].set_ylabel("KiB held for backward")
     panels[0].legend()

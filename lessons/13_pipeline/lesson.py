@@ -11,19 +11,15 @@ runs/lessons/13_pipeline/. In an editor that knows `# %%` cells this file opens 
 
 # %%
 from itertools import pairwise
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 from measured import LAYERS, gpipe_in_real_time, step_bytes, weights_later
 from one_step import data, planned, run
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.launch import only_rank_0
 from backends.laws import bound_for, differences_from_serial, trains_like_serial
 from backends.pipeline import (
     SCHEDULES,
@@ -39,17 +35,14 @@ from backends.pipeline.asynchronous import AsynchronousPipeline
 from backends.pipeline.mail import Mail
 from backends.pipeline.picture import as_trace, bubble_of, draw_pair, slots
 from backends.pipeline.spans import instructions_of
+from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/13_pipeline")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each rank is a thread already
+FIGURES = start_lesson("13_pipeline")
 digits = mnist.load("mnist5k")
 
 

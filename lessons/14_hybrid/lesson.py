@@ -10,33 +10,26 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 """
 
 # %%
-from pathlib import Path
 
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
-from backends.launch import only_rank_0
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
+from lessons.style import start_lesson
 from minigrad import mnist, ops
 from minigrad.data import Batch
 from minigrad.models import SAMPLE, lenet, mlp
 
-only_rank_0()  # one process is enough
-FIGURES = Path("runs/lessons/14_hybrid")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each of the four ranks is a thread already
+FIGURES = start_lesson("14_hybrid")
 
 # %% [markdown]
 # ## 1. One layer, two ways

@@ -15,34 +15,26 @@ opens as a notebook.
 import math
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 
 import cluster
 import drawings
-import matplotlib.pyplot as plt
 import numpy as np
 from networks import INCEPTION, RESNET50, RESNET101, VGG16
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
-from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
-from backends.launch import only_rank_0
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
+from lessons.style import start_lesson
 from minigrad import ops
 from minigrad.data import Batch
 from minigrad.models import mlp
 
-only_rank_0()  # one process is enough
-
-FIGURES = Path("runs/lessons/15_scale")
-FIGURES.mkdir(parents=True, exist_ok=True)
-plt.rcParams.update(drawings.STYLE)
-threadpool_limits(1)  # each rank is a thread already
+FIGURES = start_lesson("15_scale")
 
 # %% [markdown]
 # ## 1. A model, and what it must get right

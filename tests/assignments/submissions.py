@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.grading import Assignment, find_assignment
-from backends.grading.refusal import refusal
-from backends.grading.search import counterexample
+from lessons.grading import Assignment, find_assignment
+from lessons.grading.counterexample import counterexample
+from lessons.grading.static_check import check
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
@@ -22,8 +22,8 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
             raise LookupError(f"{file} holds {text.count(right)} times {right!r}: move the mistake along")
         text = text.replace(right, wrong)
     starter = find_assignment(file.removeprefix("solved_").removesuffix(".py")).starter.read_text()
-    if (told := refusal(text, starter)) is not None:
-        raise LookupError(f"{file} would not be run: {told}")
+    if (violation := check(text, starter)) is not None:
+        raise LookupError(f"{file} would not be run: {violation}")
     module = types.ModuleType(file.removesuffix(".py"))
     exec(compile(text, file, "exec"), module.__dict__)
     return module

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from backends.grading import find_assignment
+from lessons.grading import find_assignment
 from tests.assignments.submissions import JUNK, costs, faults
 
 A2 = find_assignment("a2")

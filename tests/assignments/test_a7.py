@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from backends.grading import find_assignment
 from backends.pipeline import Forward, Weight
+from lessons.grading import find_assignment
 from tests.assignments.submissions import costs, faults
 
 A7 = find_assignment("a7")

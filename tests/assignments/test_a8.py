@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from backends.grading import find_assignment
-from backends.grading.assignment import load_file
-from backends.grading.search import counterexample
+from lessons.grading import find_assignment
+from lessons.grading.assignment import load_file
+from lessons.grading.counterexample import counterexample
 from tests.assignments.submissions import JUNK, costs, submission
 
 A8 = find_assignment("a8")

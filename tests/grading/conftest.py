@@ -2,8 +2,8 @@
 
 import pytest
 
-from backends.grading import find_assignment
-from backends.grading.grade import Submission, grade
+from lessons.grading import find_assignment
+from lessons.grading.grade import SubmissionFile, grade
 
 TASKS = """
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm.collectives import naive_allreduce
-from backends.grading import Task, Wrong
-from backends.grading.offered import Offered
+from lessons.grading import Task, Wrong
+from lessons.grading.restricted_comm import RestrictedComm
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Case:
         return f"{self.ranks} ranks, {self.length} elements"
 
 
-def check_total(given, case, comm):
+def check_total(submission, case, comm):
     x = np.arange(case.length) + 10**comm.rank + case.seed
     wanted = naive_allreduce(comm, x)
-    found = given.total(Offered(comm), x)
+    found = submission.total(RestrictedComm(comm), x)
     np.testing.assert_array_equal(np.isfinite(wanted), True)
     if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
         raise Wrong(f"rank {comm.rank} returned {type(found).__name__}, not {case.length} elements")
@@ -38,8 +38,8 @@ def check_total(given, case, comm):
         raise Wrong(f"rank {comm.rank} has {found[0]} in element 0, not {wanted[0]}")
 
 
-def check_double(given, case, comm):
-    np.testing.assert_array_equal(given.double(np.arange(case.length)), 2 * np.arange(case.length))
+def check_double(submission, case, comm):
+    np.testing.assert_array_equal(submission.double(np.arange(case.length)), 2 * np.arange(case.length))
 
 
 CASES = st.builds(Case, st.integers(1, 4), st.integers(1, 9), st.integers(0, 99))
@@ -99,14 +99,16 @@ def graded(toys, tmp_path):
     def graded(text, **settings):
         file = tmp_path / "mine.py"
         file.write_text(text)
-        return grade(find_assignment("a1", toys), Submission.read(file), **{"task_seconds": 20, **settings})
+        return grade(
+            find_assignment("a1", toys), SubmissionFile.read(file), **{"task_seconds": 20, **settings}
+        )
 
     return graded
 
 
 def scores(report):
-    return [graded.score for graded in report.graded]
+    return [result.score for result in report.results]
 
 
 def messages(report):
-    return [graded.verdict.message for graded in report.graded]
+    return [result.verdict.message for result in report.results]

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from backends import cli, course
-from backends.grading import find_assignment
-from backends.grading.formats import as_gradescope, as_json, as_junit, as_text, table
-from backends.grading.grade import Submission, grade
-from backends.grading.process import conclude
+from backends import cli
+from lessons import commands
+from lessons.grading import find_assignment
+from lessons.grading.grade import SubmissionFile, combine, grade
+from lessons.grading.reports import as_gradescope, as_json, as_junit, as_text, result_table
 
 from .conftest import ANSWERS, DOUBLE, STARTER, TASKS, TOTAL, messages, scores
 
@@ -63,14 +63,14 @@ def test_a_refusal_is_told_once_wherever_it_is_read(graded):
     report = graded("import os\n" + TOTAL + DOUBLE)
     assert report.refused.startswith("line 1 imports os; import what the starter imports, NumPy")
     screen = Console(width=300, record=True, file=io.StringIO())
-    screen.print(table(report))
+    screen.print(result_table(report))
     assert screen.export_text().count(report.refused) == 1
     found = as_gradescope(report)
     assert is_gradescope(found) and found["output"].endswith(report.refused)
     assert json.dumps(found).count("imports os") == 1
     plain = as_json(report)
     assert plain["refused"] == report.refused and json.dumps(plain).count("imports os") == 1
-    assert "audit hook" in plain["fences"]
+    assert "audit hook" in plain["protections"]
     assert {case[0].get("message") for case in ElementTree.fromstring(as_junit(report))} == {report.refused}
 
 
@@ -86,8 +86,8 @@ def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
 
     def of(seed):
         report = graded(text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +"), seed=seed)
-        kept = tuple(replace(g, verdict=replace(g.verdict, seconds=0.0)) for g in report.graded)
-        found = replace(report, seconds=0.0, graded=kept)
+        kept = tuple(replace(r, verdict=replace(r.verdict, seconds=0.0)) for r in report.results)
+        found = replace(report, seconds=0.0, results=kept)
         return [as_text(found, kind) for kind in ("json", "junit", "gradescope")]
 
     first = of(1)
@@ -105,7 +105,7 @@ def test_a_check_that_lets_all_pass_is_found_out(graded, toys):
 
 def test_all_tasks_together_have_a_bound(graded):
     text = "import time\ntime.sleep(100)\n"
-    report = graded(text, task_seconds=60, all_seconds=3)
+    report = graded(text, task_seconds=60, total_seconds=3)
     assert scores(report) == [0, 0] and "did not end in" in messages(report)[0]
     assert "took all the time" in messages(report)[1]
 
@@ -115,10 +115,10 @@ def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
     file = tmp_path / "elsewhere" / "submission.py"
     file.parent.mkdir()
     file.write_text(TOTAL + DOUBLE)
-    read = Submission.read(file)
+    read = SubmissionFile.read(file)
     file.write_text("1 / 0")
     assert grade(find_assignment("a1", toys), read, task_seconds=20).score == 100
-    assert Submission.read(file).digest != read.digest and len(read.digest) == 64
+    assert SubmissionFile.read(file).digest != read.digest and len(read.digest) == 64
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
     ],
 )
 def test_one_verdict_is_made_of_what_all_ranks_say(ranks, passed, words):
-    found, message = conclude(ranks, 0, 60)
+    found, message = combine(ranks, 0, 60)
     assert found == passed and words in message
 
 
@@ -243,7 +243,7 @@ def test_the_command_grades_prints_and_writes(minigrad, tmp_path, toys):
     files = ["--json", "r.json", "--gradescope", "results.json", "--junit", "r.xml"]
     status, out, _ = minigrad(*common, "--submission", "mine.py", "--seed", "3", *files)
     assert status == 1 and str(tmp_path / "mine.py") in out
-    assert Submission.read(tmp_path / "mine.py").digest in out
+    assert SubmissionFile.read(tmp_path / "mine.py").digest in out
     assert "a1_toy: 40 of 100 points" in out and "the sum over all ranks" in out and "rank 0 has" in out
     assert json.loads((tmp_path / "r.json").read_text())["seed"] == 3
     assert json.loads((tmp_path / "results.json").read_text())["score"] == 40
@@ -298,7 +298,7 @@ def test_without_hypothesis_it_says_how_to_get_it():
 def test_lessons_are_listed_as_their_docstrings_present_them(minigrad):
     status, out, _ = minigrad("lesson")
     assert status == 0
-    for one in course.lessons():
+    for one in commands.lessons():
         assert one.number in out and one.title and one.section and "\n" not in one.section
     assert "synchronous data parallelism" in out
 
@@ -308,11 +308,11 @@ def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     text = '"""Lesson 03. A toy: runs.\n\nLecture section: toys\nand more. Then.\n"""\nopen("ran", "w")\n'
     (folder / "lesson.py").write_text(text)
-    monkeypatch.setattr(course.lessons, "__defaults__", (tmp_path / "lessons",))
-    (one,) = course.lessons()
+    monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path / "lessons",))
+    (one,) = commands.lessons()
     assert (one.number, one.title, one.section) == ("03", "A toy: runs", "toys and more")
     assert minigrad("lesson", "3")[0] == 0 and (tmp_path / "ran").exists()
     status, _, err = minigrad("lesson", "99")
     assert status == 1 and "no lesson '99'; there are 03" in err
-    monkeypatch.setattr(course.lessons, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path,))
     assert "clone the repository" in minigrad("lesson")[2]

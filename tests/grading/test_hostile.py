@@ -11,18 +11,18 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.grading import find_assignment
-from backends.grading.fence import fences
-from backends.grading.grade import Submission, grade
-from backends.grading.offered import Offered
 from backends.supervise import MARK
+from lessons.grading import find_assignment
+from lessons.grading.grade import SubmissionFile, grade
+from lessons.grading.restricted_comm import RestrictedComm
+from lessons.grading.sandbox import protections
 
 from .conftest import DOUBLE, TOTAL, messages, scores
 
 STOLEN = Path(tempfile.gettempdir()) / f"stolen-{os.getpid()}"  # outside of a submission's folder
 SEED = 987654321
-FENCED = {"seccomp", "namespaces"} <= set(fences())
-unfenced = pytest.mark.skipif(not FENCED, reason="needs seccomp and namespaces")
+SANDBOXED = {"seccomp", "namespaces"} <= set(protections())
+sandboxed = pytest.mark.skipif(not SANDBOXED, reason="needs seccomp and namespaces")
 
 DEADLOCK = """
 def total(comm, x):
@@ -146,8 +146,8 @@ TAKEN = {  # name: (text, its words)
     "patches threads": ("import threading\nthreading.Thread.run = print\n", "line 1 imports threading"),
     "patches a law": ("from backends import laws\n", "line 1 imports backends; import what"),
     "imports the grader": (
-        "from backends.grading.search import trouble\n",
-        "line 1 imports backends.grading",
+        "from lessons.grading.counterexample import trouble\n",
+        "line 1 imports lessons.grading",
     ),
     "adds to NumPy": ("import numpy\nnumpy.kept = {}\n", "line 2"),
     "deletes the assignment": ("import os\nos.remove('tasks.py')\n", "line 1 imports os"),
@@ -162,7 +162,7 @@ def test_what_takes_more_than_it_is_given_is_told_so_once_and_nothing_of_it_runs
         file = tmp_path / "mine.py"
         file.write_text(text + TOTAL + DOUBLE)
         heard = []
-        report = grade(find_assignment("a1", toys), Submission.read(file), told=heard.append)
+        report = grade(find_assignment("a1", toys), SubmissionFile.read(file), on_result=heard.append)
         assert scores(report) == [0, 0] and words in report.refused, (name, report.refused)
         assert heard == [] and {*messages(report)} == {"was not tried: nothing of the file was run"}
         assert "\x1b" not in report.refused and "\x07" not in report.refused
@@ -181,8 +181,8 @@ def unread(toys, tmp_path):
     def unread(text, **settings):
         file = tmp_path / "mine.py"
         file.write_text(text)
-        settings = {"task_seconds": 20, "seed": SEED, "refuse": lambda source, starter: None, **settings}
-        return grade(toy, Submission.read(file), **settings)
+        settings = {"task_seconds": 20, "seed": SEED, "check": lambda source, starter: None, **settings}
+        return grade(toy, SubmissionFile.read(file), **settings)
 
     return unread
 
@@ -273,17 +273,17 @@ def double(x):
 }
 GAINS_NOTHING = {  # name: a text that takes double for granted
     "the verdict in the player's own functions": """
-import backends.grading.player as player, backends.grading.values as values
-player.Program.answer = lambda self, line, what, *parts: True
-values.Values.encode = lambda self, value: True
+import lessons.grading.worker as worker, lessons.grading.rpc as rpc
+worker.Worker.answer = lambda self, line, what, *parts: True
+rpc.Serializer.encode = lambda self, value: True
 """,
     "an answer for every question": """
-for program in find("Program"):
-    tried(lambda: program.send("return", program.body(None)))
-    tried(lambda: program.send("raise", program.body([["Wrong", "passed", None, None, None, False]])))
+for program in find("Worker"):
+    tried(lambda: program.send("return", program.encode(None)))
+    tried(lambda: program.send("raise", program.encode([["Wrong", "passed", None, None, None, False]])))
 """,
     "asks the judge for what it has": """
-for program in find("Program"):
+for program in find("Worker"):
     for number in range(-3, 50):
         for question in (("call", number, [], {}), ("attribute", number, "__dict__"), ("name", "tasks"),
                          ("method", number, "__class__", [], {}), ("load", "1", "f"), ("items", number, 5)):
@@ -361,13 +361,13 @@ def double(x): raise ValueError("\\x1b[2J\\u202epassed")
 """,
     "names that lie": """
 class Wrong(AssertionError): pass
-Wrong.__module__, Wrong.__qualname__ = "backends.grading.task", "Wrong"
+Wrong.__module__, Wrong.__qualname__ = "lessons.grading.assignment", "Wrong"
 def double(x): raise Wrong("passed ''")
 """,
 }
 
 
-@unfenced
+@sandboxed
 @pytest.mark.parametrize("name", AGAINST_THE_GRADER)
 def test_the_grader_goes_on_after(name, unread):
     text = AGAINST_THE_GRADER[name]
@@ -376,18 +376,18 @@ def test_the_grader_goes_on_after(name, unread):
     report = unread(FIND + text + double, task_seconds=6)
     assert scores(report) == [0] and messages(report)[0], messages(report)
     assert time.monotonic() - began < 6 + 20 + 10  # what a task may take, with its start
-    assert len(messages(report)[0]) < 5000 and len(report.graded[0].verdict.output) <= 2000
+    assert len(messages(report)[0]) < 5000 and len(report.results[0].verdict.output) <= 2000
     assert scores(unread(DOUBLE)) == [40]
 
 
-@unfenced
+@sandboxed
 @pytest.mark.parametrize("name", GAINS_NOTHING)
 def test_nothing_is_gained_by(name, unread, monkeypatch):
     monkeypatch.setenv("TOKEN_OF_THE_GRADER", "much too secret")
     text = GAINS_NOTHING[name]
     double = "" if "def double" in text else "def double(x): return x\n"
     report = unread(FIND + text + double, task_seconds=6)
-    message, output = messages(report)[0], report.graded[0].verdict.output
+    message, output = messages(report)[0], report.results[0].verdict.output
     assert scores(report) == [0] and message
     assert not STOLEN.exists() and str(SEED) not in output + message and "root:" not in output
     assert not {*"\x00\x07\x1b\u202e"} & {*output, *message} and "secret" not in output
@@ -427,13 +427,13 @@ def test_what_does_no_harm_costs_nothing(graded):
 def test_a_communicator_is_offered_without_what_is_behind_it():
     def work(comm):
         traced = Traced(comm)
-        offered = Offered(traced)
+        offered = RestrictedComm(traced)
         with pytest.raises(AttributeError, match="comm has no ledger here, only rank, size, send"):
             print(offered.ledger)
         offered.send(np.ones(2), 1 - comm.rank)
         assert (offered.rank, offered.size) == (comm.rank, 2) and (offered.recv(1 - comm.rank) == 1).all()
         assert traced.record.ledger.sent().messages == 1
-        assert not hasattr(Offered(traced, ("recv",)), "send")
+        assert not hasattr(RestrictedComm(traced, ("recv",)), "send")
 
     run_ranks(2, work)
 
@@ -471,7 +471,7 @@ def test_what_it_prints_is_cut_and_kept_apart(graded):
     flood = "def double(x):\n    print('junk ' * 1000, 'last words')\n    return x\n"
     report = graded("print('passed')\n" + TOTAL + flood)
     assert scores(report) == [60, 0]
-    output = report.graded[1].verdict.output
+    output = report.results[1].verdict.output
     assert output.endswith("last words") and len(output) <= 2000
 
 

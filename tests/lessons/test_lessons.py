@@ -48,4 +48,4 @@ def test_says_what_it_is_and_holds_itself_to_it(lesson):
     assert f"python lessons/{lesson.parent.name}/lesson.py" in opening
     assert text.count("# %%") > 3
     assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
-    assert "only_rank_0()" in text or "_mpiexec()" in text  # of many processes one draws the figures
+    assert f'start_lesson("{lesson.parent.name}")' in text  # of many processes one draws the figures

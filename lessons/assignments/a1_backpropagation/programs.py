@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Wrong
 from backends.laws import integers
+from lessons.grading import Wrong
 
 SIZE = 3  # elements of every array
 
@@ -111,7 +111,7 @@ def needed(program: Program) -> tuple[set[int], set[int]]:
     return used, moved
 
 
-def check_tape(given: Any, program: Program, comm: Comm) -> None:
+def check_tape(submission: Any, program: Program, comm: Comm) -> None:
     """Gradients are those of forward differentiation, by one call of each pullback that leads to a leaf."""
     count, steps = len(program.wanted), program.steps()
     inputs = [integers(SIZE, program.seed + i) % 3 - 1 for i in range(count)]
@@ -139,7 +139,7 @@ def check_tape(given: Any, program: Program, comm: Comm) -> None:
 
         return op
 
-    tape = given.Tape()
+    tape = submission.Tape()
     nodes = [
         tape.leaf(x) if wanted else tape.constant(x) for x, wanted in zip(inputs, program.wanted, strict=True)
     ]

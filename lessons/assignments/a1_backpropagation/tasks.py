@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Task, Wrong
-from backends.grading.assignment import load_file
+from lessons.grading import Task, Wrong
+from lessons.grading.assignment import load_file
 
 slopes = load_file(Path(__file__).parent / "slopes.py", "slopes_of_a1")
 programs = load_file(Path(__file__).parent / "programs.py", "programs_of_a1")
@@ -44,22 +44,22 @@ def windows(x: Any, weight: Any, bias: Any, stride: int, padding: int) -> np.nda
     return value
 
 
-def check_linear(given: Any, case: Any, comm: Comm) -> None:
-    check_op(given.linear, linear, case.arrays(), case)
+def check_linear(submission: Any, case: Any, comm: Comm) -> None:
+    check_op(submission.linear, linear, case.arrays(), case)
 
 
-def check_relu(given: Any, case: Any, comm: Comm) -> None:
+def check_relu(submission: Any, case: Any, comm: Comm) -> None:
     """Slopes with the mask held where it is: so they are exact, and 0 where x is 0."""
     x = case.arrays()["x"] // 2  # more zeros
-    check_op(given.relu, lambda moved: moved * (x > 0), {"x": x}, case)
+    check_op(submission.relu, lambda moved: moved * (x > 0), {"x": x}, case)
 
 
-def check_cross_entropy(given: Any, case: Any, comm: Comm) -> None:
+def check_cross_entropy(submission: Any, case: Any, comm: Comm) -> None:
     logits = case.arrays()["logits"] * np.array(case.settings["scale"], case.dtype)
     labels = np.random.default_rng(case.seed).integers(0, logits.shape[1], len(logits))
     kept = labels.copy()
     check_op(
-        lambda x: given.cross_entropy(x, labels),
+        lambda x: submission.cross_entropy(x, labels),
         lambda x: mean_cross_entropy(x, kept),
         {"logits": logits},
         case,
@@ -69,9 +69,9 @@ def check_cross_entropy(given: Any, case: Any, comm: Comm) -> None:
         raise Wrong("labels was changed: work on a copy")
 
 
-def check_conv2d(given: Any, case: Any, comm: Comm) -> None:
+def check_conv2d(submission: Any, case: Any, comm: Comm) -> None:
     check_op(
-        lambda *inputs: given.conv2d(*inputs, **case.settings),
+        lambda *inputs: submission.conv2d(*inputs, **case.settings),
         lambda *inputs: windows(*inputs, **case.settings),
         case.arrays(),
         case,

@@ -12,8 +12,8 @@ import numpy as np
 
 from backends.comm import Comm
 from backends.comm.trace import Traced
-from backends.grading import Task, Wrong
-from backends.grading.offered import Offered
+from lessons.grading import Task, Wrong
+from lessons.grading.restricted_comm import RestrictedComm
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
 ORDERS = {
@@ -119,7 +119,7 @@ def check_call(comm: Comm, call: Callable[[Any], Any], x: np.ndarray, wanted: Wa
     """``call(comm)``, which was given ``x``, is ``wanted``, in new memory, and sends ``cost``."""
     let_sends_wait(comm)
     traced, before, me = Traced(comm), x.copy(), f"rank {comm.rank}"
-    found = call(Offered(traced))
+    found = call(RestrictedComm(traced))
     if type(found) is not np.ndarray:
         raise Wrong(f"{me} returned {'nothing' if found is None else type(found).__name__}, not an array")
     if (found.shape, found.dtype) != (wanted.total.shape, wanted.total.dtype):
@@ -192,26 +192,26 @@ def doubling_cost(case: Any, rank: int) -> Cost:
 def sums(name: str, cost: Callable[[Any, int], Cost]) -> Callable[[Any, Any, Comm], None]:
     """The check of an all-reduce."""
 
-    def check(given: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Comm) -> None:
         x, wanted = brought(case, comm.rank), Wanted(total(case), places(case))
-        check_call(comm, lambda comm: getattr(given, name)(comm, x), x, wanted, cost(case, comm.rank))
+        check_call(comm, lambda comm: getattr(submission, name)(comm, x), x, wanted, cost(case, comm.rank))
 
     return check
 
 
-def check_reduce_scatter(given: Any, case: Vector, comm: Comm) -> None:
+def check_reduce_scatter(submission: Any, case: Vector, comm: Comm) -> None:
     x = brought(case, comm.rank)
     wanted = Wanted(*(chunk(whole, case.ranks, comm.rank + 1) for whole in (total(case), places(case))))
     cost = ring_cost(case, comm.rank, 1)
-    check_call(comm, lambda comm: given.ring_reduce_scatter(comm, x), x, wanted, cost)
+    check_call(comm, lambda comm: submission.ring_reduce_scatter(comm, x), x, wanted, cost)
 
 
-def check_allgather(given: Any, case: Vector, comm: Comm) -> None:
+def check_allgather(submission: Any, case: Vector, comm: Comm) -> None:
     """Here chunk k + 1 is brought by rank k alone, so a digit tells whose it is."""
     pieces = [chunk(brought(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
     x, wanted = pieces[comm.rank].copy(), Wanted(np.concatenate(pieces[-1:] + pieces[:-1]), places(case))
     cost = ring_cost(case, comm.rank, 2)
-    check_call(comm, lambda comm: given.ring_allgather(comm, x, case.length), x, wanted, cost)
+    check_call(comm, lambda comm: submission.ring_allgather(comm, x, case.length), x, wanted, cost)
 
 
 def own_only(comm: Comm, x: np.ndarray, *_: Any) -> np.ndarray:

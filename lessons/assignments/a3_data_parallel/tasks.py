@@ -14,10 +14,10 @@ import numpy as np
 from backends import laws
 from backends.comm import Comm
 from backends.comm.trace import Traced
-from backends.grading import Task, Wrong
-from backends.grading.arrays import counted, equal, listed
-from backends.grading.assignment import load_file
-from backends.grading.offered import Offered
+from lessons.grading import Task, Wrong
+from lessons.grading.array_checks import check_equal, enumeration, plural
+from lessons.grading.assignment import load_file
+from lessons.grading.restricted_comm import RestrictedComm
 from minigrad import ops
 from minigrad.testing import c_order, fortran_order, with_gaps
 
@@ -37,7 +37,7 @@ class Cut:
     ranks = 1
 
     def __str__(self) -> str:
-        return f"{counted(self.n, 'sample')} among {counted(self.parts, 'rank')}"
+        return f"{plural(self.n, 'sample')} among {plural(self.parts, 'rank')}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Parameters:
     seed: int
 
     def __str__(self) -> str:
-        return f"{counted(self.ranks, 'rank')}, parameters of shape {listed(self.shapes)}, {self.order}"
+        return f"{plural(self.ranks, 'rank')}, parameters of shape {enumeration(self.shapes)}, {self.order}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Sizes:
     ranks = 1
 
     def __str__(self) -> str:
-        return f"parameters of {listed(self.sizes)} bytes, buckets of at most {self.most}"
+        return f"parameters of {enumeration(self.sizes)} bytes, buckets of at most {self.most}"
 
 
 # A counter-example shrinks to the first of a list: a usual size, where the unusual ones are not to blame.
@@ -80,16 +80,16 @@ SIZES = st.builds(Sizes, BYTES, st.sampled_from([40, 24, 16, 64, 100, 8, 320]))
 # Checks
 
 
-def check_share(given: Any, case: Cut, comm: Comm) -> None:
+def check_share(submission: Any, case: Cut, comm: Comm) -> None:
     """The shares follow one another from 0 to n, and are even."""
     end, counts = 0, []
     for rank in range(case.parts):
-        found = given.share(case.n, case.parts, rank)
+        found = submission.share(case.n, case.parts, rank)
         if not isinstance(found, tuple) or not all(isinstance(i, int | np.integer) for i in found):
             raise Wrong(f"rank {rank}'s share should be a pair of whole numbers (start, stop)")
         if len(found) != 2:
             raise Wrong(
-                f"rank {rank}'s share has {counted(len(found), 'number')}, it should have 2: start and stop"
+                f"rank {rank}'s share has {plural(len(found), 'number')}, it should have 2: start and stop"
             )
         start, stop = (int(i) for i in found)
         if start != end or stop < start:
@@ -100,10 +100,12 @@ def check_share(given: Any, case: Cut, comm: Comm) -> None:
     if end != case.n:
         raise Wrong(f"the shares end at {end}, it should be {case.n}")
     if max(counts) - min(counts) > 1:
-        raise Wrong(f"the ranks have {listed(counts)} samples: their numbers should differ by at most one")
+        raise Wrong(
+            f"the ranks have {enumeration(counts)} samples: their numbers should differ by at most one"
+        )
 
 
-def check_broadcast(given: Any, case: Parameters, comm: Comm) -> None:
+def check_broadcast(submission: Any, case: Parameters, comm: Comm) -> None:
     """Rank 0's numbers are in the arrays of all, by one message to each other rank."""
 
     def values(rank: int) -> list[np.ndarray]:
@@ -114,24 +116,24 @@ def check_broadcast(given: Any, case: Parameters, comm: Comm) -> None:
     if world is not None:  # ranks are threads: let a send wait for its receiver, as a large one of MPI does
         world.rendezvous = True
     mine, wanted, traced, me = values(comm.rank), values(0), Traced(comm), f"rank {comm.rank}"
-    given.broadcast_parameters(Offered(traced), list(mine))
+    submission.broadcast_parameters(RestrictedComm(traced), list(mine))
     for i, (found, right) in enumerate(zip(mine, wanted, strict=True)):
         if comm.rank and found.size and np.array_equal(found, values(comm.rank)[i]):
             raise Wrong(f"{me}'s parameter {i} is as it was: write into the array itself, x[...] = ...")
-        equal(f"{me}'s parameter {i}", found, right)
+        check_equal(f"{me}'s parameter {i}", found, right)
     messages, nbytes = traced.record.ledger.sent()
     others = 0 if comm.rank else comm.size - 1
     if messages != others:
-        raise Wrong(f"the parameters are right, but {me} sent {counted(messages, 'message')}, not {others}")
+        raise Wrong(f"the parameters are right, but {me} sent {plural(messages, 'message')}, not {others}")
     if nbytes != others * sum(x.nbytes for x in mine):
         raise Wrong(
             f"the parameters are right, but {me} sent {nbytes} bytes, not all parameters once to each"
         )
 
 
-def check_buckets(given: Any, case: Sizes, comm: Comm) -> None:
+def check_buckets(submission: Any, case: Sizes, comm: Comm) -> None:
     sizes = list(case.sizes)
-    found = given.buckets(sizes, case.most)
+    found = submission.buckets(sizes, case.most)
     if sizes != list(case.sizes):
         raise Wrong("the list of sizes was changed: work on a copy")
     if type(found) is not list or not all(type(bucket) is list for bucket in found):
@@ -152,9 +154,9 @@ def check_buckets(given: Any, case: Sizes, comm: Comm) -> None:
 def trains(backend: Any) -> Callable[[Any, Any, Comm], None]:
     """The check of a step: three batches with momentum, and after each everything is as on one machine."""
 
-    def check(given: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Comm) -> None:
         laws.trains_like_serial(
-            lambda comm: backend(comm, given, case),
+            lambda comm: backend(comm, submission, case),
             comm,
             training.Net,
             ops.cross_entropy,

@@ -11,9 +11,16 @@ import numpy as np
 from backends.comm import Comm, allreduce
 from backends.comm.collectives import broadcast
 from backends.data_parallel.flat import buckets
-from backends.grading import Wrong
-from backends.grading.arrays import alike, counted, equal, listed, private, unchanged
-from backends.grading.offered import Offer
+from lessons.grading import Wrong
+from lessons.grading.array_checks import (
+    check_equal,
+    check_like,
+    check_private,
+    check_unchanged,
+    enumeration,
+    plural,
+)
+from lessons.grading.restricted_comm import RestrictedObject
 from minigrad import nn, ops
 from minigrad.backend import Backend, Serial, Work
 from minigrad.data import Batch
@@ -47,9 +54,9 @@ class Shares:
         return len(self.sizes)
 
     def __str__(self) -> str:
-        last = counted(self.sizes[-1], "sample").partition(" ")[2]
+        last = plural(self.sizes[-1], "sample").partition(" ")[2]
         most = "" if self.most is None else f", buckets of at most {self.most} bytes"
-        return f"{counted(self.ranks, 'rank')} with {listed(self.sizes)} {last}{most}"
+        return f"{plural(self.ranks, 'rank')} with {enumeration(self.sizes)} {last}{most}"
 
     def batches(self, count: int) -> list[Batch]:
         rng, n = np.random.default_rng(self.seed), sum(self.sizes)
@@ -59,8 +66,8 @@ class Shares:
 class Watched(Backend):
     """Data parallelism over the shares of a case; the submission's part is in ``whole``."""
 
-    def __init__(self, comm: Comm, given: Any, case: Shares):
-        self.comm, self.given, self.case = comm, given, case
+    def __init__(self, comm: Comm, submission: Any, case: Shares):
+        self.comm, self.submission, self.case = comm, submission, case
         self.rank, self.size, self.me = comm.rank, comm.size, f"rank {comm.rank}"
         self.steps = 0
 
@@ -85,17 +92,17 @@ class Watched(Backend):
         before = [x.copy() for x in data.values()]
         self.when = f" in step {self.steps + 1}" if self.steps else ""
         loss, found = self.whole(model, batch, loss_fn)
-        unchanged(data, before)
+        check_unchanged(data, before)
         if not isinstance(found, list | tuple) or len(found) != len(wanted):
             raise Wrong(f"{self.me} should return a list of {len(wanted)} gradients, one for each parameter")
         scale = max(abs(g).max() for g in wanted.values())
         for g, (name, right), parameter in zip(found, wanted.items(), self.parameters.values(), strict=True):
             what = f"{self.me}'s gradient of {name}{self.when}"
-            alike(what, g, right.shape, right.dtype)
-            private(what, g, data)
-            equal(what, g, right, SLACK * scale)
+            check_like(what, g, right.shape, right.dtype)
+            check_private(what, g, data)
+            check_equal(what, g, right, SLACK * scale)
             parameter.grad = g
-        equal(
+        check_equal(
             f"{self.me}'s loss{self.when}", np.array(loss), np.array(wanted_loss), SLACK * max(1, wanted_loss)
         )
         self.steps += 1
@@ -107,11 +114,9 @@ class Watched(Backend):
 
     def vector(self, what: str, v: Any, size: int, holds: str) -> np.ndarray:
         """``v``; raises Wrong unless it is a vector of that size."""
-        alike(f"what {self.me} gives to {what}", v, (np.size(v),), np.float64)
+        check_like(f"what {self.me} gives to {what}", v, (np.size(v),), np.float64)
         if v.size != size:
-            raise Wrong(
-                f"{self.me} gives {counted(v.size, 'number')} to {what}, it should be {size}: {holds}"
-            )
+            raise Wrong(f"{self.me} gives {plural(v.size, 'number')} to {what}, it should be {size}: {holds}")
         return v
 
 
@@ -145,12 +150,14 @@ class Weighted(Watched):
             return allreduce(self.comm, v)
 
         data = [p.data for p in parameters]
-        offered = Offer("comm", {"rank": self.rank, "size": self.size}, {"allreduce": one_allreduce})
-        found = self.given.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
+        offered = RestrictedObject(
+            "comm", {"rank": self.rank, "size": self.size}, {"allreduce": one_allreduce}
+        )
+        found = self.submission.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
         for what, wanted in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
             if calls[what] != wanted:
-                times = f"{counted(calls[what], 'time')}, it should be {wanted}"
-                raise Wrong(f"{self.me} with {counted(len(mine), 'sample')} called {what} {times}")
+                times = f"{plural(calls[what], 'time')}, it should be {wanted}"
+                raise Wrong(f"{self.me} with {plural(len(mine), 'sample')} called {what} {times}")
         if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], float | np.floating):
             raise Wrong(f"{self.me} should return the loss, a float, and a list of gradients")
         return float(found[0]), found[1]
@@ -167,8 +174,8 @@ class Overlapped(Watched):
         self.sizes = [sum(parameters[i].size for i in group) for group in self.groups]
         shapes, groups = [p.shape for p in parameters], [list(group) for group in self.groups]
         calls = {"start_allreduce": self.start}
-        offered = Offer("comm", {"rank": self.rank, "size": self.size}, calls)
-        self.reducer = self.given.Reducer(offered, shapes, groups)
+        offered = RestrictedObject("comm", {"rank": self.rank, "size": self.size}, calls)
+        self.reducer = self.submission.Reducer(offered, shapes, groups)
         return model
 
     def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
@@ -188,7 +195,7 @@ class Overlapped(Watched):
         self.in_finish = True
         found = self.reducer.finish()
         if len(self.started) != len(self.groups):
-            times = f"{counted(len(self.started), 'all-reduce')} for {counted(len(self.groups), 'bucket')}"
+            times = f"{plural(len(self.started), 'all-reduce')} for {plural(len(self.groups), 'bucket')}"
             raise Wrong(f"{self.me} started {times}{self.when}")
         if late := set(range(len(self.groups))) - self.waited:
             raise Wrong(f"{self.me} did not wait for the sum of bucket {min(late)}{self.when}")
@@ -198,13 +205,13 @@ class Overlapped(Watched):
         """Tell the reducer of a gradient, and see that it starts what is complete, and nothing else."""
         lent = gradient.copy()
         self.reducer.on_grad(number, lent)
-        unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
+        check_unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
         lent[...] = np.nan
         told.append(number)
         complete = [set(group) <= set(told) for group in self.groups]
         wanted = (complete + [False]).index(False)
         if len(self.started) != wanted:
-            has = f"{self.me} has started {counted(len(self.started), 'all-reduce')}{self.when}"
+            has = f"{self.me} has started {plural(len(self.started), 'all-reduce')}{self.when}"
             raise Wrong(
                 f"{has} when the gradients {told} are final, it should be {wanted}: "
                 f"the buckets are {self.groups}"

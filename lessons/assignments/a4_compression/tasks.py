@@ -11,10 +11,10 @@ import numpy as np
 
 from backends.comm import Comm, allreduce
 from backends.comm.collectives import allgather
-from backends.grading import Task, Wrong
-from backends.grading.arrays import alike, counted, equal, private, unchanged
-from backends.grading.assignment import load_file
-from backends.grading.offered import Offer
+from lessons.grading import Task, Wrong
+from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged, plural
+from lessons.grading.assignment import load_file
+from lessons.grading.restricted_comm import RestrictedObject
 
 cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a4")
 entries = cases.entries
@@ -26,11 +26,11 @@ Choose = Callable[[np.ndarray], np.ndarray]
 # Checks
 
 
-def check_selection(given: Any, case: Any, comm: Comm) -> None:
+def check_selection(submission: Any, case: Any, comm: Comm) -> None:
     """Whole numbers from -6 to 6, so there are zeros and entries of one size."""
     v = case.rng.integers(-6, 7, case.n).astype(case.dtype)
     v.flags.writeable = False
-    rest = chosen_by("top_k", given.top_k(v, case.k), v, min(case.k, case.n))
+    rest = chosen_by("top_k", submission.top_k(v, case.k), v, min(case.k, case.n))
     taken = abs(np.delete(v, rest))
     if taken.size and rest.size and taken.min() < abs(v[rest]).max():
         sizes = f"one of size {taken.min():g} and left one of {abs(v[rest]).max():g}"
@@ -38,14 +38,14 @@ def check_selection(given: Any, case: Any, comm: Comm) -> None:
     for threshold in (2.0, 0.0, 2.5):
         wanted = np.flatnonzero(abs(v) > threshold)
         what = f"above_threshold({v.tolist()}, {threshold:g})"
-        rest = chosen_by(what, given.above_threshold(v, threshold), v, wanted.size)
+        rest = chosen_by(what, submission.above_threshold(v, threshold), v, wanted.size)
         if set(np.delete(np.arange(v.size), rest)) != set(wanted):
             raise Wrong(f"{what} should have chosen the entries {wanted.tolist()}")
 
 
 def chosen_by(what: str, found: Any, v: np.ndarray, count: int) -> np.ndarray:
     """The indices that are not in ``found``; raises Wrong unless that has ``count`` different ones."""
-    alike(f"what {what} returned", found, (np.size(found),), np.int32)
+    check_like(f"what {what} returned", found, (np.size(found),), np.int32)
     if found.size != count:
         raise Wrong(f"{what} chose {entries(found.size)}, it should be {count}")
     if np.unique(found).size != found.size or not all(0 <= i < v.size for i in found):
@@ -53,32 +53,32 @@ def chosen_by(what: str, found: Any, v: np.ndarray, count: int) -> np.ndarray:
     return np.setdiff1d(np.arange(v.size), found)
 
 
-def check_messages(given: Any, case: Any, comm: Comm) -> None:
+def check_messages(submission: Any, case: Any, comm: Comm) -> None:
     """Bytes are as the text says, so what one packs another can unpack; values have gaps in memory."""
     rng = case.rng
     values = rng.normal(size=2 * case.k).astype(case.dtype)[::2]
     indices = rng.permutation(1000)[: case.k].astype(rng.choice(["int32", "int64"]))
     kept = [values.copy(), indices.copy()]
     wanted = np.frombuffer(values.tobytes() + indices.astype(np.int32).tobytes(), np.uint8)
-    message = given.pack(values, indices)
+    message = submission.pack(values, indices)
     size = f"{case.k} values of {values.itemsize} bytes, {case.k} indices of 4"
-    alike("what pack returned", message, (np.size(message),), np.uint8)
+    check_like("what pack returned", message, (np.size(message),), np.uint8)
     if message.size != wanted.size:
-        raise Wrong(f"pack made {counted(message.size, 'byte')}, it should be {wanted.size}: {size}")
+        raise Wrong(f"pack made {plural(message.size, 'byte')}, it should be {wanted.size}: {size}")
     inputs = {"values": values, "indices": indices}
-    unchanged(inputs, kept)
-    private("what pack returned", message, inputs)
+    check_unchanged(inputs, kept)
+    check_private("what pack returned", message, inputs)
     if not np.array_equal(message, wanted):
         raise Wrong(f"the message is not {size}, in this order")
-    found = given.unpack(wanted.copy(), np.dtype(case.dtype))
+    found = submission.unpack(wanted.copy(), np.dtype(case.dtype))
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Wrong("unpack should return (values, indices)")
     for what, x, right in zip(("values", "indices"), found, (kept[0], kept[1].astype(np.int32)), strict=True):
-        alike(f"what unpack returned as {what}", x, right.shape, right.dtype)
-        equal(f"what unpack returned as {what}", x, right)
+        check_like(f"what unpack returned as {what}", x, right.shape, right.dtype)
+        check_equal(f"what unpack returned as {what}", x, right)
 
 
-def check_feedback(given: Any, case: Any, comm: Comm) -> None:
+def check_feedback(submission: Any, case: Any, comm: Comm) -> None:
     """In every step what is sent and what is kept are the bits of what had accumulated, each entry in one."""
     rng, error = case.rng, np.zeros(case.n, case.dtype)
     for step in range(1, STEPS + 1):
@@ -87,23 +87,23 @@ def check_feedback(given: Any, case: Any, comm: Comm) -> None:
         indices = largest(v, case.k)
 
         def choose(x: Any, v: Any = v, asked: Any = asked, indices: Any = indices, step: int = step) -> Any:
-            alike(f"what choose is given in step {step}", x, v.shape, v.dtype)
-            equal(f"what choose is given in step {step}", x, v)
+            check_like(f"what choose is given in step {step}", x, v.shape, v.dtype)
+            check_equal(f"what choose is given in step {step}", x, v)
             asked.append(x)
             return indices.copy()
 
         inputs, before = {"error": error, "g": g}, [error.copy(), g.copy()]
-        found = given.feedback(error, g, choose)
-        unchanged(inputs, before)
+        found = submission.feedback(error, g, choose)
+        check_unchanged(inputs, before)
         if len(asked) != 1:
-            raise Wrong(f"choose was called {counted(len(asked), 'time')}, it should be 1")
+            raise Wrong(f"choose was called {plural(len(asked), 'time')}, it should be 1")
         if not isinstance(found, tuple | list) or len(found) != 2:
             raise Wrong("feedback should return (sent, error)")
         for what, x in zip(("sent", "the new error"), found, strict=True):
-            alike(f"{what} of step {step}", x, v.shape, v.dtype)
-            private(f"{what} of step {step}", x, inputs)
+            check_like(f"{what} of step {step}", x, v.shape, v.dtype)
+            check_private(f"{what} of step {step}", x, inputs)
         sent, error = found
-        private("the new error", error, {"sent": sent})
+        check_private("the new error", error, {"sent": sent})
         for i in range(case.n):
             if (sent[i], error[i]) != ((v[i], 0) if i in indices else (0, v[i])):
                 raise Wrong(
@@ -117,7 +117,7 @@ def largest(v: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-abs(v), kind="stable")[:k][::-1].astype(np.int32)
 
 
-def check_exchange(given: Any, case: Any, comm: Comm) -> None:
+def check_exchange(submission: Any, case: Any, comm: Comm) -> None:
     """The bits of the sum in the order of ranks, by one all-gather of exactly the values and indices."""
     vectors, chosen = [], []
     for rank, k in enumerate(case.counts):
@@ -139,43 +139,43 @@ def check_exchange(given: Any, case: Any, comm: Comm) -> None:
         right = indices.size * (v.itemsize + 4)
         if x.nbytes != right:
             raise Wrong(
-                f"{me} sends {counted(x.nbytes, 'byte')} for {entries(indices.size)}, it should be {right}"
+                f"{me} sends {plural(x.nbytes, 'byte')} for {entries(indices.size)}, it should be {right}"
             )
         return [part.copy() for part in allgather(comm, x)]
 
-    offered = Offer("comm", {"rank": comm.rank, "size": comm.size}, {"allgather": gather})
-    found = given.exchange(offered, v, indices)
+    offered = RestrictedObject("comm", {"rank": comm.rank, "size": comm.size}, {"allgather": gather})
+    found = submission.exchange(offered, v, indices)
     if not calls:
         raise Wrong(f"{me} did not call allgather: the others wait for it")
-    unchanged(inputs, before)
-    alike(f"{me}'s sum", found, v.shape, v.dtype)
-    private(f"{me}'s sum", found, inputs)
-    equal(f"{me}'s sum", found, wanted)
+    check_unchanged(inputs, before)
+    check_like(f"{me}'s sum", found, v.shape, v.dtype)
+    check_private(f"{me}'s sum", found, inputs)
+    check_equal(f"{me}'s sum", found, wanted)
 
 
-def check_momentum(given: Any, case: Any, comm: Comm) -> None:
+def check_momentum(submission: Any, case: Any, comm: Comm) -> None:
     """Steps of whole numbers with momentum 0.5, which are exact, against the recurrence and both limits."""
     m, rng, me = 0.5, np.random.default_rng([case.seed, comm.rank]), f"rank {comm.rank}"
-    mine = given.Momentum(case.n, lambda v: largest(v, case.k), m, case.masking)
+    mine = submission.Momentum(case.n, lambda v: largest(v, case.k), m, case.masking)
     velocity, error = np.zeros(case.n), np.zeros(case.n)
     w, dense, dense_velocity = np.zeros(case.n), np.zeros(case.n), np.zeros(case.n)
     for step in range(1, STEPS + 1):
         g = rng.integers(-50, 50, case.n).astype(float)
         kept = g.copy()
         sent = mine.step(g)
-        alike(f"what {me} sends in step {step}", sent, g.shape, g.dtype)
-        unchanged({f"{me}'s g": g}, [kept])
-        private(f"what {me} sends in step {step}", sent, {"g": g})
+        check_like(f"what {me} sends in step {step}", sent, g.shape, g.dtype)
+        check_unchanged({f"{me}'s g": g}, [kept])
+        check_private(f"what {me} sends in step {step}", sent, {"g": g})
         w -= allreduce(comm, sent)
         dense_velocity = (0 if case.masking else m) * dense_velocity + allreduce(comm, g)
         dense -= dense_velocity
         if case.k == case.n:  # everything is sent
             kind = "SGD without momentum, as masking stops what is sent" if case.masking else "momentum SGD"
-            equal(f"all is sent, so this should be {kind}: after step {step} w", w, dense)
+            check_equal(f"all is sent, so this should be {kind}: after step {step} w", w, dense)
         velocity = m * velocity + g
         v = error + velocity
         chosen = np.isin(np.arange(case.n), largest(v, case.k))
-        equal(f"what {me} sends in step {step}", sent, v * chosen)
+        check_equal(f"what {me} sends in step {step}", sent, v * chosen)
         error = v * ~chosen
         if case.masking:
             velocity = velocity * ~chosen

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Wrong
-from backends.grading.assignment import load_file
+from lessons.grading import Wrong
+from lessons.grading.assignment import load_file
 
 watched = load_file(Path(__file__).parent / "watched.py", "watched_of_a5")
 check_message = watched.check_message

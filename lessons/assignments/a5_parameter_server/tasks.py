@@ -12,9 +12,9 @@ import numpy as np
 
 from backends.comm import Comm, allreduce
 from backends.comm.trace import Traced
-from backends.grading import Task, Wrong
-from backends.grading.assignment import load_file
-from backends.grading.offered import POINT_TO_POINT, Offered
+from lessons.grading import Task, Wrong
+from lessons.grading.assignment import load_file
+from lessons.grading.restricted_comm import POINT_TO_POINT, RestrictedComm
 
 script = load_file(Path(__file__).parent / "script.py", "script_of_a5")
 Vector, Job, BoundedJob = script.Vector, script.Job, script.BoundedJob
@@ -37,8 +37,8 @@ def jobs(kind: Any) -> st.SearchStrategy[Any]:
 # Task 1
 
 
-def check_cut(given: Any, case: Any, comm: Comm) -> None:
-    found, wanted = given.cut(case.elements, case.servers), cuts(case.elements, case.servers)
+def check_cut(submission: Any, case: Any, comm: Comm) -> None:
+    found, wanted = submission.cut(case.elements, case.servers), cuts(case.elements, case.servers)
     if not isinstance(found, list) or not all(isinstance(part, slice) for part in found):
         raise Wrong(f"cut returned {found!r}, not a list of slices")
     if len(found) != case.servers:
@@ -51,7 +51,7 @@ def check_cut(given: Any, case: Any, comm: Comm) -> None:
 # Task 2: the submission's workers, and servers whose answers are written down beforehand
 
 
-def check_work(given: Any, case: Any, comm: Comm) -> None:
+def check_work(submission: Any, case: Any, comm: Comm) -> None:
     let_sends_wait(comm)
     if comm.rank >= case.workers:
         script.answer_by_script(comm, case)
@@ -67,7 +67,7 @@ def check_work(given: Any, case: Any, comm: Comm) -> None:
         same(parameters, wanted[asked - 1], f"{me} computes gradient number {asked} of")
         return case.gradient(comm.rank, asked - 1)
 
-    found = given.work(Offered(comm, CALLS), case.workers, start, case.steps[comm.rank], gradient)
+    found = submission.work(RestrictedComm(comm, CALLS), case.workers, start, case.steps[comm.rank], gradient)
     if asked < len(wanted) - 1:
         raise Wrong(f"{me} computed {counted(asked, 'gradient')}, not {len(wanted) - 1}")
     same(found, wanted[-1], f"{me} returned")
@@ -77,7 +77,7 @@ def check_work(given: Any, case: Any, comm: Comm) -> None:
 # Tasks 3 and 4: the submission's servers, and workers whose gradients are written down beforehand
 
 
-def check_serve(given: Any, case: Any, comm: Comm, bounded: bool) -> None:
+def check_serve(submission: Any, case: Any, comm: Comm, bounded: bool) -> None:
     let_sends_wait(comm)
     if comm.rank < case.workers:
         script.push_by_script(comm, case)
@@ -87,9 +87,9 @@ def check_serve(given: Any, case: Any, comm: Comm, bounded: bool) -> None:
     part = case.start()[place]
     watch = Watched(comm, case.workers, part, RATE, bound)
     if bounded:
-        result = given.serve_bounded(Offered(watch, CALLS), case.workers, part, RATE, bound)
+        result = submission.serve_bounded(RestrictedComm(watch, CALLS), case.workers, part, RATE, bound)
     else:
-        result = given.serve(Offered(watch, CALLS), case.workers, part, RATE)
+        result = submission.serve(RestrictedComm(watch, CALLS), case.workers, part, RATE)
     if watch.clocks:
         raise Wrong(f"{watch.me} returned, but worker {min(watch.clocks)} has not ended")
     if type(result) is not tuple or len(result) != 2:
@@ -106,7 +106,7 @@ def check_serve(given: Any, case: Any, comm: Comm, bounded: bool) -> None:
 # Task 5: all is the submission's
 
 
-def check_train(given: Any, case: Any, comm: Comm) -> None:
+def check_train(submission: Any, case: Any, comm: Comm) -> None:
     let_sends_wait(comm)
     start, applied, computed = case.start(), np.zeros(case.elements), 0
     is_worker, server = comm.rank < case.workers, comm.rank - case.workers
@@ -124,8 +124,8 @@ def check_train(given: Any, case: Any, comm: Comm) -> None:
 
     steps = case.steps[comm.rank] if is_worker else 0
     own = gradient if is_worker else None
-    offered = Offered(traced, CALLS)
-    found = given.train(offered, case.workers, start, steps, own, RATE, case.bound)
+    offered = RestrictedComm(traced, CALLS)
+    found = submission.train(offered, case.workers, start, steps, own, RATE, case.bound)
     if computed != steps:
         raise Wrong(f"{me} computed {counted(computed, 'gradient')}, not {steps}")
     right_kind(found, case.elements, f"{me} returned")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Wrong
+from lessons.grading import Wrong
 
 
 class Watched:

@@ -9,18 +9,18 @@ import numpy as np
 
 from backends.comm import Comm, allreduce
 from backends.comm.trace import Traced
-from backends.grading import Wrong
-from backends.grading.offered import Offered
+from lessons.grading import Wrong
+from lessons.grading.restricted_comm import RestrictedComm
 
 
 class Call:
     """A layer's forward and backward function, called and checked on this rank."""
 
-    def __init__(self, comm: Comm, given: Any, layer: str, *inputs: np.ndarray):
+    def __init__(self, comm: Comm, submission: Any, layer: str, *inputs: np.ndarray):
         let_sends_wait(comm)
-        self.comm, self.given, self.layer, self.inputs = comm, given, layer, inputs
+        self.comm, self.submission, self.layer, self.inputs = comm, submission, layer, inputs
         self.traced = Traced(comm)
-        self.offered = Offered(
+        self.offered = RestrictedComm(
             self.traced
         )  # one for both ways: the way back may use what the way there has kept
 
@@ -33,7 +33,7 @@ class Call:
     ) -> Any:
         """What it saved; ``nbytes`` is what all ranks together have to send."""
         before, name = copies(self.inputs), f"{self.layer}_forward"
-        result = getattr(self.given, name)(self.offered, *self.inputs, *settings)
+        result = getattr(self.submission, name)(self.offered, *self.inputs, *settings)
         if type(result) is not tuple or len(result) != 2:
             raise Wrong(f"{name} returned {kind(result)}, not its result and what it saved")
         check_array(self.comm, result[0], wanted, f"result of {name}", hints)
@@ -51,7 +51,7 @@ class Call:
     ) -> None:
         """``wanted`` are the gradients by the inputs' names, ``hints`` other values of the first."""
         before, name = copies((*self.inputs, g)), f"{self.layer}_backward"
-        result = getattr(self.given, name)(self.offered, saved, g)
+        result = getattr(self.submission, name)(self.offered, saved, g)
         if type(result) is not tuple or len(result) != len(wanted):
             raise Wrong(f"{name} returned {kind(result)}, not the gradients of {', '.join(wanted)}")
         for found, (what, right) in zip(result, wanted.items(), strict=True):

@@ -10,8 +10,8 @@ import numpy as np
 
 from backends.comm import Comm
 from backends.comm.trace import Traced
-from backends.grading.assignment import load_file
-from backends.grading.offered import Offered
+from lessons.grading.assignment import load_file
+from lessons.grading.restricted_comm import RestrictedComm
 
 checking = load_file(Path(__file__).parent / "checking.py", "checking_of_a6_space")
 Call, check_array, check_messages = checking.Call, checking.check_array, checking.check_messages
@@ -70,12 +70,12 @@ class Convolution(Image):
         return f"{super().__str__()}, {counted(self.filters, 'filter')} of {2 * self.radius + 1}"
 
 
-def check_halo(given: Any, case: Image, comm: Comm) -> None:
+def check_halo(submission: Any, case: Image, comm: Comm) -> None:
     let_sends_wait(comm)
     me, heights = comm.rank, list(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, sum(heights), case.width)
     x, (start, stop), traced = case.part(whole, me), case.rows(me), Traced(comm)
-    found = given.halo(Offered(traced), x, heights, case.radius)
+    found = submission.halo(RestrictedComm(traced), x, heights, case.radius)
     padded = with_border(whole, case.radius, 0)
     wanted = padded[:, :, start : stop + 2 * case.radius if heights[me] else start]
     check_array(comm, found, wanted, "halo")
@@ -84,7 +84,7 @@ def check_halo(given: Any, case: Image, comm: Comm) -> None:
 
     gradients = [numbers(case, 1 + rank, *shape) for rank, shape in enumerate(halo_shapes(case))]
     g, traced = gradients[me].copy(), Traced(comm)
-    found = given.halo_backward(Offered(traced), g, heights, case.radius)
+    found = submission.halo_backward(RestrictedComm(traced), g, heights, case.radius)
     total = np.zeros_like(padded)
     for rank, gradient in enumerate(gradients):
         first = case.rows(rank)[0]
@@ -101,7 +101,7 @@ def halo_shapes(case: Image) -> list[tuple[int, ...]]:
     return [(case.samples, case.channels, n, case.width) for n in rows]
 
 
-def check_convolution(given: Any, case: Convolution, comm: Comm) -> None:
+def check_convolution(submission: Any, case: Convolution, comm: Comm) -> None:
     k, height = 2 * case.radius + 1, sum(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, height, case.width)
     w = numbers(case, 1, case.filters, case.channels, k, k)
@@ -110,7 +110,7 @@ def check_convolution(given: Any, case: Convolution, comm: Comm) -> None:
     pairs = [(owner, asker) for owner in range(comm.size) for asker in range(comm.size)]
     halo = sum(case.halo_bytes(*pair) for pair in pairs)
     alone = {"that of its own rows alone": convolved(x, w, case.radius)}
-    call = Call(comm, given, "conv", x, w)
+    call = Call(comm, submission, "conv", x, w)
     whole_y = convolved(whole, w, case.radius)
     saved = call.forward(case.part(whole_y, comm.rank), halo, alone, [list(case.heights)])
     turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)  # what slides over the gradient

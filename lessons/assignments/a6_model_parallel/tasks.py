@@ -9,8 +9,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from backends.grading import Task
-from backends.grading.assignment import load_file
+from lessons.grading import Task
+from lessons.grading.assignment import load_file
 
 neurons = load_file(Path(__file__).parent / "neurons.py", "neurons_of_a6")
 space = load_file(Path(__file__).parent / "space.py", "space_of_a6")

@@ -14,8 +14,6 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Task, Wrong
-from backends.grading.raised import within
 from backends.laws import trains_like_serial
 from backends.pipeline import (
     Backward,
@@ -29,6 +27,8 @@ from backends.pipeline import (
     check_timetable,
     simulate,
 )
+from lessons.grading import Task, Wrong
+from lessons.grading.messages import raised_inside
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 
@@ -73,9 +73,9 @@ LONG = st.builds(lambda ranks, more: Split(ranks, 2 * ranks - 1 + more), RANKS, 
 # Reading and running what was written
 
 
-def written(given: Any, name: str, case: Case, *, weights: bool) -> Timetable:
+def written(submission: Any, name: str, case: Case, *, weights: bool) -> Timetable:
     """The submission's timetable; Wrong where something else than instructions came."""
-    order = getattr(given, name)
+    order = getattr(submission, name)
     lists = [listed(order, f"{name}({stage}, {case.ranks}, {case.micros})", stage, case, weights=weights)
              for stage in range(case.ranks)]  # fmt: skip
 
@@ -91,7 +91,7 @@ def listed(order: Callable[..., Any], call: str, stage: int, case: Case, *, weig
     try:
         coming = iter(order(stage, case.ranks, case.micros))
     except TypeError as error:
-        if within(error):
+        if raised_inside(error):
             raise
         raise Wrong(f"{call} gives no instructions: {error}; yield them, or return a list") from None
     found = list(islice(coming, most + 1))
@@ -159,8 +159,8 @@ def check_training(table: Timetable, case: Case, comm: Comm) -> None:
 # The tasks
 
 
-def check_gpipe(given: Any, case: Case, comm: Comm) -> None:
-    table = written(given, "gpipe", case, weights=False)
+def check_gpipe(submission: Any, case: Case, comm: Comm) -> None:
+    table = written(submission, "gpipe", case, weights=False)
     run = valid(table, [case.micros] * case.ranks, Costs(case.forward, case.backward))
     for stage, mine in enumerate(table.instructions):
         kinds = [type(i) for i in mine]
@@ -171,33 +171,33 @@ def check_gpipe(given: Any, case: Case, comm: Comm) -> None:
     check_training(table, case, comm)
 
 
-def check_one_f_one_b(given: Any, case: Case, comm: Comm) -> None:
-    table = written(given, "one_f_one_b", case, weights=False)
+def check_one_f_one_b(submission: Any, case: Case, comm: Comm) -> None:
+    table = written(submission, "one_f_one_b", case, weights=False)
     most = [min(case.micros, case.ranks - stage) for stage in range(case.ranks)]
     run = valid(table, most, Costs(case.forward, case.backward))
     check_makespan(run, (case.micros + case.ranks - 1) * (case.forward + case.backward), exact=True)
     check_training(table, case, comm)
 
 
-def split_run(given: Any, name: str, case: Case, most: int) -> Simulation:
-    table = written(given, name, case, weights=True)
+def split_run(submission: Any, name: str, case: Case, most: int) -> Simulation:
+    table = written(submission, name, case, weights=True)
     return valid(table, [most] * case.ranks, Costs(1, 1, 1))
 
 
-def check_beats(given: Any, case: Case, comm: Comm) -> None:
+def check_beats(submission: Any, case: Case, comm: Comm) -> None:
     """Sooner done than 1F1B; on one stage there is nothing to gain."""
-    run = split_run(given, "my_schedule", case, min(case.micros, case.ranks))
+    run = split_run(submission, "my_schedule", case, min(case.micros, case.ranks))
     check_makespan(run, 3 * (case.micros + case.ranks - 1) - (case.ranks > 1))
     check_training(run.table, case, comm)
 
 
-def check_best(given: Any, case: Case, comm: Comm) -> None:
-    run = split_run(given, "my_schedule", case, min(case.micros, case.ranks))
+def check_best(submission: Any, case: Case, comm: Comm) -> None:
+    run = split_run(submission, "my_schedule", case, min(case.micros, case.ranks))
     check_makespan(run, 3 * case.micros + case.ranks - 1)
 
 
-def check_zero_bubble(given: Any, case: Case, comm: Comm) -> None:
-    run = split_run(given, "zero_bubble", case, 2 * case.ranks - 1)
+def check_zero_bubble(submission: Any, case: Case, comm: Comm) -> None:
+    run = split_run(submission, "zero_bubble", case, 2 * case.ranks - 1)
     for stage in range(case.ranks):
         wait, before = longest_wait(run, stage)
         if wait:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.grading.assignment import load_file
+from lessons.grading.assignment import load_file
 
 starter: Any = load_file(Path(__file__).parent / "submission.py", "starter_of_a8")
 with_halo = starter.with_halo

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.grading import Wrong
+from lessons.grading import Wrong
 
 
 def counted(n: int, noun: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import allgather
-from backends.grading.assignment import load_file
+from lessons.grading.assignment import load_file
 
 starter: Any = load_file(Path(__file__).parent / "submission.py", "starter_of_a8")
 

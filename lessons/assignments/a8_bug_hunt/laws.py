@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from backends.comm import Comm
-from backends.grading import Wrong
-from backends.grading.assignment import load_file
+from lessons.grading import Wrong
+from lessons.grading.assignment import load_file
 
 comparing = load_file(Path(__file__).parent / "comparing.py", "comparing_of_a8")
 apart, counted, numbers = comparing.apart, comparing.counted, comparing.numbers

@@ -12,9 +12,9 @@ import numpy as np
 
 from backends.comm import Comm
 from backends.comm.collectives import allgather
-from backends.grading import Task, Wrong
-from backends.grading.assignment import load_file
-from backends.grading.offered import POINT_TO_POINT, Offer, Offered
+from lessons.grading import Task, Wrong
+from lessons.grading.assignment import load_file
+from lessons.grading.restricted_comm import POINT_TO_POINT, RestrictedComm, RestrictedObject
 
 HERE = Path(__file__).parent
 laws = load_file(HERE / "laws.py", "laws_of_a8")
@@ -49,15 +49,15 @@ CASES: dict[int, Any] = {
 
 def check_part(name: str) -> Callable[[Any, Any, Comm], None]:
     """The check of a mended part: its law."""
-    return lambda given, case, comm: case.law(getattr(given, name), Offered(comm, CALLS))
+    return lambda submission, case, comm: case.law(getattr(submission, name), RestrictedComm(comm, CALLS))
 
 
 def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
     """The check of a property: of each implementation it says on this case what the law says."""
 
-    def check(given: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Comm) -> None:
         name = f"property_{number}"
-        tried = getattr(given, name)
+        tried = getattr(submission, name)
         turned = case.seed % len(WRONG[number])
         wrong = (WRONG[number] * 2)[turned : turned + TRIED]
         for implementation in (*RIGHT[number], *wrong):
@@ -74,7 +74,7 @@ def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
 def call(tried: Any, implementation: Any, comm: Comm, case: Any) -> None:
     """The property as the text of the assignment has it; what plays on one rank needs no communicator."""
     alone = isinstance(case, laws.Traffic | laws.Stream)
-    group = () if alone else (Offered(comm, CALLS),)
+    group = () if alone else (RestrictedComm(comm, CALLS),)
     tried(offered(implementation), *group, *case.data(comm.rank))
 
 
@@ -83,10 +83,10 @@ def offered(implementation: Any) -> Callable[..., Any]:
     if not isinstance(implementation, type):
         return implementation
 
-    def make(*arguments: Any) -> Offer:
+    def make(*arguments: Any) -> RestrictedObject:
         made: Any = implementation(*arguments)
         calls = {name: getattr(made, name) for name in METHODS if hasattr(made, name)}
-        return Offer(implementation.__name__, {}, calls, {"residual": lambda: made.residual})
+        return RestrictedObject(implementation.__name__, {}, calls, {"residual": lambda: made.residual})
 
     return make
 

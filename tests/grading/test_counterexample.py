@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from backends.grading import Task, Wrong, search
-from backends.grading.assignment import load_file
+from lessons.grading import Task, Wrong, counterexample
+from lessons.grading.assignment import load_file
 from tests.bugs.mutant import mutant
 
 
@@ -122,7 +122,7 @@ def tells_the_smallest_case_in_words(search):
 def tries_the_cases_of_the_seed(search):
     def tried(seed):
         cases = []
-        search.counterexample(task(check_given), lambda case, comm: None, seed, watch=cases.append)
+        search.counterexample(task(check_given), lambda case, comm: None, seed, on_case=cases.append)
         return cases
 
     assert tried(3) == tried(3) != tried(4)
@@ -149,25 +149,25 @@ def takes_the_same_turns(search):
 
 
 def shrinks_for_a_bounded_time(search):
-    tries, before = [], search.SHRINKING
+    tries, before = [], search.SHRINK_TRIES
 
     def wrong_if_large(case, comm):
         if tries or case.length > 10**6:
             tries.append(case)
             assert case.length <= 10**6
 
-    search.SHRINKING = 3
+    search.SHRINK_TRIES = 3
     try:
         lists = st.lists(st.integers(1000, 10**9), min_size=40).map(lambda x: Case(1, sum(x)))
         assert search.counterexample(task(check_given, lists), wrong_if_large)
     finally:
-        search.SHRINKING = before
+        search.SHRINK_TRIES = before
     assert len(tries) <= 1 + 3
 
 
 def draws_cases_for_processes(search):
-    cases = search.draw_cases(task(check_given), 5, most_ranks=3, count=4)
-    assert cases == search.draw_cases(task(check_given), 5, most_ranks=3, count=4)
+    cases = search.draw_cases(task(check_given), 5, max_ranks=3, count=4)
+    assert cases == search.draw_cases(task(check_given), 5, max_ranks=3, count=4)
     assert len(set(cases)) == 4 and all(1 < case.ranks <= 3 for case in cases)
     alone = st.builds(Case, st.just(1), st.integers(0, 50))
     assert len(search.draw_cases(task(check_given, alone), 5, 3, 4)) == 4
@@ -184,13 +184,13 @@ SEARCH_LAWS = (
 
 @pytest.mark.parametrize("law", SEARCH_LAWS)
 def test_search(law):
-    law(search)
+    law(counterexample)
 
 
 SEARCH_BUGS = {
     "does not shrink": ("*([Phase.shrink] if shrink else [])", ""),
-    "tells what follows": ("if not follows(item[1])", ""),
-    "tells the last error": ("telling[0] if", "telling[-1] if"),
+    "tells what follows": ("if not is_consequence(item[1])", ""),
+    "tells the last error": ("causes[0] if", "causes[-1] if"),
     "tells the cause of a Wrong": ("if wrong is not None:", "if False:"),
     "lets SystemExit through": (
         "except BaseException as error:  # SystemExit",
@@ -199,17 +199,17 @@ SEARCH_BUGS = {
     "ranks race": ("run_ranks(case.ranks, work, seed=turns)", "run_ranks(case.ranks, work)"),
     "one rank": ("run_ranks(case.ranks, work,", "run_ranks(1, work,"),
     "one turn for all seeds": ("case, seed_of_cases)", "case, 0)"),
-    "does not say that it is flaky": ("found[0] + FLAKY", "found[0]"),
-    "shrinks for ever": ("if tries > SHRINKING or", "if"),
-    "says everything": ("if len(text) <= most else", "if True else"),
-    "watches nothing": ("watch(str(case))", "str(case)"),
-    "large worlds for processes": ("if case.ranks <= most_ranks", ""),
+    "does not say that it is flaky": ("failure[0] + FLAKY", "failure[0]"),
+    "shrinks for ever": ("if tries > SHRINK_TRIES or", "if"),
+    "says everything": ("if len(text) <= limit else", "if True else"),
+    "watches nothing": ("on_case(str(case))", "str(case)"),
+    "large worlds for processes": ("if case.ranks <= max_ranks", ""),
 }
 
 
 @pytest.mark.parametrize("bug", SEARCH_BUGS)
 def test_search_bugs_are_caught(bug):
-    broken = mutant("backends.grading.search", SEARCH_BUGS[bug])
+    broken = mutant("lessons.grading.counterexample", SEARCH_BUGS[bug])
     with pytest.raises((AssertionError, SystemExit)):
         for law in SEARCH_LAWS:
             law(broken)
@@ -219,7 +219,7 @@ def test_a_case_that_no_search_needs_is_not_drawn():
     """``broken`` of a task is refused without shrinking: the first case that shows it is enough."""
     tries = []
     check = task(lambda given, case, comm: tries.append(case) or given(case, comm))
-    assert search.counterexample(check, SimpleNamespace(), shrink=False)
+    assert counterexample.counterexample(check, SimpleNamespace(), shrink=False)
     assert len(tries) < 12
 
 
@@ -232,7 +232,7 @@ def draws_the_same_whatever_is_loaded(module, folder):
     def drawn():
         cases: list[str] = []
         wide = task(check_given, st.builds(Case, st.just(1), st.integers(0, 10**6)))
-        assert module.counterexample(wide, lambda *_: None, 3, examples=200, watch=cases.append) is None
+        assert module.counterexample(wide, lambda *_: None, 3, examples=200, on_case=cases.append) is None
         return cases
 
     before = drawn()
@@ -244,14 +244,10 @@ def draws_the_same_whatever_is_loaded(module, folder):
 
 
 def test_the_same_seed_draws_the_same_whatever_is_loaded(tmp_path):
-    draws_the_same_whatever_is_loaded(search, tmp_path)
+    draws_the_same_whatever_is_loaded(counterexample, tmp_path)
 
 
 def test_cases_that_depend_on_what_is_loaded_are_caught(tmp_path):
+    bug = ('if not hasattr(providers, "_get_local_constants"):', "if True:")
     with pytest.raises(AssertionError):
-        draws_the_same_whatever_is_loaded(
-            mutant(
-                "backends.grading.search", ('if not hasattr(providers, "_get_local_constants"):', "if True:")
-            ),
-            tmp_path,
-        )
+        draws_the_same_whatever_is_loaded(mutant("lessons.grading.counterexample", bug), tmp_path)

@@ -1,4 +1,4 @@
-"""What holds around the process of a submission, each fence by itself."""
+"""What holds around the process of a submission, each protection by itself."""
 
 import json
 import subprocess
@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from backends.doctor import examine
-from backends.grading import fence
-from backends.grading.fence import fences, prefix
+from lessons.grading import sandbox
+from lessons.grading.sandbox import prefix, protections
 
 LINUX = sys.platform == "linux"
-HELD = fences() if LINUX else ()
+HELD = protections() if LINUX else ()
 needs = {
     name: pytest.mark.skipif(
         not any(one.startswith(name) for one in HELD), reason=f"no {name} on this machine"
@@ -19,19 +19,19 @@ needs = {
     for name in ("Landlock", "seccomp", "namespaces")
 }
 
-# Runs behind the fence, with Python's own hook left out: what is refused is refused by the system
+# Runs in the sandbox, with Python's own hook left out: what is refused is refused by the system
 PROGRAM = """
 import ctypes, json, mmap, os, resource, signal, socket, sys, threading, time
 victim, without, mine = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 import _posixsubprocess
-import backends.grading.fence as fence
-fence.forbid = lambda: None
+import lessons.grading.sandbox as sandbox
+sandbox.add_audit_hook = lambda: None
 if without == "Landlock":
-    fence.read_only = lambda paths: 0
+    sandbox.restrict_files = lambda paths: 0
 if without == "seccomp":
-    fence.filter_system_calls = lambda reading: False
-fence.prepare([])
-held = fence.enter(448, 30)
+    sandbox.filter_system_calls = lambda reading: False
+sandbox.preload([])
+held = sandbox.enter(448, 30)
 read, write = 0, 1
 
 def fork_exec():
@@ -131,7 +131,7 @@ def attempts(tmp_path):
 
 @needs["Landlock"]
 @needs["seccomp"]
-def test_behind_all_fences_only_what_is_harmless_is_done(attempts):
+def test_behind_all_protections_only_what_is_harmless_is_done(attempts):
     held, done = attempts()
     assert done == HARMLESS, done ^ HARMLESS
     assert {"memory, time and files", "no new privileges", "seccomp"} <= {*held}
@@ -178,15 +178,15 @@ def test_in_namespaces_of_its_own_it_sees_no_other_process_and_no_network(attemp
 
 def test_what_holds_is_said_by_the_doctor_and_found_once():
     row = next(finding for finding in examine() if finding.what == "grading")
-    assert all(one in row.found for one in fences()) and "audit hook" in row.found
-    assert fences() is fences() and prefix() is prefix()
-    missing = not any(one.startswith("seccomp") for one in fences())
+    assert all(one in row.found for one in protections()) and "audit hook" in row.found
+    assert protections() is protections() and prefix() is prefix()
+    missing = not any(one.startswith("seccomp") for one in protections())
     assert bool(row.remedy) == (LINUX and (missing or not prefix()))
 
 
 def test_where_there_is_no_unshare_there_is_no_prefix(monkeypatch):
-    monkeypatch.setattr(fence.shutil, "which", lambda name: None)
-    assert fence.prefix.__wrapped__() == ()
-    monkeypatch.setattr(fence.shutil, "which", lambda name: "/usr/bin/unshare")
-    monkeypatch.setattr(fence, "WAYS", (("false",), ("env",)))
-    assert fence.prefix.__wrapped__() == ("env", "--")
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    assert sandbox.prefix.__wrapped__() == ()
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: "/usr/bin/unshare")
+    monkeypatch.setattr(sandbox, "WAYS", (("false",), ("env",)))
+    assert sandbox.prefix.__wrapped__() == ("env", "--")

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from backends.grading import Wrong
-from backends.grading.channel import Channel
-from backends.grading.frame import Closed, Malformed, as_text, pack, read
-from backends.grading.offered import Offer, Offered
-from backends.grading.players import Ended, Player, Players
-from backends.grading.references import Remote
-from backends.grading.settings import Settings
 from backends.pipeline import Forward, Weight
+from lessons.grading import Wrong
+from lessons.grading.messages import ChannelClosed, MalformedMessage, pack, read, to_json
+from lessons.grading.restricted_comm import RestrictedComm, RestrictedObject
+from lessons.grading.rpc import Channel, RemoteObject
+from lessons.grading.submission import WorkerConnection, WorkerEnded, WorkerPool
+from lessons.grading.worker import WorkerSettings
 
 RECORDS = {"Forward": Forward, "Weight": Weight}
 
@@ -29,11 +28,11 @@ RECORDS = {"Forward": Forward, "Weight": Weight}
 class Side(Channel):
     """An end that lends whatever it has, and says what it raised by its name."""
 
-    def kind(self, x):
+    def reference_kind(self, x):
         return "function" if callable(x) else "object"
 
     def tell(self, value):
-        self.send("return", self.body(value))
+        self.send("return", self.encode(value))
 
     def hear(self):
         return self.receive()[1]
@@ -121,7 +120,7 @@ def same(x, y):
 @given(VALUES)
 def test_a_value_arrives_as_it_was_and_comes_home(value):
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         here.tell(value)
         found = there.hear()
         same(found, value)
@@ -136,7 +135,7 @@ def test_arrays_keep_what_they_share_and_both_sides_see_what_is_written(owners, 
     )
     sent = [*owners, *data.draw(st.lists(views, max_size=4))]
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         here.tell(sent)
         found = there.hear()
         for i, x in enumerate(sent):
@@ -159,30 +158,30 @@ def test_arrays_keep_what_they_share_and_both_sides_see_what_is_written(owners, 
 
 def test_objects_keep_who_they_are_and_are_let_go():
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         thing, other = object(), {1, 2}
         here.tell([thing, other, thing])
         a, b, c = there.hear()
-        assert isinstance(a, Remote) and a is c and type(b).__name__ == "set"
+        assert isinstance(a, RemoteObject) and a is c and type(b).__name__ == "set"
         there.tell((b, a))
         assert [x is y for x, y in zip(here.hear(), (other, thing), strict=True)] == [True, True]
-        assert len(here.references.lent) == 2
+        assert len(here.objects.exports) == 2
         del a, b, c
         there.tell(None)
         here.hear()
-        assert not here.references.lent and not here.references.numbers
+        assert not here.objects.exports and not here.objects.numbers
 
 
 def test_memory_is_let_go():
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         for _ in range(50):
             here.tell([np.ones(9), np.zeros(3)])
             there.tell(there.hear()[0])
             here.hear()
         here.tell(None)
         there.hear()
-        assert len(here.memory.blocks) <= 2 and len(there.memory.blocks) <= 2
+        assert len(here.arrays.blocks) <= 2 and len(there.arrays.blocks) <= 2
 
 
 def holds_itself():
@@ -196,7 +195,7 @@ def holds_itself():
 )
 def test_what_is_too_much_is_refused_and_the_line_goes_on(value):
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         with pytest.raises(ValueError, match="nested|too many"):
             here.tell(value)
         here.tell(3)
@@ -208,43 +207,43 @@ def test_what_is_too_much_is_refused_and_the_line_goes_on(value):
 
 def message(value):
     here, there = sides()
-    with closing(here.line), closing(there.line):
+    with closing(here.connection), closing(there.connection):
         here.tell(value)
-        there.line.setblocking(False)
-        return there.line.recv(2**20)
+        there.connection.setblocking(False)
+        return there.connection.recv(2**20)
 
 
 def heard(data):
-    """What a side makes of these bytes: a value, or Malformed or Closed."""
+    """What a side makes of these bytes: a value, or MalformedMessage or ChannelClosed."""
     side: Any
     side, far = sides()
-    with closing(side.line), closing(far.line):
+    with closing(side.connection), closing(far.connection):
         side.stream = io.BytesIO(data)
         try:
             return side.hear()
-        except (Malformed, Closed):
+        except (MalformedMessage, ChannelClosed):
             return None
 
 
 @given(VALUES.map(message), st.data())
 def test_what_is_cut_or_changed_is_refused_and_raises_nothing_else(data, draws):
     cut = draws.draw(st.integers(0, len(data) - 1))
-    with pytest.raises((Malformed, Closed)):
-        raise Closed if heard(data[:cut]) is None else AssertionError
+    with pytest.raises((MalformedMessage, ChannelClosed)):
+        raise ChannelClosed if heard(data[:cut]) is None else AssertionError
     for _ in range(5):
         at = draws.draw(st.integers(0, len(data) - 1))
         heard(data[:at] + draws.draw(st.binary(max_size=4)) + data[at + 1 :])
 
 
-NAMES = ["t", "l", "d", "a", "n", "b", "c", "slice", "dtype", "record", "of", "int", "objects", "r", "home"]
+NAMES = ["t", "l", "d", "a", "n", "b", "c", "slice", "dtype", "record", "of", "int", "objects", "r", "own"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=5)
-    | st.sampled_from([*NAMES, "offer", "<f8", "|O8", "Forward", "0x1", "function", "object"]),
+    | st.sampled_from([*NAMES, "restricted", "<f8", "|O8", "Forward", "0x1", "function", "object"]),
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
     max_leaves=12,
 )  # fmt: skip
 TAGGED = st.builds(
-    lambda name, rest: [name, *rest], st.sampled_from([*NAMES, "offer"]), st.lists(JSON, max_size=7)
+    lambda name, rest: [name, *rest], st.sampled_from([*NAMES, "restricted"]), st.lists(JSON, max_size=7)
 )
 SYNC = st.tuples(
     st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 20)), max_size=2), st.lists(JSON, max_size=1)
@@ -254,25 +253,25 @@ SYNC = st.tuples(
 @settings(max_examples=300)
 @given(SYNC | JSON, JSON | st.just([]), TAGGED | JSON, st.binary(max_size=24))
 def test_nonsense_is_refused_and_raises_nothing_else(sync, gone, body, content):
-    heard(pack(["return", sync, gone, None], as_text(body), content))
+    heard(pack(["return", sync, gone, None], to_json(body), content))
 
 
 @given(st.binary(max_size=40), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_bytes_are_no_message(data, text, content):
-    with pytest.raises((Malformed, Closed)):
+    with pytest.raises((MalformedMessage, ChannelClosed)):
         read(io.BytesIO(struct.pack(">II", text, content) + data))
 
 
 # What a submission's process may ask
 
 
-class Company(Players):
+class Company(WorkerPool):
     """Stands for the processes of a task."""
 
     def __init__(self):
-        self.settings = Settings(0, 0, [], [])
+        self.settings = WorkerSettings(0, 0, [], [])
 
-    def how_ended(self, rank):
+    def reason_of_end(self, rank):
         return "it does not answer as it should"
 
 
@@ -280,14 +279,14 @@ def judged(asks):
     """What the judge's request comes to, when the other side asks for these things instead of returning."""
     near, far = socket.socketpair()
     near.settimeout(10)
-    player, other = Player(near, 0, Company(), "mine.py"), Side(far, 1, {})
+    player, other = WorkerConnection(near, 0, Company(), "mine.py"), Side(far, 1, {})
     with closing(near), closing(far):
         secret = {"wanted": 5}
-        offer = Offer("comm", {"rank": 0}, {"send": lambda x: x}, {"residual": lambda: 7})
-        player.send("ask", player.body(("call", 0, (offer, lambda: secret["wanted"]), {})))
+        offer = RestrictedObject("comm", {"rank": 0}, {"send": lambda x: x}, {"residual": lambda: 7})
+        player.send("call", player.encode(("call", 0, (offer, lambda: secret["wanted"]), {})))
         lent = other.hear()
         for ask in asks:
-            other.send("ask", other.body(ask))
+            other.send("call", other.encode(ask))
         other.tell(None)
         found = player.request("call", 0, (), {})
         assert lent  # until then
@@ -329,9 +328,9 @@ def test_what_is_offered_may_be_used(ask):
     ],
 )
 def test_what_is_not_offered_cannot_be_had(ask):
-    with pytest.raises((Ended, Exception)) as caught:
+    with pytest.raises((WorkerEnded, Exception)) as caught:
         judged([ask])
-    assert isinstance(caught.value, Ended), caught.value
+    assert isinstance(caught.value, WorkerEnded), caught.value
 
 
 @settings(max_examples=200)
@@ -339,12 +338,12 @@ def test_what_is_not_offered_cannot_be_had(ask):
 def test_a_process_that_talks_nonsense_has_ended_for_the_judge(data):
     near, far = socket.socketpair()
     with closing(near):
-        player = Player(near, 0, Company(), "mine.py")
+        player = WorkerConnection(near, 0, Company(), "mine.py")
         far.sendall(data)
         far.shutdown(socket.SHUT_WR)
         with closing(far):
             for _ in range(2):
-                with pytest.raises(Ended):
+                with pytest.raises(WorkerEnded):
                     player.request("name", "total")
 
 
@@ -352,7 +351,7 @@ def test_a_remote_answers_no_question_that_numpy_asks_by_itself():
     """``__array_interface__`` would be an address in the judge's own memory."""
     near, far = socket.socketpair()
     with closing(near), closing(far):
-        remote = Remote(Player(near, 0, Company(), "mine.py"), 3)
+        remote = RemoteObject(WorkerConnection(near, 0, Company(), "mine.py"), 3)
         for name in ("__array__", "__array_interface__", "__array_struct__", "__float__", "__len__"):
             assert not hasattr(remote, name)
         assert np.asarray(remote).shape == ()
@@ -361,7 +360,7 @@ def test_a_remote_answers_no_question_that_numpy_asks_by_itself():
 def test_a_message_to_oneself_and_what_is_no_array_are_refused():
     sent = []
     comm = SimpleNamespace(rank=1, size=2, send=lambda x, to, tag: sent.append(to), start_send=None)
-    offered = Offered(comm, ("send", "start_send"))
+    offered = RestrictedComm(comm, ("send", "start_send"))
     offered.send(np.ones(1), 0)
     for name in ("send", "start_send"):
         with pytest.raises(Wrong, match="rank 1 sends itself a message"):

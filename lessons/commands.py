@@ -1,0 +1,164 @@
+"""The commands ``minigrad lesson`` and ``minigrad grade``, which the command line finds by entry points."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from backends.arguments import check_seed, choice
+from backends.doctor import Finding
+from backends.figures import check_writable
+from backends.interrupts import Interrupted
+from backends.launch import TRANSPORTS, under_mpiexec
+from backends.supervise import supervise
+
+if TYPE_CHECKING:
+    from .grading.grade import TaskResult
+
+LESSONS = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson as its docstring presents it."""
+
+    number: str
+    title: str
+    section: str
+    file: Path
+
+    @classmethod
+    def read(cls, file: Path) -> Lesson:
+        text = ast.get_docstring(ast.parse(file.read_text())) or ""
+        title = text.partition("\n")[0].removeprefix("Lesson ").partition(". ")[2]
+        section = text.partition("Lecture section: ")[2].partition(".")[0].replace("\n", " ")
+        return cls(file.parent.name.partition("_")[0], title.rstrip("."), section, file)
+
+
+def lessons(folder: Path = LESSONS) -> list[Lesson]:
+    """All lessons, in order; raises RuntimeError where the lessons are not installed."""
+    files = sorted(folder.glob("[0-9]*/lesson.py"))
+    if not files:
+        raise RuntimeError(
+            f"there are no lessons in {folder}; clone the repository and run pip install -e . in it"
+        )
+    return [Lesson.read(file) for file in files]
+
+
+def lesson(
+    number: Annotated[str | None, typer.Argument(help="which one, as 06 (default: list all)")] = None,
+) -> None:
+    """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/."""
+    known = lessons()
+    if number is None:
+        table = Table("lesson", "title", "lecture section", title="run one with: minigrad lesson 06")
+        for one in known:
+            table.add_row(one.number, one.title, one.section)
+        Console().print(table)
+        return
+    chosen = next((x for x in known if number.zfill(2) == x.number or number == x.file.parent.name), None)
+    if chosen is None:
+        raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
+    under_mpiexec()  # raises where it is not clear whether it is
+    print(f"lesson {chosen.number}; the file to read beside it: {chosen.file}\n", flush=True)
+    try:
+        sys.exit(supervise([sys.executable, str(chosen.file)], dict(os.environ)))
+    except Interrupted as error:
+        raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
+
+
+def grade(
+    assignment: Annotated[str | None, typer.Argument(help="which one, as a2")] = None,
+    submission: Annotated[
+        Path | None,
+        typer.Option(help="the file to grade (default: the starter)", metavar="PATH"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="random seed of the cases; 0 is the public one")] = 0,
+    transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
+    json: Annotated[Path | None, typer.Option(help="also write the report here", metavar="FILE")] = None,
+    gradescope: Annotated[
+        Path | None, typer.Option(help="also write Gradescope's results.json", metavar="FILE")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="also write JUnit's XML", metavar="FILE")] = None,
+    answers: Annotated[bool, typer.Option("--answers", help="grade the library's own answers")] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="time limit of a task")] = 60,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="folder of the assignments (default: lessons/assignments)", metavar="PATH"),
+    ] = None,
+    list_tasks: Annotated[
+        bool, typer.Option("--list", help="list the assignments, or the tasks of one")
+    ] = False,
+) -> None:
+    """Grade a submission: points per task, and the smallest wrong case (status 0: all points)."""
+    try:
+        from .grading.assignment import FOLDER, find_assignment, find_assignments
+        from .grading.grade import SubmissionFile
+        from .grading.grade import grade as grade_submission
+        from .grading.reports import as_text, assignment_table, result_table
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "hypothesis":
+            raise
+        raise RuntimeError(
+            "minigrad grade needs Hypothesis, which draws the cases; pip install hypothesis"
+        ) from None
+    console = Console()
+    folder = folder or FOLDER
+    if list_tasks or assignment is None:
+        chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
+        console.print(assignment_table(chosen))
+        return
+    check_seed(seed)
+    choice("--transport", transport, TRANSPORTS)
+    if transport == "mpi" and under_mpiexec():
+        raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
+    if answers and submission is not None:
+        raise ValueError("--answers grades the library's own file; leave --submission out")
+    files = {"json": json, "gradescope": gradescope, "junit": junit}
+    for kind, file in files.items():
+        if file is not None:
+            check_writable(file, f"--{kind}")
+    work = find_assignment(assignment, folder)
+    source = SubmissionFile.read(submission or (work.answers if answers else work.starter))
+    console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
+
+    def print_result(result: TaskResult) -> None:
+        points = f"{result.score:3} of {result.task.points:3} points"
+        console.print(f"{points}  {result.task.name}  ({result.verdict.seconds:.1f} s)", highlight=False)
+
+    report = grade_submission(
+        work,
+        source,
+        seed=seed,
+        transport=transport,
+        answers=answers,
+        task_seconds=seconds,
+        on_result=print_result,
+    )
+    console.print(result_table(report))
+    for kind, file in files.items():
+        if file is not None:
+            file.write_text(as_text(report, kind))
+    sys.exit(0 if report.score == work.points else 1)
+
+
+def grading() -> Finding:
+    """The row of ``minigrad doctor`` about what protects this machine from a submission."""
+    from .grading.sandbox import protections
+
+    names = protections()
+    remedies = {
+        "seccomp": "pip install pyseccomp, and libseccomp2 of your system",
+        "namespaces": "allow user namespaces (unshare, of util-linux)",
+    }
+    missing = [remedy for name, remedy in remedies.items() if name not in names]
+    advice = f"{'; '.join(missing)}; or grade strangers in a container" if missing else ""
+    return Finding("grading", ", ".join(names), advice)

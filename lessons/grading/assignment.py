@@ -1,0 +1,117 @@
+"""Assignments and their tasks: what a submission must define, the laws it must keep, and on which cases."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backends.comm.protocol import Comm
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+FOLDER = Path(__file__).parents[1] / "assignments"
+
+
+class Wrong(AssertionError):
+    """What is wrong, in a student's words, without the case: the grader puts that before it."""
+
+
+class Case(Protocol):
+    """One set of inputs; students read its text, as in ``3 ranks, 7 samples``."""
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks run the check, each its own call; 1 where there is nothing to send."""
+        ...
+
+
+Check = Callable[[Any, Any, Comm], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One graded part of an assignment: it scores all of its points, or none.
+
+    ``check(submission, case, comm)`` runs on every rank of a case and raises Wrong, or AssertionError as the
+    laws do. ``broken`` is a wrong answer that the check must refuse: the grader tries it first, so that a
+    check which accepts everything is noticed. ``records`` are classes, as ``module:name``, whose instances a
+    submission may return.
+    """
+
+    name: str
+    points: int
+    title: str
+    cases: SearchStrategy[Any]
+    check: Check
+    broken: Any
+    examples: int = 40
+    records: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A folder ``aN_topic``: README.md, submission.py, tasks.py (``TASKS``), answers.py, instructor.md."""
+
+    folder: Path
+    tasks: tuple[Task, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def points(self) -> int:
+        return sum(task.points for task in self.tasks)
+
+    @property
+    def starter(self) -> Path:
+        return self.folder / "submission.py"
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / "answers.py"
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """The Python file as a module of that name, which stays in ``sys.modules`` (dataclasses need that)."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
+    """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all there are, for another."""
+    paths = assignment_folders(folder)
+    for path in paths:
+        if name in (path.name, path.name.partition("_")[0]):
+            return read_assignment(path)
+    raise ValueError(f"no assignment {name!r}; there are {', '.join(p.name for p in paths) or 'none'}")
+
+
+def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
+    """All assignments; raises ValueError where there are none."""
+    if not (paths := assignment_folders(folder)):
+        raise ValueError(
+            f"there are no assignments in {folder}; they come with the repository, name its folder"
+        )
+    return [read_assignment(path) for path in paths]
+
+
+def assignment_folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("a*/tasks.py"))
+
+
+def read_assignment(path: Path) -> Assignment:
+    tasks = getattr(load_file(path / "tasks.py", f"tasks_of_{path.name}"), "TASKS", None)
+    if not tasks:
+        raise ValueError(f"{path / 'tasks.py'} defines no TASKS, a tuple of lessons.grading.Task")
+    return Assignment(path.resolve(), tuple(tasks))

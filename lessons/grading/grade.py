@@ -1,0 +1,265 @@
+"""Grades a submission: a judge process for every task, and the points together."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backends.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
+from backends.supervise import MARK, sweep, sweep_memory, watched
+
+from .assignment import Assignment, Task
+from .judge import MPI_RANKS, NEXT_CASE, Request, sign
+from .sandbox import describe_exit
+from .static_check import check_in_process
+
+TASK_SECONDS = 60.0
+TOTAL_SECONDS = 480.0  # for the whole submission
+MEBIBYTES = 448  # of a task's data; the program's text takes a tenth of that beside it
+START_SECONDS = 20.0  # beyond a task's own, for Python to start on a busy core
+MAX_OUTPUT = 2000  # characters of a task's output in the report
+
+REFUSED = "was not tried: nothing of the file was run"
+OUT_OF_TIME = "was not tried: the tasks before it took all the time there is"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a task ended: ``message`` says what is wrong, ``output`` is the end of what it printed."""
+
+    passed: bool
+    message: str
+    output: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task and its verdict; a task scores all of its points or none."""
+
+    task: Task
+    verdict: Verdict
+
+    @property
+    def score(self) -> int:
+        return self.task.points if self.verdict.passed else 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a submission; ``digest`` is the SHA-256 of its file.
+
+    ``refused`` is the reason why nothing of the file was run, or empty.
+    """
+
+    assignment: Assignment
+    file: Path
+    digest: str
+    seed: int
+    transport: str
+    results: tuple[TaskResult, ...]
+    seconds: float
+    refused: str = ""
+
+    @property
+    def score(self) -> int:
+        return sum(result.score for result in self.results)
+
+
+@dataclass(frozen=True)
+class SubmissionFile:
+    """The text of a submission, read once: every task runs this text, whatever happens to the file."""
+
+    file: Path
+    source: str
+    digest: str
+
+    @classmethod
+    def read(cls, file: Path) -> SubmissionFile:
+        """Raises ValueError where there is no file, or no text in it."""
+        if not file.is_file():
+            raise ValueError(f"there is no file {file}; --submission takes the path of your submission.py")
+        content = file.read_bytes()
+        try:
+            source = content.decode("utf-8-sig")  # some editors begin a file with a mark
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{file} is no Python program in UTF-8 (byte {error.start}); save it as UTF-8"
+            ) from None
+        return cls(file.resolve(), source, hashlib.sha256(content).hexdigest())
+
+
+def grade(
+    assignment: Assignment,
+    submission: SubmissionFile,
+    *,
+    seed: int = 0,
+    transport: str = "threads",
+    answers: bool = False,
+    task_seconds: float = TASK_SECONDS,
+    total_seconds: float = TOTAL_SECONDS,
+    mebibytes: int = MEBIBYTES,
+    on_result: Callable[[TaskResult], None] = lambda result: None,
+    check: Callable[[str, str], str | None] = check_in_process,
+) -> Report:
+    """Grade every task in a process of its own; ``on_result`` is called after each.
+
+    With ``answers`` the file may import the library's answers, which are then graded. ``check`` takes a
+    submission's text and the starter's, and returns the reason for not running it, or None.
+    """
+    if transport == "mpi" and (problem := mpi_problem()):
+        raise RuntimeError(f"--transport mpi: {problem}")
+    start = time.monotonic()
+    starter = assignment.starter.read_text()
+    refused = "" if answers else printable(check(submission.source, starter) or "")
+    results = [TaskResult(task, Verdict(False, REFUSED, "", 0.0)) for task in assignment.tasks if refused]
+    for task in assignment.tasks[len(results) :]:
+        left = total_seconds - (time.monotonic() - start)
+        request = Request(
+            secret=secrets.token_hex(16),
+            assignment=str(assignment.folder),
+            task=task.name,
+            source=submission.source,
+            file=str(submission.file),
+            starter=starter,
+            seed=seed,
+            transport=transport,
+            seconds=min(task_seconds, left),
+            mebibytes=mebibytes,
+            answers=answers,
+        )
+        verdict = run_judge(request) if left > 1 else Verdict(False, OUT_OF_TIME, "", 0.0)
+        results.append(TaskResult(task, verdict))
+        on_result(results[-1])
+    seconds = time.monotonic() - start
+    file, digest = submission.file, submission.digest
+    return Report(assignment, file, digest, seed, transport, tuple(results), seconds, refused)
+
+
+# The judge's process
+
+
+def run_judge(request: Request) -> Verdict:
+    """Judge one task in processes of their own, in an empty folder, and leave nothing of them behind."""
+    start = time.monotonic()
+    ranks = MPI_RANKS if request.transport == "mpi" else 1
+    if ranks > 1:  # three such halves fit where one whole does
+        request = replace(request, mebibytes=request.mebibytes // 2)
+    with tempfile.TemporaryDirectory(prefix="minigrad-grade-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        work = folder / "work"
+        work.mkdir()
+        for rank in range(ranks):
+            request.write(folder / f"request.{rank}")
+        status = run(command(folder, request.transport), work, request)
+        verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
+        passed, message = combine(verdicts, status, request.seconds)
+        output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
+    return Verdict(passed, printable(message), printable(output), time.monotonic() - start)
+
+
+def command(folder: Path, transport: str) -> list[str]:
+    judge = ["-m", "lessons.grading.judge", str(folder)]
+    if transport == "threads":
+        return [sys.executable, *judge]
+    return [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
+
+
+def run(line: list[str], work: Path, request: Request) -> int | None:
+    """Run the command in ``work``; its exit status, None where its time ran out."""
+    mark, start = uuid.uuid4().hex, time.time()
+    variables = {
+        **environment(MPI_RANKS),
+        **dict.fromkeys(THREAD_VARIABLES, "1"),
+        **dict.fromkeys(("HYPOTHESIS_STORAGE_DIRECTORY", "TMPDIR", "HOME", "MPLCONFIGDIR"), str(work)),
+        MARK: mark,
+        "MINIGRAD_TIMEOUT": "60",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "MPLBACKEND": "Agg",
+    }
+    with watched(mark, start, str(work.parent)):
+        process = subprocess.Popen(
+            line,
+            cwd=work,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(request.seconds + START_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # processes that it left in its own session
+            sweep(process, mark)
+            if request.transport == "mpi":
+                sweep_memory(start)
+
+
+Lines = list[tuple[str, str]]
+
+
+def read_verdict(file: Path, secret: str) -> Lines:
+    """Kind and text of each line that a rank's judge wrote: those that are signed with the secret."""
+    if not file.exists():
+        return []
+    lines = [line.partition(" ") for line in file.read_text(errors="replace").split("\n")]
+    signed = [line.split(" ", 1) for signature, _, line in lines if signature == sign(line, secret)]
+    return [(kind, ast.literal_eval(text)) for kind, text in signed]
+
+
+def combine(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bool, str]:
+    """Whether the task passed, and what is wrong, from the verdicts of all ranks and the exit status."""
+    ends = [[line for line in lines if line[0] != "case"] for lines in ranks]
+    if all(end == [("passed", "")] for end in ends):
+        return True, ""
+    problems = [(kind, text) for end in ends for kind, text in end if kind != "passed"]
+    cases = [text for lines in ranks for kind, text in lines if kind == "case"]
+    where = f"{cases[-1]}: " if cases else ""
+    if problems:
+        kind, text = min(problems, key=lambda problem: problem[0] == "waited")
+        if kind == "waited":  # each rank says for which other it waits: together they are the circle
+            waits = [f"\n  {text}" for _, text in problems if NEXT_CASE not in text]
+            return False, f"{where}no rank can go on{''.join(waits)}"
+        return False, {"late": f"{where}{text}", "internal": f"the grader: {text}"}.get(kind, text)
+    if any(end for end in ends if end != [("passed", "")]):
+        return False, "more than one verdict was written: not by the grader alone"
+    return False, f"{where}{describe_exit(status, seconds)}"
+
+
+def printable(text: str) -> str:
+    """The text with ``?`` for the characters that control terminals, reverse the order of letters, or cannot
+    stand in XML and databases.
+    """
+    text = re.sub("[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]", "?", text)
+    return re.sub("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
+
+
+def end_of_output(file: Path) -> str:
+    """The end of what a rank printed."""
+    if not file.exists():
+        return ""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - 4 * MAX_OUTPUT))
+        lines = stream.read().decode(errors="replace").strip().splitlines()
+    text = "\n".join(
+        line for line in lines if not line.startswith("minigrad: rank")
+    )  # in the message already
+    return text if len(text) <= MAX_OUTPUT else f"... {text[-MAX_OUTPUT + 4 :]}"

@@ -1,0 +1,242 @@
+"""The judge of one task, in a process that never loads the submission.
+
+``python -m lessons.grading.judge FOLDER`` starts it. FOLDER holds ``request.RANK``, which the judge reads and
+removes before it starts a worker. It writes to ``verdict.RANK`` what it knows so far, line by line, each
+signed with a secret that only the grader knows. Cases, seed, right results and comparisons are here; a worker
+gets arguments and returns results.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backends.launch import load_mpi, rank_under_mpiexec
+
+from .assignment import Task, load_file
+from .counterexample import counterexample, describe_failure, draw_cases
+from .sandbox import set_limits
+from .submission import Submission, WorkerPool
+from .worker import WorkerSettings
+
+if TYPE_CHECKING:
+    from backends.comm.mpi import MPIComm
+
+MPI_RANKS, MPI_CASES = 3, 5
+MPI_TIMEOUT = 4  # seconds that a rank waits for another within a case
+NEXT_CASE = "for the next case"  # ranks without a part in this case wait for this
+MAX_FILE = 16  # mebibytes of output, and of the verdict
+GRACE = 0.5  # seconds in which another rank may write its verdict, before the job ends
+CASE_SECONDS = 20.0  # a case that lasts longer is taken never to end
+
+
+@dataclass(frozen=True)
+class Request:
+    """The work of one judge; ``source`` is the submission's text, ``file`` its name."""
+
+    secret: str
+    assignment: str
+    task: str
+    source: str
+    file: str
+    starter: str
+    seed: int
+    transport: str
+    seconds: float
+    mebibytes: int
+    answers: bool
+
+    def write(self, file: Path) -> None:
+        file.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, file: Path) -> Request:
+        request = cls(**json.loads(file.read_text()))
+        file.unlink()
+        return request
+
+
+def main(folder: Path) -> NoReturn:
+    """Read the request, then judge the submission; never returns, whatever the submission left behind."""
+    rank = rank_under_mpiexec() or 0
+    request = Request.read(folder / f"request.{rank}")
+    output = os.open(folder / f"output.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    set_limits(request.mebibytes, request.seconds, MAX_FILE)
+    judge(request, *verdict_writers(folder / f"verdict.{rank}", request))
+
+
+def sign(line: str, secret: str, code: Callable[..., blake2b] = blake2b) -> str:
+    """The line's signature; nobody can make it without the secret, nor learn that from other lines."""
+    return code(line.encode(), key=secret.encode(), digest_size=16).hexdigest()
+
+
+Write = Callable[[str, str], None]
+End = Callable[..., NoReturn]
+
+
+def verdict_writers(file: Path, request: Request) -> tuple[Write, End]:
+    """Functions that write a line of the verdict, and the last line; only their closures hold the secret."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    pid, secret, mpi = os.getpid(), request.secret, request.transport == "mpi"
+    os_write, getpid, leave, sleep, signature = os.write, os.getpid, os._exit, time.sleep, sign
+
+    def write(kind: str, text: str) -> None:
+        if getpid() == pid:  # not a copy of this process
+            line = f"{kind} {text!r}"
+            os_write(descriptor, f"{signature(line, secret)} {line}\n".encode())
+
+    def end(kind: str, text: str, last: Callable[[], None] = lambda: None) -> NoReturn:
+        write(kind, text)
+        last()
+        if mpi:
+            sleep(GRACE)
+        leave(1)
+
+    return write, end
+
+
+class Timer:
+    """The time that a task has, ``seconds``, and that each of its cases has."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    def start_case(self) -> None:
+        self.case_end = time.monotonic() + CASE_SECONDS
+
+    def start(self, lines: Callable[[], list[str]], timeout: Callable[[str], object]) -> None:
+        """From now on, call ``timeout`` once the time is up, with the ``lines`` at which the program is."""
+        self.end = time.monotonic() + self.seconds
+        self.start_case()
+
+        def watch() -> None:
+            while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
+                time.sleep(min(left, 0.2))
+            limit = CASE_SECONDS if self.case_end < self.end else self.seconds
+            timeout(": ".join([f"did not end in {limit:.0f} s", *filter(None, ["; ".join(lines())])]))
+
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+def judge(request: Request, write: Write, end: End) -> NoReturn:
+    """Write the verdict of the task; ``passed`` where the search finds no case that breaks the law."""
+    folder = Path(request.assignment)
+    task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
+    timer = Timer(request.seconds)
+
+    def on_case(case: str) -> None:
+        timer.start_case()
+        write("case", case)
+
+    search, finish = (on_processes if request.transport == "mpi" else on_threads)(task, request.seed, on_case)
+    if not refuses_broken(task, request.seed):
+        end(
+            "internal", "its own wrong answer passes with this seed; take another, and tell the task's author"
+        )
+    modules = imported_modules(request.source if request.answers else request.starter)
+    workers = WorkerPool(WorkerSettings(request.mebibytes // 2, request.seconds, modules, list(task.records)))
+
+    def close(kind: str, text: str) -> NoReturn:
+        end(kind, text, workers.close)  # the first line counts: ranks whose workers end would write another
+
+    timer.start(lambda: workers.current_lines(request.file), lambda text: close("late", text))
+    try:
+        required = set() if request.answers else definitions(request.starter)
+        submission = Submission(workers, request.source, request.file, required)
+    except BaseException as error:
+        close("failed", f"loading it: {describe_failure(error, file=request.file)}")
+    try:
+        problem = search(submission)
+    except TimeoutError as error:  # of ranks that are processes: they wait for each other
+        close("waited", re.sub(", since [0-9:]+,", "", str(error).partition(";")[0]))
+    except BaseException as error:
+        traceback.print_exc()
+        close("internal", f"{type(error).__name__} in the judge itself; tell the task's author")
+    if problem is not None:
+        close("failed", problem)
+    workers.close()
+    write("passed", "")
+    finish()
+    os._exit(0)
+
+
+def imported_modules(source: str) -> list[str]:
+    """The modules that a program imports at its top."""
+    try:
+        top = ast.parse(source).body
+    except SyntaxError:
+        return []
+    modules = [node.module for node in top if isinstance(node, ast.ImportFrom) and node.module]
+    return modules + [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+
+
+def definitions(source: str) -> set[str]:
+    """The functions and classes at the top of a program."""
+    return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def refuses_broken(task: Task, seed: int) -> bool:
+    """Whether the task refuses its wrong answer."""
+    return counterexample(task, task.broken, seed, shrink=False) is not None
+
+
+Search = Callable[[Any], str | None]
+Finish = Callable[[], None]
+OnCase = Callable[[str], None]
+
+
+def on_threads(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
+    """The search whose ranks are threads of this process."""
+    return lambda submission: counterexample(task, submission, seed, on_case=on_case), lambda: None
+
+
+def on_processes(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
+    """The same checks on a few cases; each rank is a process, and this is one of them.
+
+    A failure of one rank ends the job. The other ranks report what they wait for by then.
+    """
+    world = load_mpi()()
+    cases = draw_cases(task, seed, MPI_RANKS, MPI_CASES)
+
+    def search(submission: Any) -> str | None:
+        world.meet("for all ranks to load the submission")
+        before, os.environ["MINIGRAD_TIMEOUT"] = os.environ["MINIGRAD_TIMEOUT"], str(MPI_TIMEOUT)
+        for case in cases:
+            on_case(str(case))
+            comm = world.split(int(world.rank >= case.ranks))
+            if world.rank < case.ranks and (problem := check_on_rank(task, submission, case, comm)):
+                return f"{case}: {problem}"
+            world.meet(NEXT_CASE)
+        os.environ["MINIGRAD_TIMEOUT"] = before
+        return None
+
+    return search, lambda: world.meet("for all ranks to pass")
+
+
+def check_on_rank(task: Task, submission: Any, case: Any, comm: MPIComm) -> str | None:
+    """What is wrong with the case on this rank; None for nothing."""
+    try:
+        task.check(submission, case, comm)
+        comm.close()
+    except TimeoutError:
+        raise
+    except BaseException as error:
+        return describe_failure(error, comm.rank, submission.__file__)
+    return None
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,135 @@
+"""A report for people and for programs: a table, JSON, JUnit's XML, and Gradescope's results.json."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from textwrap import indent
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from .assignment import Assignment
+from .grade import Report, TaskResult
+from .sandbox import protections
+
+
+def result_table(report: Report) -> Group:
+    """The tasks and their points; below the table, what was wrong, or why nothing was run."""
+    table = Table(title=f"{report.assignment.name}: {report.score} of {report.assignment.points} points")
+    table.add_column("task", overflow="fold")
+    table.add_column("what it asks")
+    table.add_column("points", justify="right")
+    table.add_column("got", justify="right")
+    messages: list[Text] = []
+    for result in report.results:
+        task, passed = result.task, result.verdict.passed
+        score = f"[{'green' if passed else 'red'}]{result.score}[/]"
+        table.add_row(task.name, task.title, str(task.points), score)
+        if not passed and not report.refused:
+            messages.append(Text.assemble(("\n" + task.name, "bold"), "\n" + indent(explain(result), "  ")))
+    return Group(table, *messages, *([Text(f"\n{report.refused}")] if report.refused else []))
+
+
+def assignment_table(assignments: list[Assignment]) -> Table:
+    """The tasks of these assignments."""
+    table = Table("assignment", "task", "points", "what it asks", title="grade with: minigrad grade a2")
+    for assignment in assignments:
+        for number, task in enumerate(assignment.tasks):
+            table.add_row("" if number else assignment.name, task.name, str(task.points), task.title)
+        table.add_section()
+    return table
+
+
+def explain(result: TaskResult) -> str:
+    """What was wrong in a task, and the end of what it printed."""
+    message, output = result.verdict.message, result.verdict.output
+    if result.verdict.passed or not output:
+        return message
+    return f"{message}\nit printed, at the end:\n{output}"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Score and tasks, with the submission's digest and the machine's protections, for programs."""
+    return {
+        "assignment": report.assignment.name,
+        "submission": str(report.file),
+        "sha256": report.digest,
+        "seed": report.seed,
+        "transport": report.transport,
+        "score": report.score,
+        "max_score": report.assignment.points,
+        "seconds": round(report.seconds, 2),
+        "refused": report.refused,
+        "protections": list(protections()),
+        "tasks": [
+            {
+                "name": result.task.name,
+                "title": result.task.title,
+                "score": result.score,
+                "max_score": result.task.points,
+                "passed": result.verdict.passed,
+                "message": result.verdict.message,
+                "output": result.verdict.output,
+                "seconds": round(result.verdict.seconds, 2),
+            }
+            for result in report.results
+        ],
+    }
+
+
+def as_gradescope(report: Report) -> dict[str, Any]:
+    """Gradescope's results.json, as its autograder documentation specifies it; without the seed."""
+    header = f"graded {report.file.name}, SHA-256 {report.digest}"
+    return {
+        "score": report.score,
+        "execution_time": round(report.seconds),
+        "output": "\n".join(filter(None, [header, report.refused])),
+        "output_format": "text",  # without it Gradescope shows the output as HTML
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [
+            {
+                "name": f"{result.task.name}: {result.task.title}",
+                "number": str(number),
+                "score": result.score,
+                "max_score": result.task.points,
+                "status": "passed" if result.verdict.passed else "failed",
+                "output": explain(result) or "right in every case that was tried",
+                "output_format": "text",
+                "visibility": "visible",
+            }
+            for number, result in enumerate(report.results, 1)
+        ],
+    }
+
+
+def as_junit(report: Report) -> str:
+    """JUnit's XML, which continuous integration shows: a test case for each task."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name=report.assignment.name,
+        tests=str(len(report.results)),
+        failures=str(sum(not result.verdict.passed for result in report.results)),
+        errors="0",
+        time=f"{report.seconds:.2f}",
+    )
+    for result in report.results:
+        seconds = f"{result.verdict.seconds:.2f}"
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=report.assignment.name, name=result.task.name, time=seconds
+        )
+        if not result.verdict.passed:
+            first = (report.refused or result.verdict.message).splitlines()[0]
+            failure = ElementTree.SubElement(case, "failure", message=first)
+            failure.text = report.refused or explain(result)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def as_text(report: Report, kind: str) -> str:
+    """The report as a file of that kind: json, gradescope or junit."""
+    if kind == "junit":
+        return as_junit(report)
+    return json.dumps(as_json(report) if kind == "json" else as_gradescope(report), indent=2) + "\n"

@@ -1,0 +1,400 @@
+"""Remote procedure calls between the judge and a worker, in both directions, one inside the other.
+
+One side at a time is active. It sends a call, and answers the calls of the other side until its own result
+comes. Plain values cross as JSON, arrays as shared memory, all other objects as references by number.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .messages import MAX_BYTES, ChannelClosed, MalformedMessage, decode_errors, pack, read, to_json
+from .restricted_comm import RestrictedObject, no_attribute
+from .shared_arrays import DTYPE, SharedArrays
+
+BATCH = 32  # items of an iterator that one call fetches
+MAX_TYPES = 1000
+MAX_DEPTH = 50
+INT_LIMIT = 2**64  # whole numbers beyond it are sent as text
+HEX = re.compile(r"-?0x[0-9a-f]{1,4000}")
+
+
+class RemoteObject:
+    """An object of the other side. Its class has the name of the object's own class."""
+
+    def __init__(self, channel: Channel, number: int):
+        self._channel, self._number, self._count = channel, number, 0
+
+    def __del__(self) -> None:
+        self._channel.objects.unused.append([self._number, self._count])
+
+    def number_for(self, channel: Channel) -> int:
+        """Its number on the side it comes from."""
+        if self._channel is not channel:
+            raise TypeError("an object of one rank's program cannot go to another's")
+        return self._number
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python and NumPy look these up on their own
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self._channel.request("attribute", self._number, name)
+
+    def __repr__(self) -> str:
+        return str(self._channel.request("repr", self._number))
+
+
+class RemoteFunction(RemoteObject):
+    """A callable object of the other side."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        return self._channel.request("call", self._number, arguments, settings)
+
+
+class RemoteIterable(RemoteObject):
+    """An iterable object of the other side; one call fetches several items."""
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = self._channel.request("iterator", self._number)
+        while True:
+            items, reraise = self._channel.request("items", iterator._number, BATCH)
+            yield from items
+            if isinstance(reraise, RemoteFunction):
+                reraise()  # the error that ended the items
+            if len(items) < BATCH:
+                return
+
+
+class RemoteRestricted(RemoteObject):
+    """A RestrictedObject of the judge; the worker knows its names."""
+
+    def _describe(
+        self, name: str, constants: dict[str, int], methods: list[str], properties: list[str]
+    ) -> Any:
+        self._name, self._constants, self._methods, self._properties = name, constants, methods, properties
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattr__("__" + name)
+        if name in self._constants:
+            return self._constants[name]
+        if name in self._methods:
+            return partial(self._call, name)
+        if name in self._properties:
+            return self._channel.request("attribute", self._number, name)
+        raise AttributeError(
+            no_attribute(self._name, name, [*self._constants, *self._methods, *self._properties])
+        )
+
+    def _call(self, name: str, /, *arguments: Any, **settings: Any) -> Any:
+        return self._channel.request("method", self._number, name, arguments, settings)
+
+
+KINDS = {
+    "object": RemoteObject,
+    "function": RemoteFunction,
+    "iterable": RemoteIterable,
+    "restricted": RemoteRestricted,
+}
+
+
+class ObjectTable:
+    """The objects that the other side may name by number, and this side's RemoteObjects."""
+
+    def __init__(self, channel: Channel):
+        self.channel, self.next = channel, 0
+        self.exports: dict[int, list[Any]] = {}  # the object, and how often it was sent
+        self.numbers: dict[int, int] = {}  # by the object's id
+        self.proxies: weakref.WeakValueDictionary[int, RemoteObject] = weakref.WeakValueDictionary()
+        self.unused: list[list[int]] = []  # proxies that were deleted; the other side does not know it yet
+        self.types: dict[tuple[str, str], type[RemoteObject]] = {}
+
+    def export(self, x: Any) -> int:
+        """The number by which the other side may name the object."""
+        number = self.numbers.get(id(x))
+        if number is None:
+            number, self.next = self.next, self.next + 1
+            self.numbers[id(x)], self.exports[number] = number, [x, 0]
+        self.exports[number][1] += 1
+        return number
+
+    def lookup(self, number: Any) -> Any:
+        """This side's object of that number; raises MalformedMessage where it was not sent."""
+        if type(number) is not int or number not in self.exports:
+            raise MalformedMessage(f"no object has the number {number!r:.20}")
+        return self.exports[number][0]
+
+    def proxy(self, number: Any, name: Any, kind: Any) -> RemoteObject:
+        """The other side's object ``number``, an instance of a class ``name``."""
+        if type(number) is not int or type(name) is not str or kind not in KINDS:
+            raise MalformedMessage("a reference to nothing")
+        proxy = self.proxies.get(number)
+        if proxy is None:
+            key = (name if name.isidentifier() and len(name) < 100 else "object", kind)
+            if key not in self.types and len(self.types) < MAX_TYPES:
+                self.types[key] = type(key[0], (KINDS[kind],), {})
+            proxy = (self.types.get(key) or KINDS[kind])(self.channel, number)
+            self.proxies[number] = proxy
+        proxy._count += 1
+        return proxy
+
+    def take_unused(self) -> list[list[int]]:
+        """Numbers and counts of the proxies that were deleted since the last message."""
+        return [self.unused.pop() for _ in range(len(self.unused))]
+
+    def release(self, unused: Any) -> None:
+        """Drop the objects whose proxies the other side has deleted."""
+        for number, count in unused:
+            if type(count) is not int or count < 0:
+                raise MalformedMessage("a count that is none")
+            entry = self.exports.get(number)
+            if entry is not None:
+                entry[1] -= count
+                if entry[1] <= 0:
+                    del self.exports[number], self.numbers[id(entry[0])]
+
+
+class RemoteSequence:
+    """Base of the classes that stand for the other side's subclasses of tuple and list, as named tuples."""
+
+    origin: RemoteObject | None = None  # returned in its place
+
+
+class Serializer:
+    """Turns values into JSON and back; tuples, lists and dictionaries are copied.
+
+    ``reference_kind`` gives the kind of reference as which an object may cross, or raises TypeError.
+    ``records`` are dataclasses whose instances both sides create from the same fields.
+    """
+
+    def __init__(
+        self,
+        arrays: SharedArrays,
+        objects: ObjectTable,
+        reference_kind: Callable[[Any], str],
+        records: Mapping[str, type[Any]],
+    ):
+        self.arrays, self.objects, self.reference_kind, self.records = (
+            arrays,
+            objects,
+            reference_kind,
+            records,
+        )
+
+    # To JSON
+
+    def encode(self, x: Any, depth: int = 0) -> Any:
+        """Raises TypeError or ValueError for a value that may not cross."""
+        kind = type(x)
+        if x is None or kind in (bool, float, str) or (kind is int and -INT_LIMIT < x < INT_LIMIT):
+            return x
+        if depth > MAX_DEPTH:
+            raise ValueError(f"a value that is nested more than {MAX_DEPTH} deep, or holds itself")
+        if kind is tuple or kind is list:
+            return ["t" if kind is tuple else "l", *(self.encode(item, depth + 1) for item in x)]
+        if kind is np.ndarray:
+            return ["objects", *x.shape] if x.dtype.hasobject else ["a", *self.arrays.encode(x)]
+        if isinstance(x, np.str_ | np.bytes_):
+            return ["n", "U", str(x)] if isinstance(x, np.str_) else ["n", "S", x.hex()]
+        if isinstance(x, np.generic) and not x.dtype.hasobject and DTYPE.fullmatch(x.dtype.str):
+            return ["n", x.dtype.str, x.tobytes().hex()]
+        if isinstance(x, RestrictedObject):
+            names = [[*pair] for pair in x.constants.items()], [*x.methods], [*x.properties]
+            return ["restricted", self.objects.export(x), x.name, *names]
+        if isinstance(x, RemoteObject):
+            return ["own", x.number_for(self.objects.channel)]
+        return self.encode_rare(x, depth + 1)
+
+    def encode_rare(self, x: Any, depth: int) -> Any:
+        kind = type(x)
+        if kind is slice:
+            return ["slice", *(self.encode(part, depth) for part in (x.start, x.stop, x.step))]
+        if kind in (bytes, complex):
+            return ["b", x.hex()] if kind is bytes else ["c", x.real, x.imag]
+        if isinstance(x, np.dtype) and DTYPE.fullmatch(x.str):
+            return ["dtype", x.str]
+        if self.records.get(kind.__name__) is kind:
+            values = (self.encode(getattr(x, field.name), depth) for field in fields(kind))
+            return ["record", kind.__name__, *values]
+        if isinstance(x, dict):
+            return ["d", *([self.encode(key, depth), self.encode(x[key], depth)] for key in x)]
+        if isinstance(x, RemoteSequence) and x.origin is not None:
+            return ["own", x.origin.number_for(self.objects.channel)]
+        if isinstance(x, tuple | list):
+            items = [self.encode(item, depth) for item in x]
+            return ["of", "t" if isinstance(x, tuple) else "l", self.reference(x, "object"), *items]
+        if isinstance(x, int):
+            return ["int", hex(x)]
+        for plain in (float, str):
+            if isinstance(x, plain):
+                return self.encode(plain(x), depth)
+        return self.reference(x, self.reference_kind(x))
+
+    def reference(self, x: Any, kind: str) -> list[Any]:
+        return ["r", self.objects.export(x), type(x).__name__, kind]
+
+    # From JSON
+
+    def decode(self, x: Any) -> Any:
+        """Raises MalformedMessage, or what Python raises for nonsense; the channel converts that."""
+        if type(x) is not list:
+            if type(x) is dict:
+                raise MalformedMessage("an object of JSON's")
+            return x
+        kind, *parts = x
+        return self.DECODERS[kind](self, *parts)
+
+    def restricted(self, number: Any, name: Any, constants: Any, methods: Any, properties: Any) -> Any:
+        proxy = self.objects.proxy(number, name, "restricted")
+        assert isinstance(proxy, RemoteRestricted)
+        return proxy._describe(name, dict(constants), methods, properties)
+
+    def subclass(self, kind: Any, reference: Any, *items: Any) -> Any:
+        plain = {"t": tuple, "l": list}[kind]
+        origin = self.decode(reference)
+        if not isinstance(origin, RemoteObject):
+            raise MalformedMessage("a sequence from nowhere")
+        sequence: Any = type(type(origin).__name__, (RemoteSequence, plain), {"origin": origin})
+        return sequence(map(self.decode, items))
+
+    def scalar(self, dtype: Any, text: Any) -> Any:
+        if dtype == "U":
+            return np.str_(text)
+        data = bytes.fromhex(text)
+        if dtype == "S":
+            return np.bytes_(data)
+        kind = decode_dtype(dtype)
+        if kind.itemsize != len(data):
+            raise MalformedMessage("a number of another size")
+        return np.frombuffer(data, kind)[0]
+
+    def big_int(self, text: Any) -> int:
+        if not HEX.fullmatch(text):
+            raise MalformedMessage("a whole number that is none")
+        return int(text, 16)
+
+    def object_array(self, *shape: Any) -> np.ndarray:
+        """An array of objects, without its elements: a check refuses it for its dtype."""
+        nbytes = 8
+        for n in shape:
+            nbytes *= n
+        if nbytes > MAX_BYTES:
+            raise MalformedMessage("an array too large")
+        return np.full(shape, None, object)
+
+    DECODERS: Mapping[str, Callable[..., Any]] = {
+        "t": lambda self, *items: tuple(map(self.decode, items)),
+        "l": lambda self, *items: list(map(self.decode, items)),
+        "d": lambda self, *pairs: {self.decode(key): self.decode(value) for key, value in pairs},
+        "a": lambda self, *place: self.arrays.decode(place),
+        "n": scalar,
+        "b": lambda self, text: bytes.fromhex(text),
+        "c": lambda self, real, imag: complex(real, imag),
+        "slice": lambda self, *parts: slice(*map(self.decode, parts)),
+        "dtype": lambda self, text: decode_dtype(text),
+        "record": lambda self, name, *parts: self.records[name](*map(self.decode, parts)),
+        "of": subclass,
+        "int": big_int,
+        "objects": object_array,
+        "r": lambda self, *reference: self.objects.proxy(*reference),
+        "restricted": restricted,
+        "own": lambda self, number: self.objects.lookup(number),
+    }
+
+
+def decode_dtype(dtype: Any) -> np.dtype[Any]:
+    if not DTYPE.fullmatch(dtype):
+        raise MalformedMessage("no dtype")
+    return np.dtype(dtype)
+
+
+class Channel:
+    """One end of the connection; the judge's end and the worker's end override the methods at the bottom."""
+
+    def __init__(self, connection: socket.socket, parity: int, records: Mapping[str, type[Any]]):
+        self.connection, self.stream = connection, connection.makefile("rb")
+        self.arrays, self.objects = SharedArrays(parity), ObjectTable(self)
+        self.serializer = Serializer(self.arrays, self.objects, self.reference_kind, records)
+
+    def request(self, action: str, *parts: Any) -> Any:
+        """Call the other side; its result, or the exception that it raised."""
+        self.send("call", self.encode((action, *parts)))
+        while True:
+            kind, body, line = self.receive()
+            if kind == "return":
+                return body
+            if kind == "raise":
+                raise self.decode_error(body)
+            self.serve(body, line)
+
+    def serve(self, call: Any, line: int | None) -> None:
+        """Answer a call of the other side with its result, or with the exception that it raises."""
+        try:
+            if type(call) is not tuple or not call or type(call[0]) is not str:
+                raise MalformedMessage("no call")
+            self.send("return", self.encode(self.answer(line, *call)))
+        except BaseException as error:
+            if self.is_fatal(error):
+                raise
+            self.send("raise", self.encode(self.encode_error(error)))
+
+    def encode(self, value: Any) -> str:
+        return to_json(self.serializer.encode(value))
+
+    def send(self, kind: str, body: str) -> None:
+        changes, content = self.arrays.changes()
+        message = pack([kind, changes, self.objects.take_unused(), self.current_line()], body, content)
+        try:
+            self.connection.sendall(message)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+
+    def receive(self) -> tuple[str, Any, int | None]:
+        """The next message's kind, value and line; raises MalformedMessage or ChannelClosed."""
+        header, body, content = read(self.stream)
+        try:
+            kind, changes, unused, line = header
+            self.arrays.apply(changes, content)
+            value = self.serializer.decode(body)
+            self.objects.release(unused)
+        except MalformedMessage:
+            raise
+        except Exception as error:
+            raise MalformedMessage(f"a message that is none: {type(error).__name__}: {error}"[:200]) from None
+        finally:
+            self.arrays.end_message()
+        if kind not in ("call", "return", "raise") or (line is not None and type(line) is not int):
+            raise MalformedMessage("a message of no kind")
+        return kind, value, line
+
+    # The two ends differ here
+
+    def is_fatal(self, error: BaseException) -> bool:
+        """Whether the connection itself failed, so that nothing more can be sent."""
+        return isinstance(error, MalformedMessage | ChannelClosed)
+
+    def reference_kind(self, x: Any) -> str:
+        """The kind of reference as which the object may cross; raises TypeError where it may not."""
+        raise NotImplementedError
+
+    def answer(self, line: int | None, action: str, *parts: Any) -> Any:
+        """The result of the other side's call, which it made at that line of its program."""
+        raise NotImplementedError
+
+    def encode_error(self, error: BaseException) -> Any:
+        raise NotImplementedError
+
+    def decode_error(self, encoded: Any) -> BaseException:
+        return decode_errors(encoded)[0]
+
+    def current_line(self) -> int | None:
+        """The line of the submission that is running; the judge has none."""
+        return None

@@ -1,0 +1,196 @@
+"""The processes that run a submission: ``python -m lessons.grading.worker CONTROL SETTINGS``.
+
+The first one imports what every submission may import. Then it forks whenever the judge says so over the
+socket CONTROL: one process for each rank, which enters the sandbox, loads the submission and answers the
+judge's calls. None of them knows the right results.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+
+from . import sandbox
+from .messages import ChannelClosed, MalformedMessage, encode_error
+from .rpc import Channel
+
+COMMAND, STATUS = struct.Struct(">cI"), struct.Struct(">i")
+MAX_REPR = 200  # characters
+ALIVE = 1000
+EXIT_SECONDS = 2.0  # a process whose connection is closed should have ended by then
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """A process's limits, modules to import beforehand, and records: classes as ``module:name``.
+
+    The submission's process knows all of it, so there is no secret in it.
+    """
+
+    mebibytes: int
+    seconds: float
+    modules: list[str]
+    records: list[str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerSettings:
+        return cls(**json.loads(text))
+
+    def record_classes(self) -> dict[str, type[Any]]:
+        """The records' classes by their names."""
+        pairs = (record.split(":") for record in self.records)
+        return {name: getattr(importlib.import_module(module), name) for module, name in pairs}
+
+
+class Worker(Channel):
+    """One rank's end of the connection to the judge, with the submission as a module once it is loaded."""
+
+    def __init__(self, connection: socket.socket, records: Mapping[str, type[Any]]):
+        super().__init__(connection, 1, records)
+        self.file, self.module = "", ModuleType("submission")
+        self.thread = threading.get_ident()
+
+    def answer(self, line: int | None, action: str, *parts: Any) -> Any:
+        if action in ("load", "name", "names"):
+            return getattr(self, action)(*parts)
+        number, *rest = parts
+        x = self.objects.lookup(number)
+        if action == "call":
+            arguments, settings = rest
+            return x(*arguments, **settings)
+        if action == "items":
+            return self.items(x, *rest)
+        return {"attribute": getattr, "repr": short_repr, "iterator": iter}[action](x, *rest)
+
+    def load(self, source: str, file: str) -> None:
+        """Make the program a module, from the text that the grader read, whatever the file holds now."""
+        self.file, self.module.__file__ = file, file
+        sys.modules["submission"] = self.module
+        exec(compile(source, file, "exec", dont_inherit=True), self.module.__dict__)
+
+    def name(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def names(self) -> list[str]:
+        return [name for name in vars(self.module) if type(name) is str]
+
+    def items(self, iterator: Iterator[Any], count: int) -> tuple[list[Any], Any]:
+        """The next items and, where an error ended them, a function that raises it."""
+        items: list[Any] = []
+        try:
+            items.extend(islice(iterator, count))
+        except BaseException as error:
+            return items, Reraise(error)
+        return items, None
+
+    def request(self, action: str, *parts: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("a submission may call the grader's functions only in its own main thread")
+        return super().request(action, *parts)
+
+    def reference_kind(self, x: Any) -> str:
+        return "function" if callable(x) else "iterable" if hasattr(type(x), "__iter__") else "object"
+
+    def encode_error(self, error: BaseException) -> Any:
+        return encode_error(error, self.file)
+
+    def current_line(self) -> int | None:
+        return line_of(sys._getframe(), self.file)
+
+
+class Reraise:
+    """Raises an error when it is called."""
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+    def __call__(self) -> NoReturn:
+        raise self.error
+
+
+def short_repr(x: Any) -> str:
+    return repr(x)[:MAX_REPR]
+
+
+def line_of(frame: FrameType | None, file: str) -> int | None:
+    """The innermost line of ``file`` that is running."""
+    return next((line for f, line in traceback.walk_stack(frame) if f.f_code.co_filename == file), None)
+
+
+def serve_rank(connection: socket.socket, line_requests: socket.socket, settings: WorkerSettings) -> NoReturn:
+    """The process of one rank: enter the sandbox, then answer calls until the judge has gone."""
+    with suppress(Exception):
+        sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore  lines of ranks come as they are printed
+    worker = Worker(connection, settings.record_classes())
+    sandbox.enter(settings.mebibytes, settings.seconds, [connection.fileno(), line_requests.fileno()])
+    arguments = (line_requests, worker, threading.get_ident())
+    threading.Thread(target=report_lines, args=arguments, daemon=True).start()
+    with suppress(ChannelClosed, MalformedMessage):
+        while True:
+            kind, call, line = worker.receive()
+            if kind != "call":
+                break
+            worker.serve(call, line)
+    with suppress(Exception):
+        sys.stdout.flush()
+    os._exit(0)
+
+
+def report_lines(line_requests: socket.socket, worker: Worker, thread: int) -> None:
+    """Answer each request with the line at which the submission is."""
+    with suppress(OSError):
+        while line_requests.recv(1):
+            line = line_of(sys._current_frames().get(thread), worker.file)
+            line_requests.sendall(STATUS.pack(line or 0))
+
+
+def main(control: socket.socket, settings: WorkerSettings) -> NoReturn:
+    """Fork for each ``f`` that comes with two sockets; answer each ``s`` with a rank's exit status."""
+    sandbox.preload(settings.modules)
+    children: dict[int, int] = {}
+    while True:
+        data, descriptors, *_ = socket.recv_fds(control, COMMAND.size, 2)
+        if len(data) < COMMAND.size:
+            os._exit(0)
+        command, rank = COMMAND.unpack(data)
+        if command == b"f":
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                connection, line_requests = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+                serve_rank(connection, line_requests, settings)
+            children[rank] = pid
+            for descriptor in descriptors:
+                os.close(descriptor)
+        control.sendall(STATUS.pack(0 if command == b"f" else exit_status(children[rank])))
+
+
+def exit_status(pid: int) -> int:
+    """The process's exit status, negative for a signal; ALIVE where it has not ended."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return ALIVE
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings.from_json(sys.argv[2]))
