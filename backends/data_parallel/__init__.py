@@ -3,10 +3,10 @@
 from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from .bucketed import Bucketed
 from .compression import Compressed
-from .one_node import OneNode
 from .parameter_server import ParameterServer
 from .replicated import DataParallel
 from .sharded import Sharded
+from .shared_memory import SharedMemoryDataParallel
 from .stragglers import BackupWorkers, Proportional
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "DataParallel",
     "ElasticAveraging",
     "LocalSGD",
-    "OneNode",
+    "SharedMemoryDataParallel",
     "ParallelSGD",
     "ParameterServer",
     "Proportional",

@@ -12,7 +12,7 @@ from backends.comm import run_ranks
 from backends.comm.threads import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.batch_norm import synchronise
-from backends.data_parallel.report import Report
+from backends.data_parallel.step_summary import StepSummary
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial, forward_backward_pass
@@ -171,7 +171,7 @@ BUGS = {
     "the variance of the means is dropped": broken(("squares + counts * (means - mean) ** 2", "squares")),
     "the variance of the means, unweighted": broken(("counts * (means - mean) ** 2", "(means - mean) ** 2")),
     "deviations from this rank's mean": broken(
-        ("            centred = x - per_channel(mean)\n        var", "        var")
+        ("            centred = x - per_channel(mean)\n        if n", "        if n")
     ),
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(
@@ -214,7 +214,7 @@ class KeepsItsStatistics(DataParallel):
 
     def place(self, model):
         model = super().place(model)
-        self.placed = Report(model, self.rank, self.size, statistics=False)
+        self.placed = StepSummary(model, self.rank, self.size, statistics=False)
         return model
 
 
@@ -223,7 +223,7 @@ class MeanOfStatistics(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         loss = super().forward_backward(work, inner)
-        self.share += 1 / self.size - work.loss_weight
+        self.batch_fraction += 1 / self.size - work.loss_weight
         return loss
 
 
