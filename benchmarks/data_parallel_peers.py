@@ -13,8 +13,8 @@ from engine_workloads import LR, MOMENTUM, WORKLOADS, Network, Step, minigrad_la
 from backends.comm.window import WindowAllreduce
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.one_node import OneNode
 from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from minigrad import nn, ops, optim
 from minigrad.backend import Backend, Serial
 from minigrad.data import Batch, shares
@@ -36,7 +36,7 @@ def strategies(comm: Any) -> dict[str, Backend]:
         "replicated, MPI": DataParallel(comm, lambda _, x: comm.start_allreduce(x)()),
         "bucketed": Bucketed(comm),
         "sharded, stage 1": Sharded(comm, stage=1),
-        "one node": OneNode(comm),
+        "one node": SharedMemoryDataParallel(comm),
     }
 
 

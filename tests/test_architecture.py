@@ -250,7 +250,7 @@ def key_of(node):
     elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         if isinstance(node.value, ast.Call) and names_of(node.value.func) == "vars" and node.value.args:
             owner, name = node.value.args[0], node.slice.value
-        elif names_of(node.value) == "__dict__":
+        elif isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__":
             owner, name = node.value.value, node.slice.value
     return "" if names_of(owner) in ("self", "cls") and isinstance(owner, ast.Name) else name
 

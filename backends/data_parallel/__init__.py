@@ -8,6 +8,7 @@ from .one_node import OneNode
 from .parameter_server import ParameterServer
 from .replicated import DataParallel
 from .sharded import Sharded
+from .shared_memory import SharedMemoryDataParallel
 from .stragglers import BackupWorkers, Proportional
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
     "ElasticAveraging",
     "LocalSGD",
     "NaiveDataParallel",
-    "OneNode",
+    "SharedMemoryDataParallel",
     "ParallelSGD",
     "ParameterServer",
     "Proportional",

@@ -90,7 +90,7 @@ class BackupWorkers(DataParallel):
                 self.comm.send(self.push(loss), COLLECTOR, PUSH)
                 self.means.update(enumerate(self.comm.recv(COLLECTOR, ANSWER), self.version))
             mean = self.means.pop(self.version)
-        self.share, self.backwards = 0.0, 0
+        self.batch_fraction, self.n_backwards = 0.0, 0
         self.version += 1
         return self.use(mean)
 
@@ -101,13 +101,13 @@ class BackupWorkers(DataParallel):
 
     def push(self, loss: float) -> Array:
         """What this rank brings to an update, as one array whose sum over the contributors has a meaning."""
-        parameters = self.report.parameters
+        parameters = self.summary.parameters
         xp, dtype = array_module(parameters[0].data), parameters[0].dtype
         reached = [float(p.grad is not None) for p in parameters]
-        figures = xp.asarray([self.version, self.share, loss, *reached], dtype)
+        figures = xp.asarray([self.version, self.batch_fraction, loss, *reached], dtype)
         grads = (xp.zeros(p.size, dtype) if p.grad is None else p.grad.reshape(-1) for p in parameters)
         return xp.concatenate(
-            [figures, *(self.share * s.reshape(-1) for s in self.report.statistics()), *grads]
+            [figures, *(self.batch_fraction * s.reshape(-1) for s in self.summary.statistics()), *grads]
         )
 
     def collect(self) -> Array:
@@ -152,10 +152,10 @@ class BackupWorkers(DataParallel):
 
     def use(self, mean: Array) -> float:
         """Take over gradients and running statistics from ``mean``; the loss."""
-        parameters = self.report.parameters
+        parameters = self.summary.parameters
         start = LOSS + 1 + len(parameters)
         loss, *reached = mean[LOSS:start].tolist()
-        for s in self.report.statistics():
+        for s in self.summary.statistics():
             s[...] = mean[start : start + s.size].reshape(s.shape)
             start += s.size
         for parameter, found in zip(parameters, reached, strict=True):

@@ -20,7 +20,7 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm import collectives
 from ..comm.protocol import Comm
-from .flat import Flat, buckets
+from .flat import FlatLayout, buckets
 from .replicated import DataParallel
 
 Allreduce = Callable[[Comm, Array], Array]
@@ -42,7 +42,7 @@ class Bucketed(DataParallel):
     Parameters fill buckets of at most ``bucket_bytes`` (or one that is larger) in reverse order of
     registration, which is about the order in which backward reaches them; the first has
     ``first_bucket_bytes``, so that communication begins early. (PyTorch has 25 MiB and 1 MiB, for larger
-    nets.) The last carries the report, so it waits for the end of backward: there is one message a bucket,
+    nets.) The last carries the summary, so it waits for the end of backward: there is one message a bucket,
     and one bucket overlaps with nothing. Buckets start in their own order on every rank, whatever order
     their gradients came in.
 
@@ -86,8 +86,8 @@ class Bucketed(DataParallel):
         would hold parameters of several dtypes.
         """
         model = super().place(model)
-        *groups, last = buckets(self.report.parameters, self.bucket_bytes, self.first_bucket_bytes)
-        self.buckets = [*(Bucket(group) for group in groups), Bucket(last, len(self.report))]
+        *groups, last = buckets(self.summary.parameters, self.bucket_bytes, self.first_bucket_bytes)
+        self.buckets = [*(Bucket(group) for group in groups), Bucket(last, len(self.summary))]
         self.bucket_of = {p: b for b in self.buckets for p in b.places}
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
@@ -118,22 +118,22 @@ class Bucketed(DataParallel):
         bucket.summed = self.start(bucket.message)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Start what is left, and the report with it, and wait for all.
+        """Start what is left, and the summary with it, and wait for all.
 
         Each ``grad`` becomes a view of its bucket's sum, good until the next backward. Raises RuntimeError,
         naming two ranks, where ranks ran backward a different number of times.
         """
-        report, parameters = self.report, self.report.parameters
+        summary, parameters = self.summary, self.summary.parameters
         for bucket in self.waiting:
             for parameter in [p for p in bucket.places if p in bucket.missing]:
                 bucket.fill(parameter)
-        self.buckets[-1].message[-len(report) :] = report.write(loss, self.share, self.backwards)
-        self.share, self.backwards = 0.0, 0
+        self.buckets[-1].message[-len(summary) :] = summary.pack(loss, self.batch_fraction, self.n_backwards)
+        self.batch_fraction, self.n_backwards = 0.0, 0
         while self.waiting:
             self.send(self.waiting.popleft())
         sums = [bucket.sum() for bucket in self.buckets]
         self.waiting.extend(self.buckets)
-        loss, flags = report.read(sums[-1][-len(report) :])
+        loss, flags = summary.unpack(sums[-1][-len(summary) :])
         reached = {p for p, flag in zip(parameters, flags, strict=True) if flag}
         for bucket, total in zip(self.buckets, sums, strict=True):
             for parameter, g in zip(bucket.places, bucket.flat.views(total), strict=True):
@@ -157,7 +157,7 @@ class Bucket:
     """
 
     def __init__(self, parameters: Sequence[Parameter], room: int = 0):
-        self.flat = Flat(parameters)
+        self.flat = FlatLayout(parameters)
         first = parameters[0].data
         self.message: Array = array_module(first).zeros(self.flat.size + room, first.dtype)
         self.places = dict(zip(parameters, self.flat.views(self.message), strict=True))

@@ -12,7 +12,7 @@ from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """The elements ``within`` parameter number ``n``, flattened, that lie at ``place`` of a part."""
 
     n: int
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     place: slice
 
 
-class Flat:
+class FlatLayout:
     """The layout of some parameters of one dtype, padded with zeros to a multiple of ``parts`` elements.
 
     Raises ValueError for parameters of different dtypes, which one array cannot hold.
@@ -64,7 +64,7 @@ class Flat:
         """The elements of a buffer that rank number ``rank`` owns."""
         return slice(rank * self.part_size, (rank + 1) * self.part_size)
 
-    def pieces(self, rank: int) -> list[Piece]:
+    def segments(self, rank: int) -> list[Segment]:
         """What of each parameter lies in the ``rank``-th part; padding is in no piece."""
         part = self.part(rank)
         found = []
@@ -75,7 +75,7 @@ class Flat:
                     slice(first - start, last - start),
                     slice(first - part.start, last - part.start),
                 )
-                found.append(Piece(n, within, place))
+                found.append(Segment(n, within, place))
         return found
 
 

@@ -20,7 +20,7 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, reduce_scatter
 from ..comm.protocol import Background, Comm
-from .flat import Flat
+from .flat import FlatLayout
 
 HUGE = 1 << 22  # bytes from which on pages of 2 MB are asked for, as NumPy does: they come five times as fast
 
@@ -47,8 +47,8 @@ class FlatParameter:
     ):
         self.parameters = list(parameters)
         self.comm, self.start = comm, start
-        self.layout = Flat(self.parameters, comm.size)
-        self.segments = self.layout.pieces(comm.rank)
+        self.layout = FlatLayout(self.parameters, comm.size)
+        self.segments = self.layout.segments(comm.rank)
         self.free: Callable[[], object] | None = None
         if reshard_after_forward:
             self.unsharded, self.free = freeable_array(self.parameters[0].data, self.layout.size)

@@ -31,14 +31,14 @@ from minigrad.optim import Optimizer
 
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm, RankEnded
-from .agreement import agree, broadcast_model
-from .independent import statistics
-from .report import trained
+from .averaging import statistics
+from .consistency import broadcast_model, check_same_on_all_ranks
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
 from .server_rules import check_servers, rule_for
 from .shards import Shards, beside_workers
 from .stale_rates import find_stale_rate
+from .step_summary import trained
 
 
 class ParameterServer(Backend):
@@ -116,7 +116,7 @@ class ParameterServer(Backend):
         """
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
-        agree(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
@@ -125,7 +125,7 @@ class ParameterServer(Backend):
             weights = self.layout.packed([p.data for p in self.layout.parameters])
             order = {id(p): n for n, p in enumerate(model.parameters())}
             numbers = [order[id(p)] for p in self.layout.parameters]  # as the optimizer counts
-            pieces = [piece._replace(n=numbers[piece.n]) for piece in self.layout.pieces(number)]
+            pieces = [piece._replace(n=numbers[piece.n]) for piece in self.layout.segments(number)]
             # Its first element is the version, which the server sets.
             answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
             clocks = dict.fromkeys(range(self.workers), 0)

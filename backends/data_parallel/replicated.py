@@ -26,9 +26,9 @@ from minigrad.module import Module
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from .agreement import agree, broadcast_model
 from .batch_norm import check_batch_norm, synchronise
-from .report import Report
+from .consistency import broadcast_model, check_same_on_all_ranks
+from .step_summary import StepSummary
 
 
 class DataParallel(Backend):
@@ -53,10 +53,10 @@ class DataParallel(Backend):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.batch_norm = check_batch_norm(batch_norm)
         self.communicates_in_forward = batch_norm == "synchronised"
-        self.share, self.backwards = 0.0, 0  # since the last reduction
-        self.placed: Report | None = None
+        self.batch_fraction, self.n_backwards = 0.0, 0  # since the last reduction
+        self.placed: StepSummary | None = None
         self.message: Any = None  # from the first step on
-        self.places: list[Array] = []  # of the gradients and the report in it
+        self.places: list[Array] = []  # of the gradients and the summary in it
 
     def settings(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
@@ -67,16 +67,16 @@ class DataParallel(Backend):
 
         Raises ValueError, naming both, where ranks built different models or chose different settings.
         """
-        agree(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         if self.batch_norm == "synchronised":
             synchronise(model, self.comm)
-        self.placed = Report(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
+        self.placed = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
         self.places, self.message = [], None
         return model
 
     @property
-    def report(self) -> Report:
+    def summary(self) -> StepSummary:
         if self.placed is None:
             raise RuntimeError("this backend has no model yet; call model = backend.place(model) first")
         return self.placed
@@ -86,54 +86,55 @@ class DataParallel(Backend):
         return batch[shares(len(batch), self.size)[self.rank]]
 
     def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        return accumulated(self.report.parameters)
+        return accumulated(self.summary.parameters)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        self.report.refuse_thawed()
-        self.share += work.loss_weight
-        self.backwards += 1
+        self.summary.refuse_thawed()
+        self.batch_fraction += work.loss_weight
+        self.n_backwards += 1
         return super().forward_backward(work, inner)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients, and what the report holds, over all ranks in one all-reduce.
+        """Sum the gradients, and what the summary holds, over all ranks in one all-reduce.
 
         Each ``grad`` becomes a view of the sum, good until the next backward.
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
         if not self.places:
-            self.message = self.room()
-            self.places = self.cut(self.message)
-        *places, report = self.places
-        self.bring(places)
-        report[...] = self.written(loss)
-        *sums, report = self.cut(self.allreduce(self.comm, self.message))
-        loss, reached = self.report.read(report)
-        for parameter, g, found in zip(self.report.parameters, sums, reached, strict=True):
+            self.message = self.allocate_message()
+            self.places = self.views_of(self.message)
+        *places, summary = self.places
+        self.copy_gradients_in(places)
+        summary[...] = self.pack_summary(loss)
+        *sums, summary = self.views_of(self.allreduce(self.comm, self.message))
+        loss, reached = self.summary.unpack(summary)
+        for parameter, g, found in zip(self.summary.parameters, sums, reached, strict=True):
             parameter.grad = g.astype(parameter.dtype, copy=False) if found else None
         return loss
 
-    def bring(self, places: list[Array]) -> None:
+    def copy_gradients_in(self, places: list[Array]) -> None:
         """Copy each gradient to its place, and lend that to the parameter: the next may be computed there."""
-        for parameter, place in zip(self.report.parameters, places, strict=True):
+        for parameter, place in zip(self.summary.parameters, places, strict=True):
             if parameter.grad is None:
                 place[...] = 0
             elif parameter.grad is not place:
                 place[...] = parameter.grad
             parameter.grad_buffer = place
 
-    def written(self, loss: float) -> Array:
-        """This rank's report on the step."""
-        share, backwards, self.share, self.backwards = self.share, self.backwards, 0.0, 0
-        return self.report.write(loss, share, backwards)
+    def pack_summary(self, loss: float) -> Array:
+        """This rank's summary of the step."""
+        packed = self.summary.pack(loss, self.batch_fraction, self.n_backwards)
+        self.batch_fraction, self.n_backwards = 0.0, 0
+        return packed
 
-    def room(self) -> Array:
-        """Memory for the gradients and the report, end to end, where the all-reduce sums best."""
-        parameters = self.report.parameters
+    def allocate_message(self) -> Array:
+        """Memory for the gradients and the summary, end to end, where the all-reduce sums best."""
+        parameters = self.summary.parameters
         make = array_module(parameters[0].data).zeros
         if make is np.zeros:
             make = getattr(self.allreduce, "array", None) or getattr(self.comm, "array", make)
-        size = sum(p.size for p in parameters) + len(self.report)
-        return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.report.statistics()))))
+        size = sum(p.size for p in parameters) + len(self.summary)
+        return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.summary.statistics()))))
 
     def close(self) -> None:
         """Give back the message; what gradients are in it are copied."""
@@ -143,10 +144,10 @@ class DataParallel(Backend):
                 parameter.grad = parameter.grad.copy()
         self.placed, self.places, self.message = None, [], None
 
-    def cut(self, message: Array) -> list[Array]:
-        """The gradients in their parameters' shapes, and the report, as views of ``message``."""
+    def views_of(self, message: Array) -> list[Array]:
+        """The gradients in their parameters' shapes, and the summary, as views of ``message``."""
         views, start = [], 0
-        for parameter in self.report.parameters:
+        for parameter in self.summary.parameters:
             views.append(message[start : start + parameter.size].reshape(parameter.shape))
             start += parameter.size
         return [*views, message[start:]]

@@ -18,7 +18,7 @@ from minigrad.optim import Optimizer, Part
 
 from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded
-from .flat import Piece
+from .flat import Segment
 from .server_rules import Rule
 from .stale_rates import Factor, naive
 
@@ -85,7 +85,7 @@ class Server:
     """
 
     answer: Array
-    pieces: list[Piece]
+    pieces: list[Segment]
     clocks: dict[int, int]
     rule: Rule
     stale_rate: Factor = naive

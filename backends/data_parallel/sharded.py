@@ -40,7 +40,7 @@ from .flat import buckets
 from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
 from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
 from .replicated import DataParallel
-from .report import trained
+from .step_summary import trained
 
 
 class Sharded(DataParallel):
@@ -153,22 +153,22 @@ class Sharded(DataParallel):
             flat.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
-        """Reduce what is left, then the report; each owner has its part of the gradients.
+        """Reduce what is left, then the summary; each owner has its part of the gradients.
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
         for flat in self.waiting:
             flat.start_reduce_scatter()
         reached = {p for flat in self.flats for p in flat.reached}
-        total = self.sum(self.report.write(loss, self.share, self.backwards, reached))
-        self.share, self.backwards, self.waiting = 0.0, 0, list(self.flats)
+        total = self.sum(self.summary.pack(loss, self.batch_fraction, self.n_backwards, reached))
+        self.batch_fraction, self.n_backwards, self.waiting = 0.0, 0, list(self.flats)
         self.prefetcher.end_step(self.flats)
         for flat in self.flats:
             flat.wait_reduce_scatter()
-        loss, flags = self.report.read(total)
+        loss, flags = self.summary.unpack(total)
         for flat in self.flats:
             flat.reached = set()
-        self.mark(p for p, flag in zip(self.report.parameters, flags, strict=True) if flag)
+        self.mark(p for p, flag in zip(self.summary.parameters, flags, strict=True) if flag)
         return loss
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:

@@ -13,13 +13,13 @@ from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
 from ..comm.protocol import Comm
-from .flat import Flat
+from .flat import FlatLayout
 
 
-class Shards(Flat):
+class Shards(FlatLayout):
     """The layout of parameters of one dtype over ``servers`` parts; their sizes differ by at most one.
 
-    ``part(i)`` are the elements that server number i holds, ``pieces(i)`` what of each parameter they are.
+    ``part(i)`` are the elements that server number i holds, ``segments(i)`` what of each parameter they are.
     Raises ValueError where there are fewer elements than servers.
     """
 
@@ -37,7 +37,7 @@ class Shards(Flat):
     def gradient(self, server: int) -> tuple[list[bool], list[Array]]:
         """Of each of a server's pieces whether the loss reached its parameter, and the gradient there."""
         reached, found = [], []
-        for n, within, _ in self.pieces(server):
+        for n, within, _ in self.segments(server):
             parameter = self.parameters[n]
             g = parameter.grad
             reached.append(g is not None)

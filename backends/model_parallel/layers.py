@@ -21,7 +21,7 @@ from minigrad.tensor import Tensor
 from ..comm import adjoint
 from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree, broadcast_model
+from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
 from ..pipeline.partition import optimal_before
 from .chain import Chain, Elsewhere, joined_over
 from .dropout import share_state
@@ -54,7 +54,9 @@ class LayerWise(Backend):
                 f"layers can be given to ranks where a model is a Sequential, not {type(model).__name__}; "
                 "make it one, or split inside of its layers with ModelParallel"
             )
-        agree(self.comm, model, {"bounds": self.bounds, "micro_batches": self.micro_batches})
+        check_same_on_all_ranks(
+            self.comm, model, {"bounds": self.bounds, "micro_batches": self.micro_batches}
+        )
         self.bounds = checked_bounds(model, self.size, self.bounds)
         refuse_tied(model, self.bounds)
         broadcast_model(self.comm, model)

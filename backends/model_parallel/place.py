@@ -19,8 +19,8 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree, broadcast_model
-from ..data_parallel.flat import Flat
+from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
+from ..data_parallel.flat import FlatLayout
 from .activation import Activation, Cut
 from .chain import Chain
 from .classes import ClassLinear, over_classes
@@ -69,7 +69,7 @@ class ModelParallel(Backend):
         split and how, for a plan that does not fit the model.
         """
         asked = {"plan": self.given, "sample": self.sample, "batch_size": self.batch_size}
-        agree(self.comm, model, {**asked, "micro_batches": self.micro_batches})
+        check_same_on_all_ranks(self.comm, model, {**asked, "micro_batches": self.micro_batches})
         if self.given is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.kinds_of)
@@ -162,7 +162,7 @@ class ModelParallel(Backend):
             if parameter.grad is not None:
                 together.setdefault((comm, parameter.dtype), []).append(parameter)
         for (comm, _), parameters in together.items():
-            flat = Flat(parameters)
+            flat = FlatLayout(parameters)
             total = allreduce(comm, flat.packed([parameter.grad for parameter in parameters]))
             for parameter, g in zip(parameters, flat.views(total), strict=True):
                 parameter.grad = g

@@ -19,7 +19,7 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree
+from ..data_parallel.consistency import check_same_on_all_ranks
 from ..data_parallel.stale_rates import find_stale_rate
 from ..model_parallel.layers import LayerWise, Stage
 from .flight import Flight, Gradient
@@ -107,7 +107,7 @@ class AsynchronousPipeline(LayerWise):
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
-        agree(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
+        check_same_on_all_ranks(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
         return super().place(model)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:

@@ -20,7 +20,7 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree, broadcast_model
+from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
 from ..model_parallel.chain import Chain, joined_over
 from ..model_parallel.dropout import share_state
 from ..model_parallel.plan import modules
@@ -83,7 +83,7 @@ class Pipeline(Backend):
                 "pass by one another; make it a Sequential, with what belongs together as one of its layers"
             )
         settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.asked}
-        agree(
+        check_same_on_all_ranks(
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
         self.bounds = self.cut(model)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from backends.comm.collectives import gather
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import FlatLayout
 from minigrad import Tensor, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import minibatches, shares
@@ -71,7 +71,7 @@ def compute(seconds):
 def train(comm, Exposed, digits, epochs=2, rate=0.1):
     """A layer for the digits; read, compute, add. The last number counts the updates, as a version would."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=np.random.default_rng(0)))
-    layout = Flat(model.parameters())
+    layout = FlatLayout(model.parameters())
     start = np.append(layout.packed([p.data for p in layout.parameters]), np.float32(0))
     ages, moved = [], np.zeros_like(start)
 

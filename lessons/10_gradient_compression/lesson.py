@@ -25,7 +25,7 @@ from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.compression import RandomK, TopK
 from backends.data_parallel.compression.momentum import basic, corrected, discount
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import FlatLayout
 from lessons.style import start_lesson
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -317,7 +317,7 @@ def bytes_sent(exchange, p, dtype=np.float32):
 def sparse(compressor):
     def exchange(comm, x):
         compressor_here = compressor()
-        compressor_here.start(Flat([Parameter(np.zeros_like(x))]), comm.rank, comm.size)
+        compressor_here.start(FlatLayout([Parameter(np.zeros_like(x))]), comm.rank, comm.size)
         compressor_here.exchange(comm, x, np.zeros(0, x.dtype), ring_allreduce)
 
     return exchange

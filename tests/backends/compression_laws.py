@@ -6,7 +6,7 @@ import numpy as np
 
 from backends.comm.collectives import allgather
 from backends.data_parallel import DataParallel
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import FlatLayout
 from backends.laws import bound_for, distance
 from minigrad import ops, optim
 from minigrad.tensor import Parameter
@@ -18,16 +18,16 @@ class InOrder(DataParallel):
 
     def place(self, model):
         model = super().place(model)
-        self.layout = Flat(self.report.parameters)
+        self.layout = FlatLayout(self.summary.parameters)
         return model
 
     def finish(self, model, loss):
-        report = self.written(loss)
-        g = self.layout.packed([p.grad for p in self.report.parameters])
+        report = self.pack_summary(loss)
+        g = self.layout.packed([p.grad for p in self.summary.parameters])
         messages = allgather(self.comm, np.concatenate([g, report]))
-        loss, reached = self.report.read(sum(m[g.size :] for m in messages))
+        loss, reached = self.summary.unpack(sum(m[g.size :] for m in messages))
         total = self.total_of([m[: g.size] for m in messages])
-        for p, x, found in zip(self.report.parameters, self.layout.views(total), reached, strict=True):
+        for p, x, found in zip(self.summary.parameters, self.layout.views(total), reached, strict=True):
             p.grad = x if found or x.any() else None
         return loss
 
@@ -120,7 +120,7 @@ def nothing_is_lost(strategy, comm, build, sizes, *, dtype=np.float64, lr=0.1):
 
 
 def layout_of(*shapes, dtype: type = np.float64):
-    return Flat([Parameter(np.zeros(shape, dtype)) for shape in shapes])
+    return FlatLayout([Parameter(np.zeros(shape, dtype)) for shape in shapes])
 
 
 def started(compressor, *shapes, dtype: type = np.float64, rank=0, size=1):

@@ -90,7 +90,7 @@ def injected(seed, workers, staleness, stale_rate=DEFAULT):
     layout = Shards(model.parameters(), 1)
     start = layout.packed([p.data for p in layout.parameters])
     clocks = dict.fromkeys(range(workers), 0)
-    server = Server(np.append(np.float32(0), start), layout.pieces(0), clocks, OnArrival())
+    server = Server(np.append(np.float32(0), start), layout.segments(0), clocks, OnArrival())
     server.stale_rate = find_stale_rate(stale_rate)
     method, rates = optim.SGD(model.parameters(), RATE, momentum=0.9), cosine(RATE, STEPS)
     past = [server.weights.copy()]

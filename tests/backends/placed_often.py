@@ -8,9 +8,9 @@ import numpy as np
 from backends.comm.protocol import Comm
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
-from backends.data_parallel.one_node import OneNode
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.grid import Grid
 from backends.model_parallel.place import ModelParallel
 from backends.pipeline import Pipeline
@@ -70,7 +70,7 @@ STRATEGIES: dict[str, tuple[Make, Callable[[int], Module]]] = {
     "spatial": (lambda comm: ModelParallel(comm, dict.fromkeys("012", "rows")), images),
     "replicated x split": (partial(around_split, DataParallel), plain),
     "bucketed x split": (partial(around_split, Bucketed), plain),
-    "one-node x pipeline": (partial(piped, OneNode), plain),
+    "one-node x pipeline": (partial(piped, SharedMemoryDataParallel), plain),
     "bucketed x pipeline": (partial(piped, Bucketed), plain),
 }
 

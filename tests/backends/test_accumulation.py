@@ -12,9 +12,9 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression import Compressed
-from backends.data_parallel.one_node import OneNode
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.stragglers import BackupWorkers, Proportional
 from backends.grid import Grid
 from backends.laws import trains_like_serial
@@ -47,7 +47,7 @@ DATA = {
     "sharded 2": partial(Sharded, stage=2, bucket_bytes=150),
     "sharded 3": partial(Sharded, stage=3),
     "sharded 3, overlap": partial(Sharded, stage=3, overlap=True, micro_batches=2),
-    "one-node": OneNode,
+    "one-node": SharedMemoryDataParallel,
     "proportional": Proportional,
     "backup-workers": BackupWorkers,
     "compressed": partial(Compressed, compress="identity"),
@@ -97,7 +97,7 @@ SPLIT = {
         (2, 4, 4),
     ),
     "one-node by rows": (
-        *on_grid(2, 1, 2, data=OneNode, model=partial(ModelParallel, plan=ROWS)),
+        *on_grid(2, 1, 2, data=SharedMemoryDataParallel, model=partial(ModelParallel, plan=ROWS)),
         test_stack.plain_images,
         (2, 4, 4),
     ),

@@ -11,8 +11,13 @@ from hypothesis import given
 from backends.comm import Comm, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
-from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
-from backends.data_parallel.independent import statistics, weighted_mean
+from backends.data_parallel.averaging import (
+    ElasticAveraging,
+    LocalSGD,
+    ParallelSGD,
+    statistics,
+    weighted_mean,
+)
 from backends.laws import integers, trains_like_serial
 from minigrad import ops, optim
 from minigrad.backend import Serial

@@ -12,7 +12,7 @@ from backends.comm import run_ranks
 from backends.comm.threads import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.batch_norm import synchronise
-from backends.data_parallel.report import Report
+from backends.data_parallel.step_summary import StepSummary
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial, forward_backward_pass
@@ -214,7 +214,7 @@ class KeepsItsStatistics(DataParallel):
 
     def place(self, model):
         model = super().place(model)
-        self.placed = Report(model, self.rank, self.size, statistics=False)
+        self.placed = StepSummary(model, self.rank, self.size, statistics=False)
         return model
 
 
@@ -223,7 +223,7 @@ class MeanOfStatistics(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         loss = super().forward_backward(work, inner)
-        self.share += 1 / self.size - work.loss_weight
+        self.batch_fraction += 1 / self.size - work.loss_weight
         return loss
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.data_parallel.one_node import OneNode
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from minigrad import nn
 from tests.backends.placed_often import STRATEGIES, train
 
@@ -57,7 +57,7 @@ def test_shared_memory_goes_with_the_last_array_in_it(ranks, name, close):
             return memory
 
         comm.share = noted
-        backend = {"one-node": OneNode, "replicated": DataParallel}[name](comm)
+        backend = {"one-node": SharedMemoryDataParallel, "replicated": DataParallel}[name](comm)
         model = backend.place(nn.Linear(3, 4, rng=np.random.default_rng(0)))
         before = model.weight.data.copy()
         if close:

@@ -218,7 +218,7 @@ def test_what_was_left_of_a_parameter_still_comes_when_no_loss_reaches_it():
 
 def figures_of(backend):
     """The report and one flag for each rank, bytes."""
-    return (len(backend.report) + backend.size) * backend.layout.parameters[0].dtype.itemsize
+    return (len(backend.summary) + backend.size) * backend.layout.parameters[0].dtype.itemsize
 
 
 def payload_of(name, backend):
@@ -273,7 +273,7 @@ def test_power_sgd_sends_two_all_reduces_of_narrow_matrices(ranks, r):
         flat = [(s[0], int(np.prod(s[1:]))) for s in shapes if len(s) > 1]
         rows, columns = zip(*(sorted(s) for s in flat), strict=True)
         vectors = sum(s[0] for s in shapes if len(s) == 1)
-        figures = len(backend.report) + ranks
+        figures = len(backend.summary) + ranks
         assert sizes == [figures + vectors + r * sum(rows), r * sum(columns)]
 
     run_ranks(ranks, work)
@@ -295,7 +295,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
         kept = None if error is None else error.tobytes()
         shard = backend.shard(good)
         loss = backend.forward_backward(Work(model, shard, ops.cross_entropy, 1 / 3, backend.on_grad))
-        if comm.rank == 1 and (g := backend.report.parameters[2].grad) is not None:
+        if comm.rank == 1 and (g := backend.summary.parameters[2].grad) is not None:
             g[0, 1] = bad
         with pytest.raises(
             FloatingPointError, match=f"rank 1 has a gradient of {names[2]} that is not finite"

@@ -10,7 +10,7 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link
-from backends.data_parallel.independent import statistics
+from backends.data_parallel.averaging import statistics
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.shards import Shards
 from minigrad import nn, ops, optim
@@ -310,10 +310,10 @@ def test_shards_are_even_and_cover_everything_once(n, servers):
     for i in range(servers):
         part = layout.part(i)
         assert part.stop - part.start in (sum(sizes) // servers, -(-sum(sizes) // servers))
-        for piece in layout.pieces(i):
+        for piece in layout.segments(i):
             seen[piece.n][piece.within] += 1
             assert piece.within.stop - piece.within.start == piece.place.stop - piece.place.start
-        assert sum(p.place.stop - p.place.start for p in layout.pieces(i)) == part.stop - part.start
+        assert sum(p.place.stop - p.place.start for p in layout.segments(i)) == part.stop - part.start
     assert all((s == 1).all() for s in seen)
 
 
@@ -333,7 +333,7 @@ def test_each_server_gets_and_sends_its_share_for_every_worker(workers, servers,
         backend.pull()
         n = sum(p.size for p in model.parameters() if p.requires_grad)
         cuts = shares(n, servers)
-        pushes = [8 * (3 + len(backend.layout.pieces(i)) + c.stop - c.start) for i, c in enumerate(cuts)]
+        pushes = [8 * (3 + len(backend.layout.segments(i)) + c.stop - c.start) for i, c in enumerate(cuts)]
         answers = [8 * (1 + c.stop - c.start) for c in cuts]
         out, into = (
             now.bytes - then.bytes for now, then in ((ledger.sent(), sent), (ledger.received(), heard))

@@ -116,7 +116,7 @@ class OverwritesInsteadOfAccumulating(DataParallel):
             for p in work.model.parameters():
                 p.grad = None
             loss += inner(part)
-        self.share, self.backwards = work.loss_weight, 1
+        self.batch_fraction, self.n_backwards = work.loss_weight, 1
         return loss
 
 
@@ -125,7 +125,7 @@ class MeanOverMicroBatches(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         parts = work.split(self.micro_batches).values()
-        self.share, self.backwards = work.loss_weight, 1
+        self.batch_fraction, self.n_backwards = work.loss_weight, 1
         return sum(inner(part._replace(loss_weight=work.loss_weight / len(parts))) for part in parts)
 
 
@@ -133,7 +133,7 @@ class ClipsEachRankAlone(DataParallel):
     """Clips before the sum instead of after it."""
 
     def finish(self, model, loss):
-        for p in self.report.parameters:
+        for p in self.summary.parameters:
             if p.grad is not None and p.grad.any():
                 p.grad = p.grad * min(1.0, 0.05 / float(np.linalg.norm(p.grad)))
         return super().finish(model, loss)
@@ -144,7 +144,7 @@ class UpdatesStatisticsTwice(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         super().forward_backward(work._replace(loss_weight=0.0, on_grad=None), inner)
-        self.backwards, self.share = 0, 0.0
+        self.n_backwards, self.batch_fraction = 0, 0.0
         return super().forward_backward(work, inner)
 
 

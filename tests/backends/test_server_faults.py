@@ -13,7 +13,7 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.watch import Watch
 from backends.data_parallel import parameter_server, server
-from backends.data_parallel.flat import Piece
+from backends.data_parallel.flat import Segment
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.server import Push
 from backends.data_parallel.server_rules import rule_for
@@ -123,7 +123,7 @@ def only_debts_are_watched(order: list[int], workers: int, steps: int, module=se
     """Assert that a worker is said to owe its next push only where the server cannot go on without it."""
     comm = Scripted(order)
     serving = module.Server(
-        np.zeros(3), [Piece(0, slice(0, 2), slice(0, 2))], dict.fromkeys(range(workers), 0),
+        np.zeros(3), [Segment(0, slice(0, 2), slice(0, 2))], dict.fromkeys(range(workers), 0),
         rule_for(workers, None, None),
     )  # fmt: skip
     for end in range(1, steps + 1):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, reduce_scatter
 from backends.data_parallel import DataParallel
-from backends.data_parallel.flat import Flat, buckets
+from backends.data_parallel.flat import FlatLayout, buckets
 from backends.data_parallel.flat_parameter import group_by_owner
-from backends.data_parallel.report import trained
 from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.step_summary import trained
 from minigrad import nn, ops
 from minigrad.backend import Serial, Work
 from minigrad.tensor import Parameter
@@ -121,7 +121,7 @@ class SameOrder(DataParallel):
     def finish(self, model, loss):
         grads = {}
         for unit in self.units(model):
-            flat = Flat(unit, self.size)
+            flat = FlatLayout(unit, self.size)
             whole = flat.packed([p.grad for p in unit])
             part = reduce_scatter(self.comm, [whole[flat.part(rank)] for rank in range(self.size)])
             sums = flat.views(np.concatenate(allgather(self.comm, part)))

@@ -51,7 +51,7 @@ def test_messages_and_bytes_are_the_closed_form(stage, ranks, size, bucket_bytes
             backend.update(model, method)
             sent = traced.record.ledger.sent()
             found = sent.messages - before.messages, sent.bytes - before.bytes
-            assert found == expected(stage, comm.size, units, len(backend.report))
+            assert found == expected(stage, comm.size, units, len(backend.summary))
 
     run_ranks(ranks, count)
 
@@ -138,7 +138,7 @@ def seconds_of_the_second_step(stage, overlap, layers=3):
         backend.step(model, batch, ops.mse)
         stepped = comm.time()
         backend.update(model, method)
-        report = len(backend.report) * 8 / (layer / 2)
+        report = len(backend.summary) * 8 / (layer / 2)
         return stepped - start - report, comm.time() - stepped
 
     found = cluster.run(train)

@@ -89,7 +89,7 @@ def obeys(table):
     return True
 
 
-def agree(table, module=validator):
+def check_same_on_all_ranks(table, module=validator):
     """The law: what the validator accepts obeys the rules, and what it refuses breaks one, which it names."""
     try:
         module.check_timetable(table, bound=ANY)
@@ -145,7 +145,7 @@ SMALL = [
 @pytest.mark.parametrize(("name", "ranks", "micros"), SMALL)
 def test_one_slip_is_refused_just_where_brute_force_refuses_it(name, ranks, micros):
     for table in all_edits(SCHEDULES[name].of(ranks, micros)):
-        agree(table)
+        check_same_on_all_ranks(table)
 
 
 @st.composite
@@ -173,7 +173,7 @@ def slips(draw):
 
 @given(slips())
 def test_slips_are_refused_just_where_brute_force_refuses_them(table):
-    agree(table)
+    check_same_on_all_ranks(table)
 
 
 BUGS = {
@@ -201,7 +201,7 @@ def test_the_laws_catch_a_validator_that_thinks(bug):
     with pytest.raises((AssertionError, ValueError, IndexError, KeyError, pytest.fail.Exception)):
         for name, ranks, micros in SMALL:
             for table in all_edits(SCHEDULES[name].of(ranks, micros)):
-                agree(table, broken)
+                check_same_on_all_ranks(table, broken)
         for wrong in BROKEN:
             names_what_is_wrong(wrong, broken)
 

@@ -12,8 +12,8 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, backup_workers
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.one_node import OneNode
 from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.backend import Serial
@@ -68,7 +68,7 @@ def sharded_trains_like_serial() -> None:
 
 
 def gradients_of_steps_add_up() -> None:
-    for strategy in (DataParallel, partial(Sharded, stage=2, bucket_bytes=300), OneNode):
+    for strategy in (DataParallel, partial(Sharded, stage=2, bucket_bytes=300), SharedMemoryDataParallel):
         trains(strategy, sizes=(7, 5, 4, 6), zero_every=4, update_every=2)
 
 
@@ -126,11 +126,11 @@ def micro_batches_are_the_whole_batch() -> None:
 
 SERIAL = "of its largest element on rank"
 BACKEND = "minigrad.backend"
-(REPLICATED, BUCKETED, SHARDED, FLAT_PARAMETER, REPORT, BACKUP, AVERAGING, INDEPENDENT) = (
+(REPLICATED, BUCKETED, SHARDED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"
     for module in (
         *("replicated", "bucketed", "sharded", "flat_parameter"),
-        *("report", "backup_workers", "averaging", "independent"),
+        *("step_summary", "backup_workers", "averaging"),
     )
 )
 
@@ -143,26 +143,26 @@ BUGS = [
         "weight = self.loss_weight * (len(batch) / len(self.batch))", "weight = self.loss_weight * (1 / n)",
         micro_batches_are_the_whole_batch, SERIAL),
     Bug("the gradient of the step before is summed over ranks once more", REPLICATED,
-        "return accumulated(self.report.parameters)", "return accumulated([])",
+        "return accumulated(self.summary.parameters)", "return accumulated([])",
         gradients_of_steps_add_up, SERIAL),
     Bug("the gradient of the step before is forgotten", BACKEND, "        parameter.grad = g\n", "",
         gradients_of_steps_add_up, SERIAL),
     Bug("owners forget the sum of the step before", SHARDED,
         "            self.flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",
         gradients_of_steps_add_up, SERIAL),
-    Bug("a rank forgets what it had of the step before", "backends.data_parallel.one_node",
+    Bug("a rank forgets what it had of the step before", "backends.data_parallel.shared_memory",
         "                place += earlier[parameter]\n", "                pass\n",
         gradients_of_steps_add_up, SERIAL),
     Bug("ranks start from their own parameters", REPLICATED,
         "        broadcast_model(self.comm, model)\n", "", replicated_trains_like_serial, SERIAL),
     Bug("the gradient stays this rank's", REPLICATED,
-        "*sums, report = self.cut(self.allreduce(self.comm, self.message))",
-        "*sums, report = [*places, self.allreduce(self.comm, self.message)[-len(report):]]",
+        "*sums, summary = self.views_of(self.allreduce(self.comm, self.message))",
+        "*sums, summary = [*places, self.allreduce(self.comm, self.message)[-len(summary):]]",
         replicated_trains_like_serial, SERIAL),
     Bug("what this loss did not reach keeps the last gradient", REPLICATED,
         "                place[...] = 0\n", "                pass\n",
         ranks_may_take_their_own_way_back, SERIAL),
-    Bug("what some rank did not reach is no gradient", REPORT,
+    Bug("what some rank did not reach is no gradient", STEP_SUMMARY,
         "reached = [bool(x) for x in total[start : start + len(self.parameters)]]",
         "reached = [x == self.size for x in total[start : start + len(self.parameters)]]",
         ranks_may_take_their_own_way_back, SERIAL),
@@ -189,8 +189,8 @@ BUGS = [
     Bug("a flat parameter is reduced at its first gradient", SHARDED,
         "complete = [] if flat.missing else [flat]",
         "complete = [flat] if flat in self.waiting else []", sharded_trains_like_serial, SERIAL),
-    Bug("every rank takes the first part", FLAT_PARAMETER, "self.segments = self.layout.pieces(comm.rank)",
-        "self.segments = self.layout.pieces(0)", sharded_trains_like_serial, SERIAL),
+    Bug("every rank takes the first part", FLAT_PARAMETER, "self.segments = self.layout.segments(comm.rank)",
+        "self.segments = self.layout.segments(0)", sharded_trains_like_serial, SERIAL),
     Bug("batch-norm by this rank's variance", "minigrad.ops.norm",
         "(squares + counts * (means - mean) ** 2).sum(axis=0)", "squares.sum(axis=0)",
         synchronised_batch_norm_is_the_whole_batchs, SERIAL),
@@ -198,11 +198,11 @@ BUGS = [
         "sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)",
         "sums(g) if gather is None else (gather(xp.stack(sums(g))), sums(g))[1]",
         synchronised_batch_norm_is_the_whole_batchs, SERIAL),
-    Bug("running statistics are a mean of means", REPORT,
+    Bug("running statistics are a mean of means", STEP_SUMMARY,
         "*(share * s.reshape(-1) for s in self.statistics())])",
         "*(s.reshape(-1) / self.size for s in self.statistics())])",
         batch_norm_of_ranks_is_that_of_groups, SERIAL),
-    Bug("models count alike, whatever they saw", INDEPENDENT, "float(self.seen))", "1.0)",
+    Bug("models count alike, whatever they saw", AVERAGING, "float(self.seen))", "1.0)",
         local_sgd_is_the_textbooks, "Not equal to tolerance"),
     Bug("models that meet keep their momentum", AVERAGING, "if self.average_momentum and self.optimizer",
         "if False and self.optimizer", local_sgd_is_the_textbooks, "Not equal to tolerance"),

@@ -19,7 +19,7 @@ from minigrad.tensor import Parameter
 from ...comm.collectives import allreduce
 from ...comm.protocol import Comm
 from ...strategies import check_options, settings_of
-from ..flat import Flat
+from ..flat import FlatLayout
 from ..replicated import DataParallel
 from .compressor import Compressor, Identity
 from .low_rank import PowerSGD
@@ -87,7 +87,7 @@ class Compressed(DataParallel):
         parameters of several dtypes. Rank 0 warns of parameters that are sent whole all the same.
         """
         model = super().place(model)
-        self.layout = Flat(self.report.parameters)
+        self.layout = FlatLayout(self.summary.parameters)
         self.gradient = self.layout.zeros()
         self.places = self.layout.views(self.gradient)
         self.error = self.layout.zeros() if self.feedback else None
@@ -113,21 +113,21 @@ class Compressed(DataParallel):
         Raises FloatingPointError on every rank, naming rank and parameter, where a gradient is not finite,
         before it gets into a residual; RuntimeError where ranks ran backward a different number of times.
         """
-        self.bring(self.places)
-        report = self.written(loss)
+        self.copy_gradients_in(self.places)
+        summary = self.pack_summary(loss)
         v = self.compressor.accumulated(self.error, self.gradient)
         flags = self.flags(v)
         if flags.any():
             v = array_module(v).zeros_like(v)
-        figures = array_module(v).concatenate([report, flags])
+        figures = array_module(v).concatenate([summary, flags])
         total, own, figures = self.compressor.exchange(self.comm, v, figures, self.allreduce)
-        self.refuse(figures[len(report) :])
-        loss, reached = self.report.read(figures[: len(report)])
+        self.refuse(figures[len(summary) :])
+        loss, reached = self.summary.unpack(figures[: len(summary)])
         self.compressor.accepted()
         if self.error is not None:
             self.error = v - own
         for parameter, g, found in zip(
-            self.report.parameters, self.layout.views(total), reached, strict=True
+            self.summary.parameters, self.layout.views(total), reached, strict=True
         ):
             parameter.grad = g if found or g.any() else None
         return loss
@@ -145,7 +145,7 @@ class Compressed(DataParallel):
         """Raise FloatingPointError, on every rank, where one had something that is not finite."""
         for rank, flag in enumerate(flags.tolist()):
             if flag:
-                name = self.names[self.report.parameters[round(flag) - 1]]
+                name = self.names[self.summary.parameters[round(flag) - 1]]
                 raise FloatingPointError(
                     f"rank {rank} has a gradient of {name} that is not finite; "
                     "no residual was changed, try a smaller learning rate"

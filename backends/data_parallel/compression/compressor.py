@@ -15,7 +15,7 @@ from minigrad.tensor import Parameter
 from ...comm.collectives import allgather
 from ...comm.collectives.exchange import charge
 from ...comm.protocol import Comm
-from ..flat import Flat
+from ..flat import FlatLayout
 from .wire import packed, unpacked
 
 
@@ -40,7 +40,7 @@ class Compressor:
     def __init__(self) -> None:
         """No settings."""
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         """Called for each model: vectors will be of this layout. What earlier steps left is forgotten."""
         self.layout, self.rank, self.size = layout, rank, size
 

@@ -15,7 +15,7 @@ from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
 from ...comm.protocol import Comm
-from ..flat import Flat
+from ..flat import FlatLayout
 from .compressor import Compressor, Exchanged
 
 
@@ -33,7 +33,7 @@ class PowerSGD(Compressor):
     def __init__(self, *, matrix_rank: int = 2, seed: int = 0):
         self.matrix_rank, self.seed = at_least_one("matrix_rank", matrix_rank), seed
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         draw = np.random.default_rng(self.seed)
         self.narrow = [is_matrix(p.data) for p in layout.parameters]

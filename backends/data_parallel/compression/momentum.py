@@ -15,7 +15,7 @@ from __future__ import annotations
 from minigrad.device import Array, array_module
 from minigrad.lr_schedules import Schedule
 
-from ..flat import Flat
+from ..flat import FlatLayout
 from .selecting import Selecting, check_density, count_of, largest_by_sample
 
 
@@ -88,7 +88,7 @@ class DeepGradientCompression(Selecting):
         self.masking, self.apart = masking, apart
         self.clip, self.warm_up, self.sample = clip, warm_up, sample
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.steps, self.velocity = 0, layout.zeros()
         self.density_at = warm_up(self.density, self.warm_up)

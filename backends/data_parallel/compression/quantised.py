@@ -12,7 +12,7 @@ import numpy as np
 from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 
-from ..flat import Flat
+from ..flat import FlatLayout
 from .compressor import Gathered
 from .wire import code_bytes, packed, packed_codes, unpacked, unpacked_codes
 
@@ -24,7 +24,7 @@ class OneBit(Gathered):
     The residuals of a column and sign add up to 0. ceil(n / 8) bytes, and two numbers for each column.
     """
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.scales = 2 * sum(columns(p.data).shape[1] for p in layout.parameters)
 
@@ -58,7 +58,7 @@ class ScaledSign(OneBit):
     parameter. 0 counts as positive.
     """
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.scales = len(layout.parameters)
 
@@ -97,7 +97,7 @@ class QSGD(Gathered):
         """Of each entry."""
         return (2 * self.levels).bit_length()
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         xp = array_module(layout.parameters[0].data)
         self.generator = xp.random.default_rng([self.seed, rank] if xp is np else self.seed * size + rank)
@@ -143,6 +143,6 @@ def columns(x: Array) -> Array:
     return x.reshape(-1, 1) if x.ndim < 2 else x.reshape(len(x), -1).T
 
 
-def quantised_bytes(layout: Flat, bits: int) -> int:
+def quantised_bytes(layout: FlatLayout, bits: int) -> int:
     """What a rank sends with one scale for each parameter."""
     return len(layout.parameters) * layout.parameters[0].dtype.itemsize + code_bytes(layout.size, bits)

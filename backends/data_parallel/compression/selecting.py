@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..flat import Flat
+from ..flat import FlatLayout
 from .compressor import Gathered
 from .wire import packed, unpacked
 
@@ -23,7 +23,7 @@ class Selecting(Gathered):
     a density k / n of 1 / p.
     """
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         if layout.size > np.iinfo(np.int32).max:
             raise ValueError(f"indices of 32 bits reach 2^31 - 1 parameters, the model has {layout.size}")
@@ -77,7 +77,7 @@ class RandomK(Selecting):
     def __init__(self, *, density: float = 0.01, seed: int = 0):
         self.density, self.seed = check_density(density), seed
 
-    def start(self, layout: Flat, rank: int, size: int) -> None:
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.generator = np.random.default_rng(self.seed)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from backends.comm.collectives import naive_broadcast
 from backends.data_parallel.bucketed import Bucket
-from backends.data_parallel.flat import Flat
+from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.flat import buckets as fill_buckets
 from minigrad.data import shares
 from minigrad.tensor import Parameter
@@ -19,13 +19,13 @@ def share(n, ranks, rank):
 
 
 def broadcast_parameters(comm, parameters):
-    flat = Flat([Parameter(x) for x in parameters])
+    flat = FlatLayout([Parameter(x) for x in parameters])
     for x, sent in zip(parameters, flat.views(naive_broadcast(comm, flat.packed(parameters))), strict=True):
         x[...] = sent
 
 
 def gradients(comm, parameters, backward, x, y, n):
-    flat = Flat([Parameter(p) for p in parameters])
+    flat = FlatLayout([Parameter(p) for p in parameters])
     loss, mine = backward(x, y) if len(x) else (0.0, [None] * len(parameters))
     total = comm.allreduce(np.append(flat.packed(mine), loss) * (len(x) / n))
     return float(total[-1]), flat.views(total[:-1])

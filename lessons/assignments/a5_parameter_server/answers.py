@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.data_parallel.flat import Piece
+from backends.data_parallel.flat import Segment
 from backends.data_parallel.server import Push, Server
 from backends.data_parallel.server_rules import OnArrival
 from minigrad.data import shares as cut
@@ -47,7 +47,7 @@ class Ahead(OnArrival):
 
 
 def serve_by(rule, comm, workers, part, rate):
-    pieces = [Piece(0, slice(0, part.size), slice(0, part.size))]
+    pieces = [Segment(0, slice(0, part.size), slice(0, part.size))]
     server = Server(np.concatenate([[0.0], part]), pieces, dict.fromkeys(range(workers), 0), rule)
     optimizer = SGD([Parameter(np.zeros(1))], rate)
     while server.clocks:

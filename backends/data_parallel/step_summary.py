@@ -20,7 +20,7 @@ def trained(model: Module) -> list[Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-class Report:
+class StepSummary:
     """One rank's figures as a vector, whose sum over the ranks all ranks read.
 
     Length 2 + ranks + parameters + running statistics. A parameter that no rank's loss reached keeps the
@@ -55,7 +55,7 @@ class Report:
                     "call model = backend.place(model) after requires_grad is set"
                 )
 
-    def write(
+    def pack(
         self, loss: float, share: float, backwards: int, reached: Collection[Tensor] | None = None
     ) -> Array:
         """This rank's vector: ``share`` is what it saw of the batch, ``backwards`` how often it ran.
@@ -68,7 +68,7 @@ class Report:
         figures = xp.asarray([loss, share, *counts, *flags], dtype=self.parameters[0].dtype)
         return xp.concatenate([figures, *(share * s.reshape(-1) for s in self.statistics())])
 
-    def read(self, total: Array) -> tuple[float, list[bool]]:
+    def unpack(self, total: Array) -> tuple[float, list[bool]]:
         """The batch's loss, and whether each parameter was reached on any rank; statistics are set.
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.

@@ -23,7 +23,7 @@ from minigrad.optim import Optimizer, Part
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
 from ..comm.shared import SharedMemory, shared_memory
-from .flat import Flat
+from .flat import FlatLayout
 from .replicated import DataParallel
 
 BLOCK = 1 << 15  # elements: those of the weights, the gradients and the momentum fit in a cache together
@@ -37,7 +37,7 @@ class Block(NamedTuple):
     gradients: list[np.ndarray]
 
 
-class OneNode(DataParallel):
+class SharedMemoryDataParallel(DataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients where the others can read them. When all have, it sums its share of the
@@ -58,8 +58,8 @@ class OneNode(DataParallel):
     def place(self, model: Module) -> Module:
         """The model with rank 0's parameters, those that are trained in the shared memory."""
         model = super().place(model)
-        parameters, length = self.report.parameters, len(self.report)
-        flat = Flat(parameters)
+        parameters, length = self.summary.parameters, len(self.summary)
+        flat = FlatLayout(parameters)
         first = parameters[0].data
         if type(first) is not np.ndarray:
             raise ValueError(
@@ -70,7 +70,7 @@ class OneNode(DataParallel):
         windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
         self.gradients = [flat.views(window) for window in windows]
         # Two for each rank, in turns: one is written while slower ranks may still read the one before.
-        self.reports = [window[flat.size :].reshape(2, length) for window in windows]
+        self.summaries = [window[flat.size :].reshape(2, length) for window in windows]
         self.turn = 0
         self.reached = [False] * len(parameters)
         weights = self.shared(flat.size * first.itemsize if self.rank == 0 else 0)
@@ -91,7 +91,7 @@ class OneNode(DataParallel):
             )
         return memory
 
-    def cut_into_blocks(self, flat: Flat) -> Iterator[Block]:
+    def cut_into_blocks(self, flat: FlatLayout) -> Iterator[Block]:
         """This rank's share of each stripe of all elements, whatever parameters that cuts through.
 
         All ranks have an equal share of each, so that each has as much of what was computed last and is still
@@ -112,26 +112,26 @@ class OneNode(DataParallel):
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        written, mine = self.written(loss), self.gradients[self.rank]
-        self.bring(mine)
-        self.reports[self.rank][self.turn] = written
+        written, mine = self.pack_summary(loss), self.gradients[self.rank]
+        self.copy_gradients_in(mine)
+        self.summaries[self.rank][self.turn] = written
         self.memory.meet("to finish a step")
-        loss, self.reached = self.report.read(total([report[self.turn] for report in self.reports]))
+        loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
-        for parameter, g, found in zip(self.report.parameters, mine, self.reached, strict=True):
+        for parameter, g, found in zip(self.summary.parameters, mine, self.reached, strict=True):
             parameter.grad = g if found else None
         return loss
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
         """Each rank adds its own where the others can read them; return when all have."""
-        earlier = {p: p.grad.copy() for p in self.report.parameters if p.grad is not None}
+        earlier = {p: p.grad.copy() for p in self.summary.parameters if p.grad is not None}
         for parameter in earlier:
             parameter.grad = None
         yield
         if not earlier:
             return
-        mine = zip(self.report.parameters, self.gradients[self.rank], strict=True)
+        mine = zip(self.summary.parameters, self.gradients[self.rank], strict=True)
         for n, (parameter, place) in enumerate(mine):
             if parameter in earlier:
                 place += earlier[parameter]
@@ -152,12 +152,12 @@ class OneNode(DataParallel):
         for parameter in [] if self.placed is None else self.placed.parameters:
             parameter.data = parameter.data.copy()
         super().close()
-        self.memory, self.gradients, self.reports, self.blocks = None, [], [], []
+        self.memory, self.gradients, self.summaries, self.blocks = None, [], [], []
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks, each with the sum of its gradients when it is asked for."""
         numbers = {id(parameter): n for n, parameter in enumerate(optimizer.parameters)}
-        known = [numbers.get(id(parameter)) for parameter in self.report.parameters]
+        known = [numbers.get(id(parameter)) for parameter in self.summary.parameters]
         for n, w, gradients in self.blocks:
             number = known[n]
             if number is not None:
@@ -166,7 +166,7 @@ class OneNode(DataParallel):
     def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
         values: dict[str, np.ndarray | None] = dict.fromkeys(model.named_parameters())
         names = {id(parameter): name for name, parameter in model.named_parameters().items()}
-        for parameter, *gradients in zip(self.report.parameters, *self.gradients, strict=True):
+        for parameter, *gradients in zip(self.summary.parameters, *self.gradients, strict=True):
             if parameter.grad is not None:
                 values[names[id(parameter)]] = total(gradients)
         self.memory.meet("to read the gradients")

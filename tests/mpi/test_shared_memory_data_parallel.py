@@ -14,8 +14,8 @@ from hypothesis import given, settings, strategies as st
 from backends.comm import shared
 from backends.comm.collectives import allgather, naive_allreduce
 from backends.comm.mpi import MPIComm
-from backends.data_parallel import DataParallel, one_node
-from backends.data_parallel.one_node import OneNode
+from backends.data_parallel import DataParallel, shared_memory
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -30,7 +30,7 @@ def batches_of(sizes):
     return [Batch(rng.normal(size=(n, 1, 4, 4)), rng.integers(0, 3, n)) for n in sizes]
 
 comm = MPIComm()
-one_node.BLOCK = 50
+shared_memory.BLOCK = 50
 OPTIMIZERS = {
     "nesterov": lambda p: optim.SGD(p, 0.1, momentum=0.8, nesterov=True, weight_decay=0.01),
     "adam": lambda p: optim.Adam(p, 0.01, eps=1e-3),
@@ -40,7 +40,8 @@ OPTIMIZERS = {
 @settings(derandomize=True, database=None, deadline=None, max_examples=15)
 @given(
     sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3), k=st.integers(1, 2),
-    strategy=st.sampled_from([OneNode, DataParallel]), name=st.sampled_from(sorted(OPTIMIZERS)),
+    strategy=st.sampled_from([SharedMemoryDataParallel, DataParallel]),
+    name=st.sampled_from(sorted(OPTIMIZERS)),
     every=st.integers(1, 2),
 )
 def test(sizes, k, strategy, name, every):
@@ -59,7 +60,7 @@ def trained(backend, dtype):
 
 test()
 for dtype in ("float32", "float64"):
-    found = trained(OneNode(comm), dtype)
+    found = trained(SharedMemoryDataParallel(comm), dtype)
     assert (found == trained(DataParallel(comm, naive_allreduce), dtype)).all()
     assert all((other == found).all() for other in allgather(comm, found))
 
@@ -84,7 +85,7 @@ APART = """
 import numpy as np
 from backends.comm.mpi import MPIComm
 from backends.data_parallel import DataParallel
-from backends.data_parallel.one_node import OneNode
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.data import Batch
@@ -94,7 +95,7 @@ build = lambda rng: nn.Linear(3, 2, rng=rng)
 batch = Batch(np.ones((5, 3)), np.arange(5) % 2)
 trains_like_serial(DataParallel, comm, build, ops.cross_entropy, [batch] * 2)
 try:
-    OneNode(comm).place(build(np.random.default_rng(0)))
+    SharedMemoryDataParallel(comm).place(build(np.random.default_rng(0)))
 except ValueError as error:
     print(error)
 comm.close()

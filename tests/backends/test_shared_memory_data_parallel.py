@@ -11,10 +11,10 @@ from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.comm.virtual import VirtualCluster
-from backends.data_parallel import DataParallel, one_node
-from backends.data_parallel.flat import Flat
-from backends.data_parallel.one_node import OneNode
-from backends.data_parallel.report import trained
+from backends.data_parallel import DataParallel, shared_memory
+from backends.data_parallel.flat import FlatLayout
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.step_summary import trained
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from tests.backends.strict import Strict
@@ -32,10 +32,10 @@ SIZES = st.lists(st.integers(1, 13), min_size=1, max_size=3)
 HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}, {"seed": 3}])
 
 
-@pytest.fixture(params=[3, one_node.BLOCK], ids=["tiny blocks", "one block"])
+@pytest.fixture(params=[3, shared_memory.BLOCK], ids=["tiny blocks", "one block"])
 def blocks(request, monkeypatch):
     """Small models in many blocks, as large ones are."""
-    monkeypatch.setattr(one_node, "BLOCK", request.param)
+    monkeypatch.setattr(shared_memory, "BLOCK", request.param)
 
 
 def where(x):
@@ -57,18 +57,18 @@ def law(strategy, ranks, sizes, build: Callable[..., nn.Module] = Forked, how=No
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @given(ranks=st.integers(1, 6), sizes=SIZES, how=HOW)
 def test_trains_like_serial(build, name, ranks, sizes, how):
-    law(OneNode, ranks, sizes, build, how, optimizer=OPTIMIZERS[name])
+    law(SharedMemoryDataParallel, ranks, sizes, build, how, optimizer=OPTIMIZERS[name])
 
 
 @pytest.mark.usefixtures("blocks")
 @given(ranks=st.integers(1, 6), size=st.integers(1, 13), name=st.sampled_from(["momentum", "clipped"]))
 def test_trains_like_serial_in_single_precision(ranks, size, name):
-    law(OneNode, ranks, [size, size], dtype=np.float32, optimizer=OPTIMIZERS[name])
+    law(SharedMemoryDataParallel, ranks, [size, size], dtype=np.float32, optimizer=OPTIMIZERS[name])
 
 
 @given(ranks=st.integers(1, 6), k=st.integers(1, 4), sizes=SIZES, how=HOW)
 def test_micro_batches_train_like_serial(ranks, k, sizes, how):
-    law(lambda comm: OneNode(comm, micro_batches=k), ranks, sizes, odd, how)
+    law(lambda comm: SharedMemoryDataParallel(comm, micro_batches=k), ranks, sizes, odd, how)
 
 
 @pytest.mark.parametrize("batch_norm", ["ranks", "synchronised"])
@@ -79,7 +79,7 @@ def test_with_batch_norm(batch_norm, ranks, size):
         return nn.Sequential(nn.Flatten(), first, nn.BatchNorm(4), nn.Tanh(), nn.Linear(4, 3, rng=rng))
 
     def strategy(comm):
-        return OneNode(comm, batch_norm=batch_norm)
+        return SharedMemoryDataParallel(comm, batch_norm=batch_norm)
 
     law(strategy, 1 if batch_norm == "ranks" else ranks, [size, size + 1], normalised)
 
@@ -100,7 +100,7 @@ def trained_weights(backend, comm, sizes, optimizer, dtype=np.float64):
 @given(ranks=st.integers(1, 6), sizes=SIZES, dtype=st.sampled_from([np.float32, np.float64]), how=HOW)
 def test_the_bits_are_those_of_the_naive_sum_on_every_rank(name, ranks, sizes, dtype, how):
     def both(comm):
-        one = trained_weights(OneNode(comm), comm, sizes, OPTIMIZERS[name], dtype)
+        one = trained_weights(SharedMemoryDataParallel(comm), comm, sizes, OPTIMIZERS[name], dtype)
         naive = trained_weights(DataParallel(comm, naive_allreduce), comm, sizes, OPTIMIZERS[name], dtype)
         return one, naive
 
@@ -118,8 +118,8 @@ def test_every_element_is_in_one_block_of_one_rank_and_shares_are_even(ranks, da
     def work(comm):
         rng = np.random.default_rng(0)
         layer = [nn.Linear(a, b, rng=rng) for a, b in zip(layers, layers[1:], strict=False)]
-        backend = OneNode(comm)
-        flat = Flat(trained(backend.place(nn.Sequential(*layer))))
+        backend = SharedMemoryDataParallel(comm)
+        flat = FlatLayout(trained(backend.place(nn.Sequential(*layer))))
         found = []
         for block in backend.blocks:
             first = (where(block.w) - where(flat.parameters[block.n].data)) // block.w.itemsize
@@ -131,7 +131,7 @@ def test_every_element_is_in_one_block_of_one_rank_and_shares_are_even(ranks, da
 
     found = run_ranks(ranks, work)
     assert sorted(sum((share for share, _ in found), [])) == found[0][1]
-    if ranks * one_node.BLOCK >= len(found[0][1]):
+    if ranks * shared_memory.BLOCK >= len(found[0][1]):
         sizes = [len(share) for share, _ in found]
         assert max(sizes) - min(sizes) <= 1
 
@@ -139,7 +139,7 @@ def test_every_element_is_in_one_block_of_one_rank_and_shares_are_even(ranks, da
 @pytest.mark.parametrize("name", ["momentum", "clipped"])
 def test_a_step_sends_no_message_but_for_norms(name):
     def work(comm):
-        backend = OneNode(traced := Traced(comm))
+        backend = SharedMemoryDataParallel(traced := Traced(comm))
         model = backend.place(Forked(np.random.default_rng(0)))
         method, before = OPTIMIZERS[name](model.parameters()), traced.record.ledger.sent()
         for batch in batches_of([7, 2]):
@@ -155,7 +155,7 @@ def test_a_step_sends_no_message_but_for_norms(name):
 
 def test_a_parameter_that_the_optimizer_does_not_know_stays():
     def work(comm):
-        backend = OneNode(comm)
+        backend = SharedMemoryDataParallel(comm)
         model = backend.place(Forked(np.random.default_rng(0)))
         *_, last = model.parameters()
         before = last.data.copy()
@@ -179,7 +179,7 @@ def losses_of_steps_without_updates(strategy, ranks, seed):
 
 @given(ranks=st.integers(1, 4), seed=st.integers(0, 50))
 def test_ranks_agree_on_every_loss_however_far_ahead_one_is(ranks, seed):
-    assert losses_of_steps_without_updates(OneNode, ranks, seed)
+    assert losses_of_steps_without_updates(SharedMemoryDataParallel, ranks, seed)
 
 
 # Errors: what was given, what was needed, the way out.
@@ -188,7 +188,7 @@ def test_ranks_agree_on_every_loss_however_far_ahead_one_is(ranks, seed):
 @pytest.mark.parametrize("apart", [VirtualCluster(2).run, lambda fn: run_ranks(2, lambda c: fn(Strict(c)))])
 def test_ranks_that_share_no_machine_are_refused(apart):
     with pytest.raises(ValueError, match="the 2 ranks do not share a machine.*replicated or sharded"):
-        apart(lambda comm: OneNode(comm).place(Forked(np.random.default_rng(0))))
+        apart(lambda comm: SharedMemoryDataParallel(comm).place(Forked(np.random.default_rng(0))))
 
 
 def test_weights_of_several_dtypes_are_refused():
@@ -198,7 +198,7 @@ def test_weights_of_several_dtypes_are_refused():
         return model
 
     with pytest.raises(ValueError, match="one dtype, got float32, float64"):
-        run_ranks(2, lambda comm: OneNode(comm).place(mixed(np.random.default_rng(0))))
+        run_ranks(2, lambda comm: SharedMemoryDataParallel(comm).place(mixed(np.random.default_rng(0))))
 
 
 # Seeded bugs. Thread ranks in seeded turns run one at a time, so what lacks a meeting goes wrong.
@@ -208,7 +208,7 @@ def without_meeting(memory):
     return memory._replace(meet=lambda what: None)
 
 
-class SumsBeforeAllHaveFinished(OneNode):
+class SumsBeforeAllHaveFinished(SharedMemoryDataParallel):
     def finish(self, model, loss):
         memory, self.memory = self.memory, without_meeting(self.memory)
         loss = super().finish(model, loss)
@@ -216,14 +216,14 @@ class SumsBeforeAllHaveFinished(OneNode):
         return loss
 
 
-class GoesOnBeforeAllHaveUpdated(OneNode):
+class GoesOnBeforeAllHaveUpdated(SharedMemoryDataParallel):
     def update(self, model, optimizer, square_norms=None):
         memory, self.memory = self.memory, without_meeting(self.memory)
         super().update(model, optimizer, square_norms)
         self.memory = memory
 
 
-class SharesOverlap(OneNode):
+class SharesOverlap(SharedMemoryDataParallel):
     """The first element of each block is updated by two ranks where the block begins inside a parameter."""
 
     def cut_into_blocks(self, flat):
@@ -232,43 +232,43 @@ class SharesOverlap(OneNode):
             some = slice(max(first - 1, 0), first + w.size)
             arrays = [flat.parameters[n].data, *(views[n] for views in self.gradients)]
             w, *gradients = (array.reshape(-1)[some] for array in arrays)
-            yield one_node.Block(n, w, gradients)
+            yield shared_memory.Block(n, w, gradients)
 
 
-class SkipsABlock(OneNode):
+class SkipsABlock(SharedMemoryDataParallel):
     def cut_into_blocks(self, flat):
         yield from list(super().cut_into_blocks(flat))[:-1]
 
 
-class ForgetsARank(OneNode):
+class ForgetsARank(SharedMemoryDataParallel):
     def cut_into_blocks(self, flat):
         for n, w, gradients in super().cut_into_blocks(flat):
-            yield one_node.Block(n, w, gradients[:-1])
+            yield shared_memory.Block(n, w, gradients[:-1])
 
 
-class LeavesOldGradients(OneNode):
+class LeavesOldGradients(SharedMemoryDataParallel):
     """A rank without samples brings what it had in the step before."""
 
-    def bring(self, places):
-        grads = [(p.grad, place.copy()) for p, place in zip(self.report.parameters, places, strict=True)]
-        super().bring(places)
+    def copy_gradients_in(self, places):
+        grads = [(p.grad, place.copy()) for p, place in zip(self.summary.parameters, places, strict=True)]
+        super().copy_gradients_in(places)
         for (g, old), place in zip(grads, places, strict=True):
             if g is None:
                 place[...] = old
 
 
-class OwnWeights(OneNode):
+class OwnWeights(SharedMemoryDataParallel):
     """Each rank keeps a copy of the weights, and updates its share of that."""
 
     def place(self, model):
         model = super().place(model)
-        for p in self.report.parameters:
+        for p in self.summary.parameters:
             p.data = p.data.copy()
-        self.blocks = list(self.cut_into_blocks(Flat(self.report.parameters)))
+        self.blocks = list(self.cut_into_blocks(FlatLayout(self.summary.parameters)))
         return model
 
 
-class NormsOfItsShare(OneNode):
+class NormsOfItsShare(SharedMemoryDataParallel):
     """Clips by the norm of its own share."""
 
     def update(self, model, optimizer, square_norms=None):
@@ -276,14 +276,14 @@ class NormsOfItsShare(OneNode):
         self.memory.meet("to update")
 
 
-class UpdatesWhatNobodyReached(OneNode):
+class UpdatesWhatNobodyReached(SharedMemoryDataParallel):
     def finish(self, model, loss):
         loss = super().finish(model, loss)
         self.reached = [True] * len(self.reached)
         return loss
 
 
-class OneReport(OneNode):
+class OneReport(SharedMemoryDataParallel):
     """The report of a step is written over that of the step before, which some rank may not have read."""
 
     def finish(self, model, loss):
@@ -306,7 +306,7 @@ BUGS = [
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_catches(bug, monkeypatch):
-    monkeypatch.setattr(one_node, "BLOCK", 3)
+    monkeypatch.setattr(shared_memory, "BLOCK", 3)
     clipped = lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01).clipped(0.05)  # noqa: E731
     with pytest.raises((AssertionError, RuntimeError), match="of its largest element on rank|ran backward"):
         for seed in range(5):
