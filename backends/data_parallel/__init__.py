@@ -4,7 +4,6 @@ from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from .bucketed import Bucketed
 from .compression import Compressed
 from .naive import NaiveDataParallel
-from .one_node import OneNode
 from .parameter_server import ParameterServer
 from .replicated import DataParallel
 from .sharded import Sharded
