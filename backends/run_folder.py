@@ -52,17 +52,20 @@ class RunFolder:
     def write(self, metrics: dict[str, Any]) -> Path:
         """Write the figures; the folder, which comes into being with them in it."""
         figures = {**metrics, "run": self.run}
-        for path in self.paths():
-            if not path.exists():
-                self.file = path / FIGURES
-                rank.note(KEPT, str(self.file))
-                if made(path, figures):
-                    break
-            elif self.is_own(path):
-                write_json(path / FIGURES, figures)
-                break
+        path = next(path for path in self.paths() if self.write_into(path, figures))
         self.written = time.monotonic()
         return path
+
+    def write_into(self, path: Path, figures: dict[str, Any]) -> bool:
+        """Write the figures into ``path``, made if need be; False where it is another run's."""
+        if not path.exists():
+            self.file = path / FIGURES
+            rank.note(KEPT, str(self.file))
+            return made(path, figures)
+        if self.is_own(path):
+            write_json(path / FIGURES, figures)
+            return True
+        return False
 
     @property
     def kept(self) -> str:
