@@ -353,7 +353,8 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
     for name in strategy_names():
         backend = run_ranks(1, find_strategy(name))[0]
         assert (backend.rank, backend.size) == (0, 1)
-        assert "micro_batches" in strategies.settings_of(find_strategy(name))
+        if name != "naive":  # which is the slide, without options
+            assert "micro_batches" in strategies.settings_of(find_strategy(name))
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):

@@ -54,7 +54,7 @@ BUGS = {
         "return x",
     ),
     "a segment of constants is left out": (
-        "if any(i is not None for i in (index, *found))",
+        "if any(i is not None for i in (index, *indices))",
         "if index is not None",
     ),
 }

@@ -75,7 +75,7 @@ OPS = {
     "flatten": (lambda: ops.flatten(zeros(2, 3), start_axis=7), ValueError, "2 axes has no axis 7.*-2 to 1"),
     "axis": (lambda: ops.sum(zeros(2, 3), axis=2), ValueError, "2 axes has no axis 2.*-2 to 1"),
     "axis of a number": (lambda: ops.max(zeros(), axis=1), ValueError, "no axis 1"),
-    "float axis": (lambda: ops.mean(zeros(2), axis=1.0), TypeError, r"integer.*1\.0"),
+    "float axis": (lambda: ops.mean(zeros(2), axis=1.0), TypeError, r"integer.*1\.0"),  # pyright: ignore
     "axis twice": (lambda: ops.var(zeros(2, 3), axis=(0, -2)), ValueError, r"\(0, -2\).*twice"),
     "transpose twice": (lambda: ops.transpose(zeros(2, 3), axes=(0, 0)), ValueError, r"\(0, 0\).*twice"),
     "transpose one": (lambda: ops.transpose(zeros(2, 3), axes=(0,)), ValueError, r"2 axes.*each.*\(0,\)"),
@@ -107,17 +107,17 @@ OPS = {
         "kernel.*at least 1.*0, 0",
     ),
     "half a stride": (
-        lambda: ops.conv2d(zeros(1, 1, 5, 5), zeros(1, 1, 3, 3), stride=1.5),
+        lambda: ops.conv2d(zeros(1, 1, 5, 5), zeros(1, 1, 3, 3), stride=1.5),  # pyright: ignore
         ValueError,
         "stride.*integers.*1.5",
     ),
     "half a pool": (
-        lambda: ops.max_pool2d(zeros(1, 1, 4, 4), kernel=(2, 1.5)),
+        lambda: ops.max_pool2d(zeros(1, 1, 4, 4), kernel=(2, 1.5)),  # pyright: ignore
         ValueError,
         "kernel.*integers",
     ),
     "groups": (
-        lambda: ops.conv2d(zeros(1, 2, 5, 5), zeros(2, 1, 3, 3), groups=2.0),
+        lambda: ops.conv2d(zeros(1, 2, 5, 5), zeros(2, 1, 3, 3), groups=2.0),  # pyright: ignore
         ValueError,
         "groups.*integer.*2.0",
     ),
