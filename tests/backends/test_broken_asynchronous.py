@@ -95,7 +95,12 @@ BUGS = {
     ),
     "uneven micro-batches count the same": (
         "2bw",
-        broken("asynchronous", "weight * (len(part) / len(batch))", "weight / len(parts)"),
+        broken(
+            "asynchronous",
+            "list(work.split(self.micro_batches).values())",
+            "[part._replace(loss_weight=work.loss_weight / self.micro_batches)"
+            " for part in work.split(self.micro_batches).values()]",
+        ),
     ),
 }
 

@@ -107,7 +107,8 @@ def test_activations_cross_each_boundary_once_and_their_gradients_come_back(n, r
         backend = LayerWise(traced)
         model = backend.place(plain(np.random.default_rng(0)).to(dtype=np.float64))
         before = traced.record.ledger.sent()
-        backend.forward_backward(Work(model, batches_of(4, sizes=(n,))[0], ops.cross_entropy, 1.0))
+        loss_fn = backend.loss_for(model, ops.cross_entropy)
+        backend.forward_backward(Work(model, batches_of(4, sizes=(n,))[0], loss_fn))
         after = traced.record.ledger.sent()
         return after[0] - before[0], after[1] - before[1], backend.bounds or ()
 

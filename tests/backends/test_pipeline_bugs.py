@@ -54,7 +54,7 @@ def recomputed(pipeline):
     close(pipeline, build=dropping, sizes=(12, 12), recompute=True)
 
 
-SHARE = "weight * (len(part) / len(batch)) if len(part) else 0.0"
+SPLIT = "work.split(self.micro_batches)"
 RECEIVED = "        x = self.posted.pop(stop)()\n"
 ONE_BUFFER = """        x = self.posted.pop(stop)()
         room = vars(self).setdefault("room", {}).setdefault((stop.kind, stop.stage, x.shape), x)
@@ -77,22 +77,36 @@ BUGS = {
     "equal weights for uneven micro-batches": (
         close,
         {},
-        ("pipeline", SHARE, "weight / self.micro_batches if len(part) else 0.0"),
+        (
+            "pipeline",
+            SPLIT,
+            "{i: part._replace(loss_weight=work.loss_weight / self.micro_batches)"
+            " for i, part in work.split(self.micro_batches).items()}",
+        ),
     ),
     "the last micro-batch counts as the first": (
         close,
         {},
-        ("pipeline", SHARE, "weight * (len(next(iter(parts.values()))) / len(batch)) if len(part) else 0.0"),
+        (
+            "pipeline",
+            SPLIT,
+            "(found := [*work.split(self.micro_batches).values()]) and {i: part._replace("
+            "loss_weight=found[0].loss_weight) for i, part in work.split(self.micro_batches).items()}",
+        ),
     ),
     "the mean is taken twice": (
         close,
         {},
-        ("engine", "comes else self.weights[i.micro]", "comes else self.weights[i.micro] / len(self.micros)"),
+        ("engine", "comes else micro.loss_weight", "comes else micro.loss_weight / len(self.micros)"),
     ),
     "the loss is averaged twice": (
         close,
         {},
-        ("engine", "self.weights[i.micro] * y.item()", "self.weights[i.micro] * y.item() / len(self.micros)"),
+        (
+            "engine",
+            "self.micros[i.micro].loss_weight * y.item()",
+            "self.micros[i.micro].loss_weight * y.item() / len(self.micros)",
+        ),
     ),
     "the loss stays on the last rank": (
         close,

@@ -238,7 +238,7 @@ def test_every_rank_evaluates_the_whole_model():
         (lambda grid: (ModelParallel(grid.model), LocalSGD(grid.data)), "LocalSGD updates .*put it first"),
         (
             lambda grid: (Sharded(grid.data, stage=3), ModelParallel(grid.model)),
-            "Sharded gathers weights when to modules",
+            "Sharded gathers weights when modules are called",
         ),
         (lambda grid: (Proportional(grid.data), ModelParallel(grid.model)), "Proportional goes by how fast"),
         (lambda grid: (BackupWorkers(grid.data, backups=1), LayerWise(grid.model)), "BackupWorkers goes by"),
