@@ -40,7 +40,7 @@ def test_in_eval_mode_a_placed_model_gives_what_one_machine_does_and_changes_not
         backend = STRATEGIES[name](comm)
         model = backend.place(build(comm.rank))
         backend.step(model, batch, ops.cross_entropy)
-        backend.conclude(model)
+        backend.finalize(model)
         state = backend.full_parameters(model) | backend.full_state(model)
         model.eval()
         found = [model(Tensor(batch.x)).data for _ in range(2)]
