@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    SquareNorms,
-    Work,
-    at_least_one,
-    forward_backward_pass,
-)
+from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module

@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    Work,
-    accumulated,
-    at_least_one,
-    forward_backward_pass,
-)
+from minigrad.backend import Backend, ForwardBackward, Work, accumulated, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module

@@ -186,7 +186,7 @@ def test_all_ranks_can_evaluate_between_epochs_and_train_on_afterwards(stage, ov
         model = backend.place(convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         method = OPTIMIZERS["momentum"](model.parameters())
         seen = []
-        for _ in range(2):  # the second time after conclude, with other weights
+        for _ in range(2):  # the second time after finalize, with other weights
             if seen:
                 model.load_state_dict({name: value / 2 for name, value in model.state_dict().items()})
             fit(
