@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
@@ -12,28 +12,21 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
-from .comm import Comm
+from .comm.communicator import Communicator
 from .comm.timeline import kind
-from .comm.trace import Span, Trace, Traced
+from .comm.trace import Span, Trace
 from .layout import member_of
 from .pipeline import Pipeline
 from .pipeline.asynchronous import AsynchronousPipeline
 from .stack import Stack
 
 
-def computing(comm: Comm, name: str) -> AbstractContextManager:
-    """A span around a ``with``, where ``comm`` is traced."""
-    return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
-
-
-def trace_step(comm: Comm, backend: Backend) -> None:
+def trace_step(comm: Communicator, backend: Backend) -> None:
     """Record spans for the forward and backward and for the update of ``backend``.
 
     Forward ends, and backward begins, where the loss has been computed. A pipeline records its instructions
     itself. Without a trace nothing changes.
     """
-    if not isinstance(comm, Traced):
-        return
     innermost = backend.members[-1] if isinstance(backend, Stack) else backend
     run, update, loss, now = backend.run, backend.update, innermost.loss, ExitStack()
 

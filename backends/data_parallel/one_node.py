@@ -20,8 +20,8 @@ from minigrad.module import Module
 from minigrad.optimizer import Optimizer, Part
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
-from ..comm.shared import SharedMemory, shared_memory
+from ..comm.communicator import Communicator
+from ..comm.shared_memory import SharedMemory
 from .flat import Flat
 from .replicated import DataParallel
 
@@ -48,7 +48,7 @@ class OneNode(DataParallel):
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
 
-    def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
+    def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None
 
@@ -75,12 +75,12 @@ class OneNode(DataParallel):
             if self.rank == 0:
                 view[...] = parameter.data
             parameter.data = view
-        weights.meet("to place the model")
+        weights.barrier("to place the model")
         self.blocks = list(self.cut_into_blocks(flat))
         return model
 
     def shared(self, nbytes: int) -> SharedMemory:
-        memory = shared_memory(self.comm, nbytes)
+        memory = self.comm.share(nbytes)
         if memory is None:
             raise ValueError(
                 f"the {self.size} ranks do not share a machine, as this strategy must; "
@@ -112,7 +112,7 @@ class OneNode(DataParallel):
         written, mine = self.written(loss), self.gradients[self.rank]
         self.bring(mine)
         self.reports[self.rank][self.turn] = written
-        self.memory.meet("to finish a step")
+        self.memory.barrier("to finish a step")
         loss, self.reached = self.report.read(total([report[self.turn] for report in self.reports]))
         self.turn = 1 - self.turn
         for parameter, g, found in zip(self.report.parameters, mine, self.reached, strict=True):
@@ -128,12 +128,12 @@ class OneNode(DataParallel):
             if parameter in earlier:
                 place += earlier[parameter]
                 parameter.grad, self.reached[n] = place, True
-        self.memory.meet("to add up the gradients of several steps")
+        self.memory.barrier("to add up the gradients of several steps")
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
         optimizer.step(self.parts(optimizer), partial(self.total, model))
-        self.memory.meet("to update")
+        self.memory.barrier("to update")
 
     def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its share."""
@@ -161,7 +161,7 @@ class OneNode(DataParallel):
         for parameter, *gradients in zip(self.report.parameters, *self.gradients, strict=True):
             if parameter.grad is not None:
                 found[names[id(parameter)]] = total(gradients)
-        self.memory.meet("to read the gradients")
+        self.memory.barrier("to read the gradients")
         return found
 
 

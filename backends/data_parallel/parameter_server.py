@@ -22,7 +22,8 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.collectives import allgather
-from ..comm.protocol import Comm, RankEnded
+from ..comm.communicator import Communicator
+from ..comm.protocol import RankEnded
 from .agreement import agree, broadcast_model
 from .independent import statistics
 from .report import trained
@@ -66,7 +67,7 @@ class ParameterServer(Backend):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         *,
         servers: int = 1,
         staleness: int | None = None,
@@ -270,8 +271,8 @@ class ParameterServer(Backend):
 
         Those ``owing`` this rank something are ended where they stay silent.
         """
-        if self.survive and (watch := getattr(self.comm, "watch", None)) is not None:
-            watch(set(ranks) - {self.rank}, owing)
+        if self.survive:
+            self.comm.watch(set(ranks) - {self.rank}, owing)
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """What the servers hold, by name; all ranks call."""

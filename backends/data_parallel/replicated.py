@@ -18,7 +18,7 @@ from minigrad.module import Module
 from minigrad.tape import OnGrad
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .agreement import agree, broadcast_model
 from .batch_norm import check_batch_norm, synchronise
 from .report import Report
@@ -35,8 +35,8 @@ class DataParallel(Backend):
 
     def __init__(
         self,
-        comm: Comm,
-        allreduce: Callable[[Comm, Array], Array] = allreduce,
+        comm: Communicator,
+        allreduce: Callable[[Communicator, Array], Array] = allreduce,
         *,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
@@ -121,9 +121,8 @@ class DataParallel(Backend):
     def room(self) -> Array:
         """Memory for the gradients and the report, end to end, where the all-reduce sums best."""
         parameters = self.report.parameters
-        make = array_module(parameters[0].data).zeros
-        if make is np.zeros:
-            make = getattr(self.allreduce, "array", None) or getattr(self.comm, "array", make)
+        xp = array_module(parameters[0].data)
+        make = self.comm.array if xp is np else xp.zeros
         size = sum(p.size for p in parameters) + len(self.report)
         return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.report.statistics()))))
 

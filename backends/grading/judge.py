@@ -190,18 +190,18 @@ def mpi(task: Task, seed: int, trying: Trying) -> tuple[Search, Finish]:
     cases = draw_cases(task, seed, MPI_RANKS, MPI_CASES)
 
     def search(given: Any) -> str | None:
-        world.meet("for all ranks to load the submission")
+        world.barrier_with("for all ranks to load the submission")
         before, os.environ["MINIGRAD_TIMEOUT"] = os.environ["MINIGRAD_TIMEOUT"], str(MPI_PATIENCE)
         for case in cases:
             trying(str(case))
             here = world.split(int(world.rank >= case.ranks))
             if world.rank < case.ranks and (problem := alone(task, given, case, here)):
                 return f"{case}: {problem}"
-            world.meet(NEXT_CASE)
+            world.barrier_with(NEXT_CASE)
         os.environ["MINIGRAD_TIMEOUT"] = before
         return None
 
-    return search, lambda: world.meet("for all ranks to pass")
+    return search, lambda: world.barrier_with("for all ranks to pass")
 
 
 def alone(task: Task, given: Any, case: Any, comm: MPIComm) -> str | None:

@@ -24,6 +24,9 @@ class Offer:
     ):
         self.what, self.fixed, self.calls, self.live = what, fixed, calls, live or {}
 
+    def charge_reduction(self, nbytes: int) -> None:
+        """Collectives call this for a virtual clock; there is none here."""
+
     def __getattr__(self, name: str) -> Any:
         if name in self.fixed:
             return self.fixed[name]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..comm.world import elsewhere
+from ..comm.mailboxes import elsewhere
 from . import raised
 from .channel import Channel
 from .ending import ending

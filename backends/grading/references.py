@@ -69,6 +69,9 @@ class RemoteOffer(Remote):
         self._what, self._fixed, self._calls, self._live = what, fixed, calls, live
         return self
 
+    def charge_reduction(self, nbytes: int) -> None:
+        """Collectives call this for a virtual clock; there is none here."""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             return super().__getattr__("__" + name)

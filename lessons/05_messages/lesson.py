@@ -19,8 +19,8 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
+from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
-from backends.comm.world import Deadlock
 from backends.launch import only_rank_0
 from minigrad import mnist
 

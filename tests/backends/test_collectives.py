@@ -388,7 +388,7 @@ def test_shapes_that_differ_are_refused_naming_both_sides(name):
         ),
         (
             lambda c: collectives.hierarchical(c.split(0), 0)(c, np.ones(1)),
-            "made for another communicator, of 3 ranks, than the one given, of 3",
+            "made for a communicator of 3 ranks and called with another one, of 3 ranks",
         ),
     ],
 )
@@ -418,7 +418,7 @@ BUGS = {
     ),
     "ring: an array is changed while it is sent": (
         *("ring", "ring_allreduce"),
-        ("        received = exchange(comm, total, after, before, Tag.RING_REDUCE, like=mine)\n",
+        ("        received = send_recv(comm, total, after, before, Tag.RING_REDUCE, expect=mine)\n",
          "        finish = comm.start_send(total, after, Tag.RING_REDUCE)\n"
          "        received = comm.recv(before, Tag.RING_REDUCE)\n"
          "        if t:\n"
@@ -427,14 +427,14 @@ BUGS = {
     ),
     "ring: both directions go to the rank after": (
         *("ring", "ring_allreduce"),
-        ("exchange(comm, sent, after, before, Tag.RING_GATHER)",
-         "exchange(comm, sent, before, after, Tag.RING_GATHER)"),
+        ("send_recv(comm, sent, after, before, Tag.RING_GATHER)",
+         "send_recv(comm, sent, before, after, Tag.RING_GATHER)"),
     ),
     "ring: sent with one tag, received with another": (
         *("ring", "ring_allreduce"),
-        ("found[(own - t - 1) % p] = exchange(comm, sent, after, before, Tag.RING_GATHER)",
+        ("pieces[(own - t - 1) % p] = send_recv(comm, sent, after, before, Tag.RING_GATHER)",
          "comm.send(sent, after, Tag.RING_REDUCE)\n"
-         "        found[(own - t - 1) % p] = comm.recv(before, Tag.RING_GATHER)"),
+         "        pieces[(own - t - 1) % p] = comm.recv(before, Tag.RING_GATHER)"),
     ),
     "ring: chunk sizes rounded down": (
         *("blocks", "chunks"),
@@ -447,7 +447,7 @@ BUGS = {
     ),
     "tree: a child's sum is replaced, not added": (
         *("tree", "reduce_broadcast_allreduce"),
-        ("combined(comm, operator, total, comm.recv(", "combined(comm, operator, x, comm.recv("),
+        ("combine(comm, operator, total, comm.recv(", "combine(comm, operator, x, comm.recv("),
     ),
     "doubling: the wrong neighbour": (
         *("doubling", "doubling_allreduce"),
@@ -455,8 +455,8 @@ BUGS = {
     ),
     "doubling: the rank spoken for is forgotten": (
         *("doubling", "doubling_allreduce"),
-        ("total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)",
-         "comm.recv(comm.rank - 1, Tag.FOLD, like=x)"),
+        ("total = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=x), total)",
+         "comm.recv(comm.rank - 1, Tag.FOLD, expect=x)"),
     ),
     "Rabenseifner: the halves change places": (
         *("halving", "rabenseifner_allreduce"),
@@ -469,12 +469,12 @@ BUGS = {
     ),
     "naive: the input is changed": (
         *("naive", "naive_allreduce"),
-        ("if not others else fold(lambda a, b: combined(comm, operator, a, b), parts)",
+        ("if not others else fold(lambda a, b: combine(comm, operator, a, b), parts)",
          "if not others else fold(lambda a, b: a.__iadd__(b), parts)"),
     ),
     "a single rank gets its own array back": (
         *("doubling", "doubling_allreduce"),
-        ("return copied(x) if total is x else total", "return total"),
+        ("return copy_of(x) if total is x else total", "return total"),
     ),
 }  # fmt: skip
 

@@ -17,12 +17,12 @@ from minigrad.device import Array
 
 from ..protocol import Comm
 from .doubling import doubling_allgather, doubling_allreduce
-from .exchange import Operator
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical
 from .naive import gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
+from .send_recv import Operator
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
 
 __all__ = [
@@ -59,8 +59,7 @@ Allreduce = Callable[[Comm, Array], Array]
 
 def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
-    own = getattr(comm, "allreduce", None)
-    return own(x) if own is not None and operator is np.add else naive_allreduce(comm, x, operator)
+    return comm.allreduce(x) if operator is np.add else naive_allreduce(comm, x, operator)
 
 
 ALLREDUCES: Mapping[str, Allreduce] = {
