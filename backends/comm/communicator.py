@@ -33,7 +33,7 @@ class Communicator(Comm):
     transport's own, as MPI's is, and not made of this communicator's messages.
     """
 
-    members: Sequence[int]
+    members: list[int]
     has_own_allreduce: bool = False
 
     @abstractmethod

@@ -216,6 +216,8 @@ class ThreadComm(Communicator, Part):
 class ThreadWorker(Worker):
     """The communication thread of a thread rank: a participant of the world with waits of its own."""
 
+    comm: ThreadComm
+
     def __init__(self, comm: ThreadComm, owner: int):
         super().__init__(comm, comm.world.names[comm.world_rank])
         self.world, self.owner, self.opened = comm.world, owner, caller()
