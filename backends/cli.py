@@ -144,7 +144,7 @@ def train(
             raise Interrupted(told.number, files.kept) from None
         lost = metrics.get("lost", {})  # the ranks that are left know the same of them
         found = None if traced is None or lost else gather_trace(comm, traced)
-        told = {} if lost else about(comm, backend)
+        told = {} if lost or traced is None else about(comm, backend)
         server = member_of(backend, ParameterServer)
         if not (comm.rank == 0 if server is None else server.writes):
             return

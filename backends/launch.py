@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from . import slurm
 from .capacity import check_capacity, cores
 from .comm import Comm, run_ranks
-from .comm.shared import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
+from .comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from .grid import check_grid
 from .launcher import (
     RANKS,

@@ -13,8 +13,7 @@ from minigrad.models import SAMPLE
 
 from .comm import run_ranks
 from .comm.collectives import allgather
-from .comm.protocol import Comm
-from .comm.trace import Traced
+from .comm.communicator import Communicator
 from .grid import Grid
 from .launch import under_mpiexec
 from .model_parallel.place import ModelParallel
@@ -52,7 +51,7 @@ class Layout:
         if not under_mpiexec():
             run_ranks(self.data * self.pipe * self.model, lambda comm: self.backend_on(comm, batch_size))
 
-    def backend_on(self, comm: Comm, batch_size: int) -> Backend:
+    def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
         """The strategies on this rank, as a stack where there are several.
 
         The default plan, and bounds by time, are for steps of ``batch_size`` samples. Raises ValueError
@@ -71,7 +70,7 @@ class Layout:
             members.append(ModelParallel(grid.model, self.plan, **given))
         return Stack(*members)
 
-    def pipeline(self, comm: Comm, **given: Any) -> Pipeline:
+    def pipeline(self, comm: Communicator, **given: Any) -> Pipeline:
         """The pipeline of these settings; None stands for its own defaults."""
         asked = {"schedule": self.schedule, "micro_batches": self.micro, "bounds": self.bounds}
         given |= {name: value for name, value in asked.items() if value is not None}
@@ -104,15 +103,16 @@ def chosen(backend: Backend) -> dict[str, Any]:
     return taken
 
 
-def about(comm: Comm, backend: Backend) -> dict[str, Any]:
+def about(comm: Communicator, backend: Backend) -> dict[str, Any]:
     """What a traced run's picture needs to know of it, for its file; all ranks of ``comm`` call.
 
     Of a pipeline that is its numbers, and which ranks are together in one, each in the order of the stages.
     """
     pipeline = member_of(backend, Pipeline)
-    if pipeline is None or not isinstance(pipeline.comm, Traced):
+    if pipeline is None:
         return {}
-    together = {tuple(ranks.tolist()) for ranks in allgather(comm, np.array(pipeline.comm.ranks))}
+    ranks = np.array([comm.members.index(member) for member in pipeline.comm.members])
+    together = {tuple(ranks.tolist()) for ranks in allgather(comm, ranks)}
     table = pipeline.table
     return {
         "pipeline": {

@@ -13,12 +13,12 @@ from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from .comm import Comm
+from .comm.communicator import Communicator
 from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
 
 
-def computing(comm: Comm, name: str) -> AbstractContextManager:
+def computing(comm: Communicator, name: str) -> AbstractContextManager:
     """A span around a ``with``, where ``comm`` is traced."""
     return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
 
@@ -60,7 +60,7 @@ class Recorded(Backend):
         self.backend.close()
 
 
-def recorded(backend: Backend, comm: Comm) -> Backend:
+def recorded(backend: Backend, comm: Communicator) -> Backend:
     """``backend`` as it is, or with spans where ``comm`` is traced."""
     return Recorded(backend, comm) if isinstance(comm, Traced) else backend
 

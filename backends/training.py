@@ -28,7 +28,7 @@ from .comm import Comm
 from .data_parallel import ParameterServer
 from .data_parallel.compression import Compressed
 from .layout import Layout, chosen, member_of
-from .tracing import computing, recorded
+from .tracing import recorded
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Training(Layout):
         """
         net = find_net(self.net)
         if self.device == "cupy":
-            use_gpu_of(getattr(comm, "local_rank", comm.rank))
+            use_gpu_of(comm.local_rank)
         dataset = load(self.dataset)
         train = net.prepare(dataset.train, self.dtype).to(self.device)
         test = net.prepare(dataset.test, self.dtype).to(self.device)
@@ -104,7 +104,7 @@ class Training(Layout):
 
             def on_epoch(epoch: int, history: History) -> None:
                 if self.batch is not None or epoch == self.epochs - 1:
-                    with computing(comm, "test"):
+                    with comm.computing("test"):
                         accuracies.append(accuracy(model, test))
                 keep(measured(history, finished=False))
 

@@ -138,14 +138,14 @@ def seconds(comm: Any, peer: Peer, repeats: int) -> float:
     if taking_part:
         peer.step()
     if not peer.alone:
-        comm.meet("for all ranks to begin")
+        comm.barrier_with("for all ranks to begin")
     start = perf_counter()
     for _ in range(repeats if taking_part else 0):
         peer.step()
     if not peer.alone:
-        comm.meet("for all ranks to end")
+        comm.barrier_with("for all ranks to end")
     elapsed = perf_counter() - start
-    comm.meet("for all ranks to go on")
+    comm.barrier_with("for all ranks to go on")
     return elapsed / repeats
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from engine_workloads import LR, MOMENTUM, WORKLOADS, Network, Step, minigrad_layer, torch, torch_layer
 
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.sharded import Sharded
@@ -32,7 +32,7 @@ def strategies(comm: Any) -> dict[str, Backend]:
     """minigrad's strategies on these ranks, by the name in the table."""
     return {
         "replicated": DataParallel(comm),
-        "replicated, window": DataParallel(comm, WindowAllreduce(comm)),
+        "replicated, window": DataParallel(comm, SharedMemoryAllreduce(comm)),
         "replicated, MPI": DataParallel(comm, lambda _, x: comm.start_allreduce(x)()),
         "bucketed": Bucketed(comm),
         "sharded, stage 1": Sharded(comm, stage=1),

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from backends.comm import Comm, run_ranks
 from backends.comm.collectives import naive_allreduce
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
 from backends.link import one_way
 
@@ -88,7 +88,7 @@ def allreduces(comm: Any, sizes: list[int], rounds: int) -> Figures:
     """Seconds of one all-reduce of float32, the algorithms in turns, in another order each round."""
     from mpi4py import MPI
 
-    window = WindowAllreduce(comm)
+    window = SharedMemoryAllreduce(comm)
     times: Figures = {}
     order = random.Random(0)  # the same on all ranks
     for size in sizes:

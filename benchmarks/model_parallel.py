@@ -115,7 +115,7 @@ def traced_step(comm: Any, name: str, peer: str, work: Any) -> tuple[int, Trace 
     before = 0
     for _ in range(TRACED):
         before = traced.record.ledger.sent().bytes
-        comm.meet("for all ranks to begin")
+        comm.barrier_with("for all ranks to begin")
         step()
     return traced.record.ledger.sent().bytes - before, gather_trace(comm, traced)
 

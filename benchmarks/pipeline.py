@@ -90,7 +90,7 @@ def bubbles_of_a_step(
     steps = []
     for _ in range(TRACED_STEPS):
         traced.record.spans.clear()
-        comm.meet("for all ranks to begin")
+        comm.barrier_with("for all ranks to begin")
         step()
         steps.append(gather_trace(comm, traced))
     if comm.rank != 0:

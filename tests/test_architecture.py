@@ -370,3 +370,60 @@ def test_every_array_function_exists_in_cupy(name):
     for part in name.split("."):
         assert hasattr(found, part), f"{array_functions()[name]} uses xp.{name}"
         found = getattr(found, part)
+
+
+# Communicators: one contract, with defaults; nothing looks for abilities of a communicator.
+
+PROBES = {"getattr", "hasattr", "isinstance", "vars"}
+COMM_CLASSES = {
+    "Comm",
+    "Communicator",
+    "Traced",
+    "ThreadComm",
+    "MPIComm",
+    "VirtualComm",
+    "Wrapper",
+    "Background",
+}
+
+
+def is_communicator(node):
+    """Whether an expression has the name of a communicator: ``comm``, ``self.comm``, ``traced``."""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return bool(re.search(r"(^|_)comm(unicator)?$|^traced$", name, re.IGNORECASE))
+
+
+def probes(module):
+    """Calls that look for what a communicator is or has, and attributes found by their name's text."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PROBES:
+            first, *rest = node.args or [None]
+            classes = {n.id for n in ast.walk(rest[0]) if isinstance(n, ast.Name)} if rest else set()
+            if is_communicator(first) or (node.func.id == "isinstance" and classes & COMM_CLASSES):
+                yield ast.unparse(node)
+        if isinstance(node, ast.ClassDef) and any(
+            getattr(base, "id", "") in COMM_CLASSES for base in node.bases
+        ):
+            for method in node.body:
+                if getattr(method, "name", "") in ("__getattr__", "__getattribute__"):
+                    yield f"{node.name}.{method.name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "grading" not in p.parts], ids=str)
+def test_nothing_looks_for_abilities_of_a_communicator(path):
+    assert not list(probes(tree(path)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "x = getattr(comm, 'allreduce', None)",
+        "if hasattr(self.comm, 'time'): pass",
+        "isinstance(world_comm, ThreadComm)",
+        "isinstance(thing, (int, Traced))",
+        "class Ring(Wrapper):\n    def __getattr__(self, name): pass",
+        "'fence' in vars(comm)",
+    ],
+)
+def test_the_check_of_communicators_sees(broken):
+    assert list(probes(ast.parse(broken)))

@@ -1,7 +1,18 @@
-"""Communicators: one protocol, several transports, and the collectives written over them."""
+"""Communicators: one contract, several transports, and the collectives written over them."""
 
 from .collectives import allreduce, broadcast, gather
+from .communicator import Communicator, WithAllreduce, Wrapper
 from .protocol import Comm
 from .threads import ThreadComm, run_ranks
 
-__all__ = ["Comm", "ThreadComm", "allreduce", "broadcast", "gather", "run_ranks"]
+__all__ = [
+    "Comm",
+    "Communicator",
+    "ThreadComm",
+    "WithAllreduce",
+    "Wrapper",
+    "allreduce",
+    "broadcast",
+    "gather",
+    "run_ranks",
+]

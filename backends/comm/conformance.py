@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.device import Array, to_host
 
-from .protocol import Comm
+from .communicator import Communicator
 
 ARRAYS = [
     np.array(3.5),
@@ -29,7 +29,7 @@ ARRAYS = [
 ]
 
 
-def shift(comm: Comm, x: Array, by: int = 1, tag: int = 0) -> Array:
+def shift(comm: Communicator, x: Array, by: int = 1, tag: int = 0) -> Array:
     """Send ``x`` to the rank ``by`` further on, and receive from as far behind."""
     finish = comm.start_send(x, (comm.rank + by) % comm.size, tag)
     received = comm.recv((comm.rank - by) % comm.size, tag)
@@ -44,14 +44,14 @@ def same(found: Array, wanted: Array) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def arrays_arrive_as_they_were(comm: Comm) -> None:
+def arrays_arrive_as_they_were(comm: Communicator) -> None:
     """Any shape, dtype and memory order, over any distance, a rank's own self included."""
     for x in ARRAYS:
         for by in range(comm.size):
             same(shift(comm, x, by), x)
 
 
-def what_was_sent_may_change(comm: Comm) -> None:
+def what_was_sent_may_change(comm: Communicator) -> None:
     """A finished send has left nothing of the sender's behind, and ``send`` is finished when it returns."""
     x = np.full(5, comm.rank)
     received = shift(comm, x)
@@ -59,7 +59,7 @@ def what_was_sent_may_change(comm: Comm) -> None:
     same(received, np.full(5, (comm.rank - 1) % comm.size))
 
 
-def what_was_received_is_private(comm: Comm) -> None:
+def what_was_received_is_private(comm: Communicator) -> None:
     """Each receive gives memory of its own: keeping one array while more arrive is safe."""
     kept = [shift(comm, np.full(4, 10 * i + comm.rank)) for i in range(5)]
     source = (comm.rank - 1) % comm.size
@@ -69,7 +69,7 @@ def what_was_received_is_private(comm: Comm) -> None:
     assert not any(np.shares_memory(a, b) for i, a in enumerate(kept) for b in kept[:i])
 
 
-def tags_do_not_mix_and_order_is_kept(comm: Comm) -> None:
+def tags_do_not_mix_and_order_is_kept(comm: Communicator) -> None:
     """Messages of one source and tag arrive in the order they were sent; other tags do not matter."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     finish = [comm.start_send(np.array(i), right, tag=i % 3) for i in range(30)]
@@ -79,7 +79,7 @@ def tags_do_not_mix_and_order_is_kept(comm: Comm) -> None:
         done()
 
 
-def receives_match_in_the_order_they_were_started(comm: Comm) -> None:
+def receives_match_in_the_order_they_were_started(comm: Communicator) -> None:
     """Finishing them in another order changes nothing."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     receives = [comm.start_recv(left) for _ in range(4)]
@@ -90,7 +90,7 @@ def receives_match_in_the_order_they_were_started(comm: Comm) -> None:
         done()
 
 
-def many_messages_may_be_under_way(comm: Comm) -> None:
+def many_messages_may_be_under_way(comm: Communicator) -> None:
     """Hundreds of started messages to everyone, received last sender first."""
     sends = [
         comm.start_send(np.array([comm.rank, i]), to, tag=7) for i in range(50) for to in range(comm.size)
@@ -102,7 +102,7 @@ def many_messages_may_be_under_way(comm: Comm) -> None:
         done()
 
 
-def whoever_sends_is_heard(comm: Comm) -> None:
+def whoever_sends_is_heard(comm: Communicator) -> None:
     """``recv_any`` names the source, and takes each message once."""
     if comm.rank == 0:
         heard = [comm.recv_any(tag=3) for _ in range(2 * (comm.size - 1))]
@@ -114,23 +114,23 @@ def whoever_sends_is_heard(comm: Comm) -> None:
             comm.send(np.full(3, comm.rank), 0, tag=3)
 
 
-def both_sides_are_named_where_they_differ(comm: Comm) -> None:
+def both_sides_are_named_where_they_differ(comm: Communicator) -> None:
     """A declared shape or dtype that is not what came is an error with both."""
-    for like in (np.zeros(4, "float32"), np.zeros(3, "float64")):
+    for expect in (np.zeros(4, "float32"), np.zeros(3, "float64")):
         finish = comm.start_send(np.zeros(3, "float32"), comm.rank, tag=1)
         try:
-            comm.recv(comm.rank, tag=1, like=like)
+            comm.recv(comm.rank, tag=1, expect=expect)
         except ValueError as error:
-            assert "float32(3,)" in str(error) and f"{like.dtype}{like.shape}" in str(error), error
+            assert "float32(3,)" in str(error) and f"{expect.dtype}{expect.shape}" in str(error), error
         else:
             raise AssertionError("a difference between the two sides went unseen")
         finish()
     finish = comm.start_send(np.zeros(3, "float32"), comm.rank, tag=1)
-    comm.recv(comm.rank, tag=1, like=np.ones(3, "float32"))
+    comm.recv(comm.rank, tag=1, expect=np.ones(3, "float32"))
     finish()
 
 
-def a_peer_must_exist(comm: Comm) -> None:
+def a_peer_must_exist(comm: Communicator) -> None:
     """Ranks outside the group are refused by number."""
     for call in (lambda: comm.send(np.zeros(1), comm.size), lambda: comm.recv(-1)):
         try:
@@ -141,7 +141,7 @@ def a_peer_must_exist(comm: Comm) -> None:
             raise AssertionError("a rank that does not exist was accepted")
 
 
-def groups_do_not_hear_each_other(comm: Comm) -> None:
+def groups_do_not_hear_each_other(comm: Communicator) -> None:
     """Groups, and groups of groups, have their own ranks and messages; ``key`` orders them."""
     half = comm.split(comm.rank % 2, key=-comm.rank)
     members = [r for r in reversed(range(comm.size)) if r % 2 == comm.rank % 2]
@@ -155,10 +155,10 @@ def groups_do_not_hear_each_other(comm: Comm) -> None:
     sent()
 
 
-def a_background_has_messages_of_its_own(comm: Comm) -> None:
+def a_background_has_messages_of_its_own(comm: Communicator) -> None:
     """What a job sends is heard by the other ranks' jobs only; a job may split, like any program."""
 
-    def job(comm: Comm) -> list[int]:
+    def job(comm: Communicator) -> list[int]:
         half = comm.split(comm.rank % 2)
         return [int(shift(group, np.array(-comm.rank), tag=5)) for group in (comm, half)]
 
@@ -170,11 +170,11 @@ def a_background_has_messages_of_its_own(comm: Comm) -> None:
     background.close()
 
 
-def jobs_run_in_order_while_the_rank_goes_on(comm: Comm) -> None:
+def jobs_run_in_order_while_the_rank_goes_on(comm: Communicator) -> None:
     """One after another, on every rank; the rank goes on before its jobs can, and may finish any first."""
     background, diary = comm.background(), []
 
-    def job(i: int, comm: Comm) -> int:
+    def job(i: int, comm: Communicator) -> int:
         diary.append(i)
         received = shift(comm, np.array(10 * i + comm.rank))
         diary.append(i)
@@ -192,7 +192,7 @@ def jobs_run_in_order_while_the_rank_goes_on(comm: Comm) -> None:
     background.close()
 
 
-def a_background_keeps_its_promises_when_jobs_fail(comm: Comm) -> None:
+def a_background_keeps_its_promises_when_jobs_fail(comm: Communicator) -> None:
     """What a job raised is raised where it, or a later one, is finished; closed is closed."""
     background, ran = comm.background(), []
     fine = background.start(lambda comm: comm.size)
@@ -215,7 +215,7 @@ def a_background_keeps_its_promises_when_jobs_fail(comm: Comm) -> None:
         raise AssertionError("a closed background took a job")
 
 
-PROMISES: list[Callable[[Comm], None]] = [
+PROMISES: list[Callable[[Communicator], None]] = [
     arrays_arrive_as_they_were,
     what_was_sent_may_change,
     what_was_received_is_private,

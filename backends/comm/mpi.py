@@ -1,15 +1,24 @@
 """Ranks as MPI processes, on one machine or many: the only file that imports mpi4py.
 
-Measured facts behind the choices: a blocking send of 16 KB to a busy rank lasts until that rank is
-free, so sends are always started; a bare ``Wait`` has no bound, so waits poll ``Test``.
+Two measured facts: a blocking send of 16 KB to a busy rank lasts until that rank is free, so all sends are
+non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
 """
 
 from __future__ import annotations
 
+import errno
+import math
+import mmap
+import os
+import secrets
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import accumulate
+from queue import SimpleQueue
 from typing import Any, cast
 
 import numpy as np
@@ -19,22 +28,24 @@ from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
 
 from ..launcher import WorldError, check_world, refuse
-from . import wire
-from .background import ProcessBackground, ProcessWorker
+from . import shared_memory, wire
+from .background import CommunicationThread, Job, Worker
 from .collectives import naive_allreduce
+from .communicator import NOTHING, Communicator
+from .mailboxes import caller
+from .mpi_wait import BoundedWait
 from .parts import Part, Parts
-from .patience import NOTHING, Patience
-from .protocol import RankEnded, check_peer
-from .receive import Receive
-from .shared import SharedMemory, share_among_processes
-from .window import WindowAllreduce, array_for, check_same
-from .world import caller
+from .protocol import RankEnded, check_expected, check_peer
+from .shared_memory import SharedBarrier, SharedMemory
+from .shared_memory_allreduce import LARGE, TEXT, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
 
-class MPIComm(Part):
+class MPIComm(Communicator, Part):
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
+
+    has_own_allreduce = True
 
     def __init__(self, comm: MPI.Intracomm | None = None, *, own: bool = False, in_background: bool = False):
         check_start()
@@ -43,17 +54,17 @@ class MPIComm(Part):
         self.rank, self.size = self.mpi.Get_rank(), self.mpi.Get_size()
         world = MPI.COMM_WORLD.Get_group()
         self.members: list[int] = MPI.Group.Translate_ranks(self.mpi.Get_group(), None, world)
-        self.me = self.members[self.rank]
+        self.world_rank = self.members[self.rank]
         self.last_tag: int = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1
         self.in_background = in_background
-        self.patience = Patience(MPI.COMM_WORLD, self.last_tag + 1, in_background)
-        self.wait = self.patience.wait
-        self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # what MPI may still read
-        self.receives: dict[tuple[int, int], deque[Receive]] = {}  # in the order they were started
+        self.bounded_wait = BoundedWait(MPI.COMM_WORLD, self.last_tag + 1, in_background)
+        self.wait = self.bounded_wait.wait
+        self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # memory that MPI may still read
+        self.receives: dict[tuple[int, int], deque[RecvRequest]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
-        self.lost: list[Receive] = []  # what came was not what was declared; MPI may still write there
+        self.lost: list[RecvRequest] = []  # their message was not the expected one; MPI may still write there
         self.parts = Parts()
-        self.window: WindowAllreduce | None = None  # of the arrays that ``array`` made
+        self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.check(to, tag)
@@ -61,31 +72,31 @@ class MPIComm(Part):
         self.sending = deque(one for one in self.sending if not one[0].Test())
         what = f"to send to rank {self.members[to]} (tag {tag})"
         rest = rest if rest is None or private else rest.copy()
-        self.sending.extend((request, kept, what) for request, kept in self.post(first, rest, to, tag))
+        self.sending.extend((request, piece, what) for request, piece in self.post(first, rest, to, tag))
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         self.check(to, tag)
         first, rest, _ = wire.pack(x)
         requests = self.post(first, rest, to, tag)
         peer = self.members[to]
-        done = self.note(f"the send to rank {peer} (tag {tag})", requests)
+        forget = self.remember_pending(f"the send to rank {peer} (tag {tag})", requests)
 
         def finish() -> None:
             what = f"to send to rank {peer} (tag {tag})"
             self.wait(lambda: all(r.Test() for r, _ in requests), what, [peer])
-            done()
+            forget()
 
         return finish
 
-    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
-        return self.begin(source, tag, like).finish()
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.begin(source, tag, expect).finish()
 
-    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
-        receive = self.begin(source, tag, like)
-        done = self.note(f"the receive from rank {self.members[source]} (tag {tag})", receive)
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        receive = self.begin(source, tag, expect)
+        forget = self.remember_pending(f"the receive from rank {self.members[source]} (tag {tag})", receive)
 
         def finish() -> Array:
-            done()
+            forget()
             return receive.finish()
 
         return finish
@@ -107,54 +118,54 @@ class MPIComm(Part):
             )
         self.free_parts("for all ranks to open a background")
         worker = ProcessWorker(MPIComm(self.mpi.Dup(), own=True, in_background=True))
-        return ProcessBackground(worker, self.patience).part_of(self)
+        return ProcessBackground(worker, self.bounded_wait).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """See ``Patience.watch_over``."""
-        self.patience.watch_over(self, ranks, owing)
+        """See ``BoundedWait.watch``."""
+        self.bounded_wait.watch(self, ranks, owing)
 
     def allreduce(self, x: Array) -> Array:
-        """The sum of ``x`` over all ranks, by MPI's own all-reduce; of what ``array`` made in its place.
+        """The sum of ``x`` over all ranks, by MPI's all-reduce; arrays made by ``array`` are summed in place.
 
-        Raises ValueError, naming two ranks that differ, where shape or dtype is not the same on all;
-        this is looked at up to 4 KB, or always with MINIGRAD_CHECK=messages.
+        Raises ValueError, naming two ranks, if shape or dtype differ; this is checked up to 4 KB, or always
+        with MINIGRAD_CHECK=messages.
         """
-        if self.window is not None and self.window.owns(x):
-            return self.window(self, x)
+        if self.shared_sum is not None and self.shared_sum.owns(x):
+            return self.shared_sum(self, x)
         sent = np.asarray(to_host(x), order="C")
         if sent.nbytes <= CHECKED or checks("messages"):
-            check_same(self, f"{sent.dtype}{sent.shape}")
+            self.check_same(f"{sent.dtype}{sent.shape}")
         return array_module(x).asarray(self.start_allreduce(sent)())
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         """Start MPI's own all-reduce; the function returned finishes it. Shapes are not compared.
 
-        It goes on only while this process is inside MPI (``progress``), unless MPI has a progress thread.
+        It advances only while this process is inside MPI (``progress``), unless MPI has a progress thread.
         """
         sent = np.asarray(to_host(x), order="C")
         if sent.dtype.kind not in "iufc" or sent.dtype == np.float16:
-            return lambda: naive_allreduce(self, x)  # MPI has no such numbers
+            return lambda: naive_allreduce(self, x)  # MPI cannot add these
         what = f"{sent.dtype}{sent.shape}"
         total = np.empty_like(sent)
         request = self.mpi.Iallreduce(sent, total)
-        done = self.note(f"the all-reduce of {what}", (request, sent))
+        forget = self.remember_pending(f"the all-reduce of {what}", (request, sent))
 
         def finish() -> Array:
             self.wait(request.Test, f"for all ranks to all-reduce {what}", self.members)
-            done()
+            forget()
             return array_module(x).asarray(total)
 
         return finish
 
     def progress(self) -> None:
-        """Let MPI go on with what was started."""
+        """Let MPI advance started communication."""
         self.mpi.Iprobe()
 
     def close(self) -> None:
-        """Wait until every message that was sent has left, and free what was made of this communicator.
+        """Wait until every message has left, then free this communicator with its groups and backgrounds.
 
-        All ranks call this together; it may be called again. Raises RuntimeError where a started
-        communication was never finished, saying which and where.
+        All ranks call this together; it may be called again. Raises RuntimeError, which names the call, if a
+        started communication was never finished.
         """
         if self.closed:
             return
@@ -165,7 +176,7 @@ class MPIComm(Part):
         self.sending.clear()
         if unfinished := [text for text, _ in self.started.values()]:
             raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
-        self.patience.close()
+        self.bounded_wait.close()
         self.closed = True
         if "fence" in vars(self):
             self.fence.Unlock_all()
@@ -178,7 +189,7 @@ class MPIComm(Part):
     @cached_property
     def host(self) -> MPI.Comm:
         """The ranks on this machine."""
-        self.meet("for all ranks to look who shares their machine")
+        self.barrier_with("for all ranks to find those on their machine")
         return self.mpi.Split_type(MPI.COMM_TYPE_SHARED)
 
     @property
@@ -192,41 +203,84 @@ class MPIComm(Part):
         return self.host.Get_size()
 
     def share(self, nbytes: int) -> SharedMemory | None:
-        """``nbytes`` of this rank that all ranks read and write; None where they are not all on one machine.
+        """``nbytes`` of this rank that all ranks read and write; None if they are not all on one machine.
 
-        A rank gives it back when it holds no array in it any more. All ranks must call this together.
+        All ranks must call this together. The memory is a file's that is deleted when this returns, so the
+        machine frees it when no process maps it any more, even after a crash. Raises RuntimeError, on all
+        ranks, if one of them has no room.
         """
-        return share_among_processes(self, nbytes, self.fence.Sync)
+        what = "for all ranks to share memory"
+        self.barrier_with(what)
+        if self.local_size != self.size:
+            return None
+        nbytes = shared_memory.padded(nbytes)
+        row = [nbytes, shared_memory.free_shared_memory(), secrets.randbits(62)]
+        sizes, free_bytes, names = self.all_rows(row, what).T.tolist()
+        shared_memory.check_room(sum(sizes), min(free_bytes))
+        *starts, total = accumulate(sizes, initial=0)
+        path = f"{shared_memory.FOLDER}/{shared_memory.PREFIX}{names[0]:x}"
+        memory: mmap.mmap | None = None
+        try:
+            error = shared_memory.create_file(path) if self.rank == 0 else None
+            self.barrier_with(what)
+            if error is None:
+                memory, error = shared_memory.map_file(path, total, starts[self.rank], nbytes)
+            errors = self.all_rows([0 if error is None else error.errno or errno.EIO], what)[:, 0].tolist()
+        finally:
+            if self.rank == 0:
+                with suppress(OSError):
+                    os.unlink(path)
+        for rank, number in enumerate(errors):
+            if number:
+                raise RuntimeError(
+                    f"rank {self.members[rank]} cannot share {total >> 20} MB of memory in "
+                    f"{shared_memory.FOLDER}: {os.strerror(number)}; {shared_memory.MORE} "
+                    "or use the transport's own all-reduce"
+                )
+        assert memory is not None
+        whole = np.frombuffer(memory, np.uint8)
+        parts = [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        n = shared_memory.COUNTER
+        counters = [part[-n:] for part in parts]
+        barrier = SharedBarrier(self.rank, self.members, counters, self.wait, self.fence.Sync)
+        return SharedMemory([part[:-n] for part in parts], barrier)
 
     @cached_property
     def fence(self) -> MPI.Win:
-        """Its ``Sync`` keeps in order what this process reads and writes before and after."""
+        """Its ``Sync`` orders this process's reads and writes."""
         window = MPI.Win.Create(None, 1, comm=MPI.COMM_SELF)
         window.Lock_all()
         return window
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros that ``allreduce`` sums where they lie, if they are large and the ranks can share memory.
+        """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory.
 
         All ranks must call this together, with the same shape.
         """
-        return array_for(self, shape, dtype)
+        if bytes_of(shape, dtype) >= LARGE:
+            try:
+                if self.shared_sum is None:  # it must not keep this communicator alive, which owns it
+                    self.shared_sum = SharedMemoryAllreduce(weakref.proxy(self))
+                return self.shared_sum.array(shape, dtype)
+            except RuntimeError:
+                pass  # too little shared memory, on all ranks alike
+        return np.zeros(shape, dtype)
 
-    # What the above is made of
+    # Helpers of the above
 
     def post(self, first: bytes, rest: Array | None, to: int, tag: int) -> list[tuple[MPI.Request, Any]]:
-        """Start to send the pieces; MPI keeps the order of one source, tag and communicator."""
+        """Start to send the pieces; MPI keeps their order."""
         pieces = [first] if rest is None else [first, rest]
         return [(self.mpi.Isend([piece, MPI.BYTE], to, tag), piece) for piece in pieces]
 
-    def begin(self, source: int, tag: int, like: Array | None) -> Receive:
-        """Start a receive, behind those of the same source and tag that were started before."""
+    def begin(self, source: int, tag: int, expect: Array | None) -> RecvRequest:
+        """Start a receive, after the earlier ones of the same source and tag."""
         self.check(source, tag)
         queue = self.receives.setdefault((source, tag), deque())
-        receive = Receive(self, source, tag, like, queue)
-        # Without ``like`` nobody knows whether one message or two will come, so nothing can be posted:
-        # the message is matched when the receive is finished, and what is started later waits behind it.
-        if like is not None and all(earlier.posted for earlier in queue):
+        receive = RecvRequest(self, source, tag, expect, queue)
+        # Without ``expect`` it is unknown whether one message or two will come, so nothing can be posted: the
+        # message is matched when the receive is finished, and later receives wait for that.
+        if expect is not None and all(earlier.posted for earlier in queue):
             receive.post()
         queue.append(receive)
         return receive
@@ -236,7 +290,7 @@ class MPIComm(Part):
         return self.mpi.Irecv([buffer, MPI.BYTE], source, tag)
 
     def take(self, source: int, tag: int, what: str) -> tuple[int, Array]:
-        """The next array from ``source``, or from anyone, whatever its shape; and who sent it."""
+        """The next array of any shape from ``source``, or from any rank; returns its source and the array."""
         status = MPI.Status()
         needs = [] if source == MPI.ANY_SOURCE else [self.members[source]]
         message = self.wait(lambda: self.mpi.Improbe(source, tag, status), what, needs)
@@ -254,8 +308,8 @@ class MPIComm(Part):
             x = wire.finish(flat, header)
         return source, x
 
-    def come(self, request: MPI.Request, what: str, source: int) -> int:
-        """Wait for a posted receive from ``source``, a rank of the world; how many bytes came."""
+    def received_bytes(self, request: MPI.Request, what: str, source: int) -> int:
+        """Wait for a posted receive from ``source``, a rank of the world; returns the number of bytes."""
         status = MPI.Status()
         self.wait(lambda: request.Test(status), what, [source])
         return status.Get_count(MPI.BYTE)
@@ -265,33 +319,148 @@ class MPIComm(Part):
         if not 0 <= tag <= self.last_tag:
             raise ValueError(f"an MPI tag must be 0 to {self.last_tag}, got {tag}")
 
-    def note(self, what: str, kept: Any = None) -> Callable[[], None]:
-        """Remember that ``what`` was started, and ``kept``, which MPI uses; the function returned forgets."""
+    def remember_pending(self, what: str, memory: Any = None) -> Callable[[], None]:
+        """Record that ``what`` was started and uses ``memory``; the function returned removes the record."""
         key = object()
-        self.started[key] = (f"rank {self.me} never finished {what} that it started at {caller()}", kept)
+        self.started[key] = (
+            f"rank {self.world_rank} never finished {what} that it started at {caller()}",
+            memory,
+        )
         return lambda: self.started.pop(key, None) and None
 
-    def tell(self, numbers: Sequence[int], what: str) -> np.ndarray:
-        """All ranks' ``numbers``, a row for each rank; all ranks come together for it."""
-        mine = np.array(numbers, np.int64)
-        rows = np.empty((self.size, len(mine)), np.int64)
-        self.wait(self.mpi.Iallgather(mine, rows).Test, what, self.members)
+    def all_rows(self, row: Sequence[int], what: str) -> np.ndarray:
+        """An array of all ranks' rows of integers; all ranks must call this together."""
+        own = np.array(row, np.int64)
+        rows = np.empty((self.size, len(own)), np.int64)
+        self.wait(self.mpi.Iallgather(own, rows).Test, what, self.members)
         return rows
 
     def free_parts(self, what: str) -> None:
-        """Wait for all ranks to come here, and free the parts that none of them uses any more."""
+        """Wait for all ranks, then free the parts that none of them uses any more."""
         idle = self.parts.idle()
         everywhere = np.empty_like(idle)
         self.wait(self.mpi.Iallreduce(idle, everywhere, MPI.MIN).Test, what, self.members)
         self.parts.free(everywhere)
 
-    def meet(self, what: str) -> None:
-        """Wait for all ranks to come here: what MPI offers only without a bound is entered together."""
+    def check_same(self, description: str) -> None:
+        """Raise ValueError, naming two ranks, unless all ranks pass the same ``description``."""
+        own = np.frombuffer(to_text(description), np.uint8)
+        texts = np.empty((self.size, TEXT), np.uint8)
+        request = self.mpi.Iallgather(own, texts)
+        self.wait(request.Test, f"for all ranks to all-reduce {description}", self.members)
+        check_same_text(list(texts), self.members)
+
+    def barrier_with(self, what: str) -> None:
+        """Wait for all ranks: they then enter together a call of MPI that has no timeout."""
         self.wait(self.mpi.Ibarrier().Test, what, self.members)
 
 
+class RecvRequest:
+    """A receive: posted when it is started if its shape is known, otherwise matched when it is finished.
+
+    ``queue`` holds the receives of one source and tag, in the order they were started.
+    """
+
+    def __init__(self, comm: MPIComm, source: int, tag: int, expect: Array | None, queue: deque[RecvRequest]):
+        self.comm, self.source, self.tag, self.expect, self.queue = comm, source, tag, expect, queue
+        self.peer = comm.members[source]
+        self.what = f"to receive from rank {self.peer} (tag {tag})"
+        self.posted: list[Any] = []  # MPI's requests
+        self.x: Array | None = None
+
+    def post(self) -> None:
+        """Give MPI memory for the first piece and, if the expected array is large, for the array itself."""
+        assert self.expect is not None
+        self.first = bytearray(wire.PIECE)
+        self.posted.append(self.comm.start(self.first, self.source, self.tag))
+        if self.expect.nbytes > wire.INLINE:
+            on_device = array_module(self.expect) is not np
+            self.flat = wire.room_for(wire.Header(self.expect.dtype, (self.expect.size,), (0,), on_device))
+            self.posted.append(self.comm.start(self.flat.view(np.uint8), self.source, self.tag))
+
+    def finish(self) -> Array:
+        """Wait for the array, after the receives that were started earlier; may be called once.
+
+        Raises ValueError, naming both sides, if its shape or dtype is not the expected one; later messages
+        from the source with this tag may then be lost.
+        """
+        while self.x is None:
+            if not self.queue or self not in self.queue:
+                raise RuntimeError(f"the receive from rank {self.peer} (tag {self.tag}) was finished before")
+            first = self.queue[0]
+            first.x = (
+                first.complete() if first.posted else first.comm.take(self.source, self.tag, self.what)[1]
+            )
+            self.queue.popleft()
+        x, self.x = self.x, None
+        return check_expected(x, self.expect, self.peer, self.comm.world_rank, self.tag)
+
+    def complete(self) -> Array:
+        """The array of a posted receive."""
+        length = self.comm.received_bytes(self.posted[0], self.what, self.peer)
+        header, x = wire.unpack(memoryview(self.first)[:length])
+        rest = self.posted[1] if len(self.posted) > 1 else None
+        if rest is not None and (header.nbytes, header.dtype) == (self.flat.nbytes, self.flat.dtype):
+            wire.check_length(header, self.comm.received_bytes(rest, self.what, self.peer), header.nbytes)
+            return wire.finish(self.flat, header)
+        if rest is not None:
+            rest.Cancel()
+            self.comm.lost.append(self)
+        # If x is None, return a placeholder: ``check_expected`` refuses it, naming its shape and dtype.
+        return np.broadcast_to(np.zeros((), header.dtype), header.logical_shape) if x is None else x
+
+
+class ProcessWorker(Worker):
+    """The communication thread of an MPI process; its waits leave the core to the computing thread."""
+
+    comm: MPIComm
+
+    def __init__(self, comm: MPIComm):
+        super().__init__(comm, f"rank {comm.world_rank}'s background")
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self.thread.start()
+
+    def next_job(self) -> Job | None:
+        return self.jobs.get()
+
+    def end(self, job: Job) -> None:
+        job.ended.set()
+
+
+class ProcessBackground(CommunicationThread):
+    """The background of an MPI process."""
+
+    worker: ProcessWorker
+
+    def __init__(self, worker: ProcessWorker, wait: BoundedWait):
+        super().__init__(worker)
+        self.bounded_wait = wait
+
+    def post(self, job: Job) -> None:
+        self.worker.jobs.put(job)
+
+    def wait_for(self, job: Job) -> None:
+        self.worker.comm.bounded_wait.idle_since = time.monotonic()
+        self.bounded_wait.wait_for_thread(job.ended.wait, f"for its background to finish {job.what}")
+        self.worker.comm.bounded_wait.idle_since = math.inf
+
+    def close(self) -> None:
+        worker = self.worker
+        if worker.closed:
+            return
+        self.closed = worker.closed = True
+        worker.jobs.put(None)
+
+        def ended(seconds: float) -> bool:
+            worker.thread.join(seconds)
+            return not worker.thread.is_alive()
+
+        self.bounded_wait.wait_for_thread(ended, "for its background to end")
+        worker.comm.close()
+
+
 def check_start() -> None:
-    """End this process where MPI's world is not what started it; that of spawned ranks is not looked at."""
+    """End this process if MPI's world is not the one that started it; spawned ranks are not checked."""
     try:
         if MPI.Comm.Get_parent() == MPI.COMM_NULL:
             check_world(MPI.COMM_WORLD.Get_size())

@@ -1,122 +1,92 @@
-"""What every transport offers. A rank knows its number and how many there are; it sends and receives, and
-may do so in the background while it computes.
+"""Point-to-point messages between ranks: all that the collectives need.
+
+``communicator.Communicator`` is the whole contract of a transport, with defaults for what is optional.
 """
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol
 
 from minigrad.device import Array
 
-Result = TypeVar("Result")
-
 
 class RankEnded(RuntimeError):
-    """``rank``, which was watched, has ended: its process was killed, or its program returned; and why."""
+    """A watched rank has ended: its process was killed, or its program returned."""
 
-    def __init__(self, rank: int, what: str, reason: str = "it ended without a word"):
-        text = f"rank {rank} has ended, for which this rank watched while it waited {what}"
+    def __init__(self, rank: int, what: str, reason: str = "it ended without a message"):
+        text = f"rank {rank}, which this rank watches, ended while this rank waited {what}"
         super().__init__(f"{text}: {reason}")
         self.rank, self.reason = rank, reason
 
 
-@runtime_checkable
 class Comm(Protocol):
-    """Ranks that can send arrays to one another; messages of one (source, tag) keep their order."""
+    """Ranks that send arrays to one another; messages with the same source and tag keep their order.
 
-    @property
-    def rank(self) -> int:
-        """This rank's number, 0 to size - 1."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-        ...
-
-    def send(self, x: Array, to: int, tag: int = 0) -> None:
-        """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""
-        ...
-
-    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
-        """Start to send ``x`` itself; call what is returned to finish, and leave ``x`` alone until then."""
-        ...
-
-    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
-        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
-
-        Raises TimeoutError, saying who waited for whom, after ``wait_limit()`` seconds; ValueError, naming
-        both sides, where ``like`` is given and its shape or dtype is another than what came.
-        """
-        ...
-
-    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
-        """Like ``recv``, but returns at once a function that finishes it."""
-        ...
-
-    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
-        """Wait for an array with ``tag`` from whoever sends one; the source and the array."""
-        ...
-
-    def split(self, color: int, key: int | None = None) -> Comm:
-        """The group of the ranks that pass the same ``color``, ordered by ``key`` (their rank by default)."""
-        ...
-
-    def background(self) -> Background:
-        """A communication thread of this rank, over the same ranks; all ranks must call this together."""
-        ...
-
-    def close(self) -> None:
-        """No more communication with it: free it, and what was made of it; all ranks must call this together.
-
-        What a rank only drops, a group or a background, is freed once all ranks have dropped it.
-        """
-        ...
-
-
-class Background(Protocol):
-    """Communication while the rank computes: jobs that run one after another, in the order they were started.
-
-    A job gets a communicator of its own over the same ranks, so that its messages do not mix with the rank's;
-    the n-th job of one rank talks to the n-th job of the others. After one that raised, none is run any more.
+    ``rank`` is this rank's number, 0 to ``size`` - 1.
     """
 
-    def start(
-        self, job: Callable[[Comm], Result], what: str = "communication", nbytes: int = 0
-    ) -> Callable[[], Result]:
-        """Start ``job(comm)``, ``what`` with ``nbytes`` in errors and traces; returns at once.
+    rank: int
+    size: int
 
-        Call what is returned for the job's result: it waits for it, and raises what the job, or one
-        before it, raised. Leave alone what the job reads until then.
+    @abstractmethod
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""
+
+    @abstractmethod
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        """Start to send ``x`` itself; ``x`` must not change until the returned function has been called."""
+
+    @abstractmethod
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
+
+        Raises TimeoutError, which names both ranks, after ``wait_limit()`` seconds, and ValueError if
+        ``expect`` is given and the array that came has another shape or dtype.
         """
-        ...
 
-    def close(self) -> None:
-        """No more jobs: the thread ends after those that were started. May be called again."""
-        ...
+    @abstractmethod
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        """Like ``recv``, but returns at once a function that finishes the receive."""
+
+    @abstractmethod
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        """Wait for an array with ``tag`` from any rank; returns its source and the array."""
+
+    @abstractmethod
+    def split(self, color: int, key: int | None = None) -> Comm:
+        """The group of the ranks that pass the same ``color``, ordered by ``key`` (by default their rank)."""
+
+    @abstractmethod
+    def allreduce(self, x: Array) -> Array:
+        """The sum of ``x`` over all ranks, on every rank."""
+
+    @abstractmethod
+    def charge_reduction(self, nbytes: int) -> None:
+        """Account for combining two arrays of ``nbytes``: this takes time on a virtual clock."""
 
 
-def check_like(x: Array, like: Array | None, source: int, rank: int, tag: int) -> Array:
-    """``x`` as it came; raises ValueError, naming both sides, unless it has ``like``'s shape and dtype."""
-    if like is not None and (x.shape, x.dtype) != (like.shape, like.dtype):
+def check_expected(x: Array, expect: Array | None, source: int, rank: int, tag: int) -> Array:
+    """``x`` as received; raises ValueError, naming both sides, unless it has ``expect``'s shape and dtype."""
+    if expect is not None and (x.shape, x.dtype) != (expect.shape, expect.dtype):
         raise ValueError(
             f"rank {source} sent {x.dtype}{x.shape} with tag {tag}, rank {rank} expected "
-            f"{like.dtype}{like.shape}; make both sides agree"
+            f"{expect.dtype}{expect.shape}; make both sides agree"
         )
     return x
 
 
 def wait_limit() -> float:
-    """Seconds after which a wait gives up: the variable MINIGRAD_TIMEOUT, or 600."""
-    given = os.environ.get("MINIGRAD_TIMEOUT", "600")
+    """Seconds after which a wait gives up: the environment variable MINIGRAD_TIMEOUT, by default 600."""
+    text = os.environ.get("MINIGRAD_TIMEOUT", "600")
     try:
-        limit = float(given)
+        limit = float(text)
     except ValueError:
         limit = 0.0
     if not limit > 0:
-        raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {given!r}")
+        raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")
     return limit
 
 

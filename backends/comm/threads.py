@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Self, TypeVar
+
+import numpy as np
 
 from minigrad.device import Array, array_module
 
-from .background import ThreadBackground, ThreadWorker
-from .leftovers import report_leftovers
+from .background import CommunicationThread, Job, Worker
+from .communicator import NOTHING, Communicator
+from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
 from .parts import Part, Parts
-from .protocol import RankEnded, check_like, check_peer
-from .shared import share_among_threads
-from .world import Deadlock, Message, RankFailed, Wait, World, caller, seeded_turns
+from .protocol import RankEnded, check_expected, check_peer
+from .shared_memory import SharedMemory
 
 __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
 
 Result = TypeVar("Result")
 
 
-class ThreadComm(Part):
-    """One thread's end of a communicator; ``run_ranks`` makes them.
+class ThreadComm(Communicator, Part):
+    """One thread's end of a communicator; ``run_ranks`` makes it.
 
-    ``members`` are the group's ranks as ranks of the world, ``started`` what was started and not finished.
+    ``started`` holds a text for each communication that was started and not finished.
     """
 
     def __init__(self, world: World, rank: int, members: list[int], group: Hashable = ()):
         self.world, self.rank, self.members, self.group = world, rank, members, group
-        self.size, self.me = len(members), members[rank]
-        self.meetings, self.watched = 0, list[int]()
+        self.size, self.world_rank = len(members), members[rank]
+        self.barriers, self.watched = 0, list[int]()
         self.started: dict[object, str] = {}  # also of the groups and backgrounds made from this
         self.parts = Parts()
 
@@ -37,133 +40,139 @@ class ThreadComm(Part):
         message = self.deliver(x, to, tag)
         with self.world.lock:
             if self.world.rendezvous:
-                self.world.block(self.me, self.until_taken(message, to, tag))
+                self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
             elif self.world.turns is not None:
-                self.world.block(self.me, self.turn())
+                self.world.wait_for(self.world_rank, self.turn())
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         message = self.deliver(x, to, tag)
-        done = self.note(f"the send to {self.name(to)} (tag {tag})")
+        forget = self.remember_pending(f"the send to {self.name(to)} (tag {tag})")
 
         def finish() -> None:
-            done()
+            forget()
             with self.world.lock:
                 if self.world.rendezvous:
-                    self.world.block(self.me, self.until_taken(message, to, tag))
+                    self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
 
         return finish
 
-    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
-        return self.finish_recv(self.post(source, tag), source, tag, like)
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.finish_recv(self.post(source, tag), source, tag, expect)
 
-    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
         slot = self.post(source, tag)
-        done = self.note(f"the receive from {self.name(source)} (tag {tag})")
+        forget = self.remember_pending(f"the receive from {self.name(source)} (tag {tag})")
 
         def finish() -> Array:
-            done()
-            return self.finish_recv(slot, source, tag, like)
+            forget()
+            return self.finish_recv(slot, source, tag, expect)
 
         return finish
 
     def recv_any(self, tag: int = 0) -> tuple[int, Array]:
-        world, box = self.world, (self.group, self.rank, tag)
+        world, mailbox = self.world, (self.group, self.rank, tag)
         with world.lock:
-            others = [m for m in self.members if m != self.me]
+            others = [m for m in self.members if m != self.world_rank]
             wait = Wait(
                 f"to receive from any rank (tag {tag})",
-                lambda: box in world.boxes or bool(self.ended()),
+                lambda: mailbox in world.mailboxes or bool(self.ended_ranks()),
                 others,
-                lambda: min((m.arrival for m in world.boxes.get(box, ())), default=0.0),
+                lambda: min((m.arrival for m in world.mailboxes.get(mailbox, ())), default=0.0),
             )
-            world.block(self.me, wait)
-            if box not in world.boxes:
-                raise RankEnded(self.ended()[0], wait.what)
-            message = world.take(box, min(world.boxes[box], key=lambda m: m.arrival))
-        self.arrived(message.arrival)
+            world.wait_for(self.world_rank, wait)
+            if mailbox not in world.mailboxes:
+                raise RankEnded(self.ended_ranks()[0], wait.what)
+            message = world.take(mailbox, min(world.mailboxes[mailbox], key=lambda m: m.arrival))
+        self.advance_clock(message.arrival)
         return message.source, message.x
 
     def split(self, color: int, key: int | None = None) -> ThreadComm:
-        place, wishes = self.meet("to split", (color, self.rank if key is None else key))
+        name, choices = self.barrier_with("to split", (color, self.rank if key is None else key))
         self.parts.free(self.parts.idle())  # each rank by itself: its threads are its own
-        ranks = [r for _, r in sorted((k, r) for r, (c, k) in wishes.items() if c == color)]
-        return self.of(ranks.index(self.rank), [self.members[r] for r in ranks], (*place, color)).part_of(
-            self
-        )
+        ranks = [r for _, r in sorted((k, r) for r, (c, k) in choices.items() if c == color)]
+        members = [self.members[r] for r in ranks]
+        return self.group_of(ranks.index(self.rank), members, (*name, color)).part_of(self)
 
     def background(self) -> ThreadBackground:
         with self.world.lock:
-            number = self.world.join(self.world.owners[self.me])
-            self.joined()
-        place, numbers = self.meet("to open a background", number)
+            number = self.world.add_participant(self.world.owners[self.world_rank])
+            self.add_clock()
+        name, numbers = self.barrier_with("to open a background", number)
         self.parts.free(self.parts.idle())
-        comm = self.of(self.rank, [numbers[r] for r in range(self.size)], place)
-        return ThreadBackground(ThreadWorker(comm, self.me)).part_of(self)
+        comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
+        return ThreadBackground(ThreadWorker(comm, self.world_rank)).part_of(self)
 
     def close(self) -> None:
         self.parts.close()
         self.closed = True
 
-    def watch(self, ranks: Iterable[int], owing: object = None) -> None:
-        """From now on ``recv_any`` raises RankEnded where one of ``ranks`` has returned.
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
+        """From now on ``recv_any`` raises RankEnded if one of ``ranks`` has returned.
 
-        A thread that is silent cannot be ended; so of those ``owing`` something nothing is known.
+        A silent thread cannot be killed, so ``owing`` changes nothing.
         """
         self.watched = sorted(ranks)
 
-    share = share_among_threads
+    def use_synchronous_sends(self) -> None:
+        self.world.rendezvous = True
 
-    def of(self, rank: int, members: list[int], group: Hashable) -> Self:
+    def share(self, nbytes: int) -> SharedMemory | None:
+        _, parts = self.barrier_with("to share memory", np.zeros(nbytes, np.uint8))
+        return SharedMemory([parts[rank] for rank in range(self.size)], self.barrier_with)
+
+    # Helpers of the above
+
+    def group_of(self, rank: int, members: list[int], group: Hashable) -> Self:
         """The communicator of a group of this one's ranks, or of their backgrounds."""
-        group_comm = self.made(rank, members, group)
-        group_comm.started = self.started
-        return group_comm
+        comm = self.new(rank, members, group)
+        comm.started = self.started
+        return comm
 
-    def made(self, rank: int, members: list[int], group: Hashable) -> Self:
+    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
         return type(self)(self.world, rank, members, group)
 
-    # What the above is made of
-
-    def ended(self) -> list[int]:
+    def ended_ranks(self) -> list[int]:
         return [rank for rank in self.watched if self.members[rank] not in self.world.running]
 
-    def meet(self, what: str, wish: Any = None) -> tuple[tuple[Hashable, ...], dict[int, Any]]:
-        """Wait for all ranks to come here: a name for what they do, and what each of them wishes."""
-        self.meetings += 1
-        place = (self.group, self.meetings, what)
+    def barrier_with(self, what: str, value: Any = None) -> tuple[tuple[Hashable, ...], dict[int, Any]]:
+        """Wait for all ranks to call this; returns a unique name for the barrier, and the ranks' values."""
+        self.barriers += 1
+        name = (self.group, self.barriers, what)
         with self.world.lock:
-            wishes = self.world.meetings.setdefault(place, {})
-            wishes[self.rank] = wish
-            if len(wishes) == self.size:
-                del self.world.meetings[place]
-                self.world.ring_all()
-            absent = (m for r, m in enumerate(self.members) if r not in wishes)
-            self.world.block(self.me, Wait(f"for all ranks {what}", lambda: len(wishes) == self.size, absent))
-        return place, wishes
+            values = self.world.barriers.setdefault(name, {})
+            values[self.rank] = value
+            if len(values) == self.size:
+                del self.world.barriers[name]
+                self.world.notify_all()
+            absent = (m for r, m in enumerate(self.members) if r not in values)
+            wait = Wait(f"for all ranks {what}", lambda: len(values) == self.size, absent)
+            self.world.wait_for(self.world_rank, wait)
+        return name, values
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
         check_peer(self, to)
         copy = array_module(x).array(x)
-        arrival = self.departed(copy.nbytes, self.members[to], tag)
-        message = Message(copy, self.rank, self.me, arrival, caller())
+        arrival = self.arrival_time(copy.nbytes, self.members[to], tag)
+        message = Message(copy, self.rank, self.world_rank, arrival, caller())
         with self.world.lock:
-            self.world.check(self.me)
+            self.world.check(self.world_rank)
             self.world.put((self.group, to, tag), message, self.members[to])
         return message
 
-    def post(self, source: int, tag: int):
+    def post(self, source: int, tag: int) -> Slot:
         check_peer(self, source)
         with self.world.lock:
             return self.world.post((self.group, self.rank, tag), source)
 
-    def finish_recv(self, slot, source: int, tag: int, like: Array | None) -> Array:
+    def finish_recv(self, slot: Slot, source: int, tag: int, expect: Array | None) -> Array:
         peer, owners = self.members[source], self.world.owners
         what = f"to receive from {self.name(source)} (tag {tag})"
         with self.world.lock:
-            wait = Wait(what, lambda: slot.message is not None, [peer], lambda: slot.message.arrival)
-            self.world.block(self.me, wait)
-        self.arrived(slot.message.arrival)
-        return check_like(slot.message.x, like, owners[peer], owners[self.me], tag)
+            wait = Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival)
+            self.world.wait_for(self.world_rank, wait)
+        message = slot.filled()
+        self.advance_clock(message.arrival)
+        return check_expected(message.x, expect, owners[peer], owners[self.world_rank], tag)
 
     def until_taken(self, message: Message, to: int, tag: int) -> Wait:
         peer = self.members[to]
@@ -176,29 +185,112 @@ class ThreadComm(Part):
     def turn(self) -> Wait:
         return Wait("for its turn", lambda: True)
 
-    def note(self, what: str) -> Callable[[], None]:
-        """Remember that ``what`` was started; the function returned forgets it."""
+    def remember_pending(self, what: str) -> Callable[[], None]:
+        """Record that ``what`` was started; the function returned removes the record."""
         key = object()
-        self.started[key] = f"{self.world.names[self.me]} never finished {what} that it started at {caller()}"
+        name = self.world.names[self.world_rank]
+        self.started[key] = f"{name} never finished {what} that it started at {caller()}"
 
-        def done() -> None:
+        def forget() -> None:
             self.started.pop(key, None)
 
-        return done
+        return forget
 
-    def departed(self, nbytes: int, to: int, tag: int) -> float:
-        """When a message that leaves now arrives, on the virtual clock."""
+    # The virtual clock, which ``VirtualComm`` has
+
+    def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
+        """When a message that leaves now arrives."""
         return 0.0
 
     def now(self) -> float:
-        """The virtual clock, where there is one."""
+        """The time on the virtual clock; 0 without one."""
         return 0.0
 
-    def arrived(self, at: float) -> None:
-        """Told when, on the virtual clock, what this rank waited for happened."""
+    def advance_clock(self, to: float) -> None:
+        """Set this rank's clock to the time of the event it waited for, unless it is later already."""
 
-    def joined(self) -> None:
-        """Told that a background of this rank joined the world."""
+    def add_clock(self) -> None:
+        """Make a clock for a new background of this rank."""
+
+
+class ThreadWorker(Worker):
+    """The communication thread of a thread rank: a participant of the world with waits of its own."""
+
+    comm: ThreadComm
+
+    def __init__(self, comm: ThreadComm, owner: int):
+        super().__init__(comm, comm.world.names[comm.world_rank])
+        self.world, self.owner, self.opened = comm.world, owner, caller()
+        self.jobs: deque[Job] = deque()
+        with self.world.lock:
+            self.world.admit(self.thread, comm.world_rank)
+        self.thread.start()
+
+    def work(self) -> None:
+        try:
+            self.world.start(self.comm.world_rank)
+            super().work()
+        except (RankFailed, Deadlock):
+            pass  # the rank raises it too
+        finally:
+            self.world.leave(self.comm.world_rank, failed=False)
+
+    def next_job(self) -> Job | None:
+        jobs, rank, world = self.jobs, self.owner, self.world
+        with world.lock:
+            wait = Wait(
+                "for work" + (f" after {self.error!r}" if self.error is not None else ""),
+                lambda: bool(jobs) or self.closed or rank not in world.running,
+                [rank],
+                lambda: jobs[0].posted if jobs else 0.0,
+                self.opened,
+                idle=True,
+            )
+            world.wait_for(self.comm.world_rank, wait)
+            job = jobs.popleft() if jobs else None
+        if job is not None:
+            self.comm.advance_clock(job.posted)
+        return job
+
+    def end(self, job: Job) -> None:
+        with self.world.lock:
+            job.done = self.comm.now()
+            job.ended.set()
+            self.world.conditions[self.owner].notify_all()
+
+
+class ThreadBackground(CommunicationThread):
+    """The background of a thread rank.
+
+    On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
+    ended if that is later; a rank that waits for it continues then, or later.
+    """
+
+    worker: ThreadWorker
+
+    def post(self, job: Job) -> None:
+        worker, world = self.worker, self.worker.world
+        with world.lock:
+            world.check(self.rank.world_rank)
+            job.posted = self.rank.now()
+            worker.jobs.append(job)
+            world.conditions[worker.comm.world_rank].notify_all()
+            if world.turns is not None:
+                world.wait_for(self.rank.world_rank, self.rank.turn())
+
+    def wait_for(self, job: Job) -> None:
+        number, world = self.worker.comm.world_rank, self.worker.world
+        with world.lock:
+            wait = Wait(
+                f"for its background to finish {job.what}", job.ended.is_set, [number], lambda: job.done
+            )
+            world.wait_for(self.rank.world_rank, wait)
+        self.rank.advance_clock(job.done)
+
+    def close(self) -> None:
+        with self.worker.world.lock:
+            self.closed = self.worker.closed = True
+            self.worker.world.conditions[self.worker.comm.world_rank].notify_all()
 
 
 def run_ranks(
@@ -211,13 +303,13 @@ def run_ranks(
 ) -> list[Result]:
     """Run ``fn(comm)`` on ``n`` ranks, each a thread, and return what they returned, by rank.
 
-    With ``rendezvous`` a send waits for its receiver, so that what only buffering saves from deadlock
-    shows. With a ``seed`` one rank runs at a time, in turns drawn from it: the same every time. With
-    ``rank_0_here`` rank 0 runs on the calling thread, so what interrupts that is raised in rank 0's program.
+    With ``rendezvous`` a send waits for its receiver, so a program that only buffering saves deadlocks. With
+    a ``seed`` one rank runs at a time, in turns drawn from it: the same every time. With ``rank_0_here``
+    rank 0 runs on the calling thread, so an interrupt of that thread is raised in rank 0's program.
 
-    An exception in one rank ends the others at their next communication, and is the one the caller
-    sees. Raises Deadlock, drawn, as soon as no rank can go on; RuntimeError for messages never
-    received and started communications never finished.
+    An exception in one rank ends the others at their next communication and is raised here. Raises
+    Deadlock, which shows who waits for whom, as soon as no rank can continue; RuntimeError for messages
+    never received and started communications never finished.
     """
     turns = None if seed is None else seeded_turns(seed)
     world = World(positive(n), rendezvous=rendezvous, turns=turns)
@@ -251,7 +343,9 @@ def run_world(
     if rank_0_here:
         work(0)
         if errors[0] is not None and not isinstance(errors[0], Exception):
-            raise errors[0]  # interrupted: the others end at their next communication, or with the process
+            raise errors[
+                0
+            ]  # interrupted: the other ranks end at their next communication, or with the process
     for thread in threads:
         thread.join()
     for thread in world.threads:  # a background ends after its rank
@@ -260,7 +354,7 @@ def run_world(
         raise errors[rank] or RuntimeError(f"rank {rank} failed")
     if world.deadlock is not None:
         raise Deadlock(world.deadlock)
-    report_leftovers(world, [comm.started for comm in comms])
+    check_nothing_pending(world, [comm.started for comm in comms])
     return results
 
 
@@ -268,3 +362,16 @@ def positive(n: int) -> int:
     if n < 1:
         raise ValueError(f"there must be at least 1 rank, got {n}")
     return n
+
+
+def check_nothing_pending(world: World, started: list[dict[object, str]]) -> None:
+    """Raise RuntimeError for communications started and never finished, and messages never received."""
+    if unfinished := [text for texts in started for text in texts.values()]:
+        raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
+    lost = [
+        f"{world.owners[m.sender]} to {rank} (tag {tag}, sent at {m.where})"
+        for (_, rank, tag), mailbox in world.mailboxes.items()
+        for m in mailbox
+    ]
+    if lost:
+        raise RuntimeError(f"messages were sent but never received: {', '.join(lost)}; add the missing recv")

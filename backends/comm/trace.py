@@ -1,15 +1,13 @@
-"""A communicator that keeps a diary: who did what, when, and sent how much to whom.
+"""A communicator that records what each rank did, when, and how many bytes it sent to which rank.
 
-``Traced(comm)`` gives every program the results it has without, and records a ``Span`` for each call
-and a ``Ledger`` of messages and bytes. ``gather_trace`` brings all ranks' diaries to rank 0; the
-drawings are in ``timeline``.
+``Traced(comm)`` does not change a program's results. It records a ``Span`` for each call and a ``Ledger`` of
+messages and bytes. ``gather_trace`` collects the records of all ranks on rank 0; ``timeline`` draws them.
 Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -18,23 +16,26 @@ import numpy as np
 
 from minigrad.device import Array
 
-from .merge import TAG, gather_trace
-from .protocol import Background, Comm, check_peer
+from .communicator import Background, Communicator, Wrapper
+from .protocol import check_peer
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
 
 Result = TypeVar("Result")
 
+TAG = 32001  # of the messages that collect a trace
+ROUNDS = 8  # of messages that compare two clocks
+
 
 class Recorder:
-    """One rank's diary; a communicator and the groups split from it write into the same."""
+    """One rank's record; a communicator and the groups split from it write into the same one."""
 
-    def __init__(self, rank: int, clock: Callable[[], float]):
-        self.rank, self.clock = rank, clock
+    def __init__(self, rank: int, clock: Callable[[], float], own_clock: bool = False):
+        self.rank, self.clock, self.own_clock = rank, clock, own_clock  # the communicator's own
         self.spans: list[Span] = []
         self.ledger = Ledger()
-        self.computing: str | None = None  # the innermost name given
+        self.computing: str | None = None  # the innermost name passed to ``Traced.computing``
 
     def begin(self, what: str, peer: int | None = None, tag: int | None = None) -> int:
         self.spans.append(Span(self.rank, what, peer, 0, tag, self.clock(), float("nan")))
@@ -57,37 +58,37 @@ class Recorder:
             self.end(i)
 
     def closed(self) -> list[Span]:
-        """The spans so far, in the order they started; what is not finished yet ends now."""
+        """The spans so far, in the order they started; a span that is still open ends now."""
         now = self.clock()
         spans = [s._replace(stop=now) if math.isnan(s.stop) else s for s in self.spans]
-        return sorted(spans, key=lambda s: s.start)  # a job of the background started after it was posted
+        return sorted(spans, key=lambda s: s.start)  # a background job starts after it was posted
 
 
-class Traced:
-    """``comm`` with a diary; every rank of ``comm`` must be traced, or none.
+class Traced(Wrapper):
+    """``comm`` with a record of all calls; every rank of ``comm`` must be traced, or none.
 
-    ``clock`` gives seconds: by default the transport's own (``comm.time``) or the machine's. Peers are
-    recorded as ranks of the communicator traced first, also in the groups split from it. Whatever
-    else the transport offers is offered too; its ``allreduce`` and virtual computing are recorded, what
-    ranks write into memory they share is not.
+    ``clock`` returns seconds: by default ``comm.time``. Peers are recorded as ranks of the communicator
+    traced first, also in the groups split from it. What ranks write into shared memory is not recorded.
     """
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         clock: Callable[[], float] | None = None,
         *,
         record: Recorder | None = None,
-        members: list[int] | None = None,
+        ranks: list[int] | None = None,
     ):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        own_clock: Callable[[], float] = getattr(comm, "time", time.perf_counter)
-        self.record = record or Recorder(comm.rank, clock or own_clock)
-        self.ranks = members or list(range(comm.size))
+        super().__init__(comm)
+        self.record = record or Recorder(comm.rank, clock or comm.time, own_clock=clock is None)
+        self.ranks = ranks or list(range(comm.size))
 
     @contextmanager
     def computing(self, name: str) -> Iterator[None]:
-        """``with comm.computing("forward"):`` records a span of that name."""
+        """``with comm.computing("forward"):`` records a span of that name.
+
+        Raises ValueError if it is the name of a communication.
+        """
         if is_communication(name):
             raise ValueError(f"{name!r} is the name of a communication; name what is computed")
         outer, self.record.computing = self.record.computing, name
@@ -107,15 +108,15 @@ class Traced:
         self.record.message(i, x.nbytes)
         return finish
 
-    def recv(self, source: int, tag: int = 0, like: Array | None = None) -> Array:
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
         with self.record.span("recv", self.peer(source), tag) as i:
-            x = self.comm.recv(source, tag, like)
+            x = self.comm.recv(source, tag, expect)
             self.record.message(i, x.nbytes)
         return x
 
-    def start_recv(self, source: int, tag: int = 0, like: Array | None = None) -> Callable[[], Array]:
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
         peer = self.peer(source)
-        return self.start("start_recv", peer, tag, lambda: self.comm.start_recv(source, tag, like))[1]
+        return self.start("start_recv", peer, tag, lambda: self.comm.start_recv(source, tag, expect))[1]
 
     def recv_any(self, tag: int = 0) -> tuple[int, Array]:
         with self.record.span("recv_any", None, tag) as i:
@@ -127,26 +128,32 @@ class Traced:
     def split(self, color: int, key: int | None = None) -> Traced:
         with self.record.span("split"):
             comm = self.comm.split(color, key)
-            members = [self.ranks[place] for place in places(comm, self.comm)]
-        return Traced(comm, record=self.record, members=members)
+            ranks = [self.ranks[self.members.index(member)] for member in comm.members]
+        return Traced(comm, record=self.record, ranks=ranks)
 
     def background(self) -> TracedBackground:
         return TracedBackground(self, self.comm.background())
 
-    def close(self) -> None:
-        self.comm.close()
+    def allreduce(self, x: Array) -> Array:
+        if not self.has_own_allreduce:
+            return super().allreduce(x)  # its messages are recorded
+        with self.record.span("allreduce") as i:
+            total = self.comm.allreduce(x)
+            self.record.message(i, x.nbytes)
+        return total
 
-    def __getattr__(self, name: str) -> Any:
-        own = getattr(self.__dict__["comm"], name)
-        if name == "allreduce":
-            return lambda x: self.collective(name, own, x)
-        if name == "start_allreduce":
-            return lambda x: self.start(name, None, None, lambda: own(x))[1]
-        if name in ("compute", "reduced") and self.record.computing is None:  # a virtual clock's
-            return lambda *given: self.timed(name, own, *given)
-        return own
+    def start_allreduce(self, x: Array) -> Callable[[], Array]:
+        if not self.has_own_allreduce:
+            return super().start_allreduce(x)
+        return self.start("start_allreduce", None, None, lambda: self.comm.start_allreduce(x))[1]
 
-    # What the above is made of
+    def compute(self, seconds: float) -> None:
+        if self.record.computing is not None:  # part of a span that has a name
+            return self.comm.compute(seconds)
+        with self.record.span("compute"):
+            return self.comm.compute(seconds)
+
+    # Helpers of the above
 
     def peer(self, rank: int) -> int:
         check_peer(self, rank)
@@ -155,7 +162,7 @@ class Traced:
     def start(
         self, what: str, peer: int | None, tag: int | None, start: Callable[[], Any]
     ) -> tuple[int, Any]:
-        """Start a communication; its span, and the function that finishes it and the span."""
+        """Start a communication; returns its span's number, and a function that finishes it and its span."""
         i = self.record.begin(what, peer, tag)
         with self.record.span("post", peer, tag):
             finish = start()
@@ -172,22 +179,11 @@ class Traced:
 
         return i, finish_span
 
-    def collective(self, name: str, own: Callable[[Array], Array], x: Array) -> Array:
-        with self.record.span(name) as i:
-            total = own(x)
-            self.record.message(i, x.nbytes)
-        return total
-
-    def timed(self, name: str, own: Callable[..., Any], *given: Any) -> Any:
-        with self.record.span(name):
-            return own(*given)
-
 
 class TracedBackground:
-    """``background`` with a diary: a job's span is what it ran, its messages are counted when it is finished.
+    """``background`` with a record: a job's span is its run, its messages count when it is finished.
 
-    What a job did inside has a diary of its own, of which only the ledger is kept: it took none of the
-    rank's time.
+    The communication inside a job takes none of the rank's time, so only its ledger is recorded.
     """
 
     def __init__(self, traced: Traced, background: Background):
@@ -198,16 +194,17 @@ class TracedBackground:
     ) -> Callable[[], Result]:
         record, ranks = self.traced.record, self.traced.ranks
         i = record.begin(f"start_{what}")
-        diary = Recorder(record.rank, record.clock)
+        inner = Recorder(record.rank, record.clock)
 
-        def traced_job(comm: Any) -> Result:
-            diary.clock = getattr(comm, "time", record.clock)  # on a virtual clock the background's own
-            record.spans[i] = record.spans[i]._replace(start=diary.clock())
+        def traced_job(comm: Communicator) -> Result:
+            if record.own_clock:
+                inner.clock = comm.time  # a virtual background has its own
+            record.spans[i] = record.spans[i]._replace(start=inner.clock())
             try:
-                return job(Traced(comm, record=diary, members=ranks))
+                return job(Traced(comm, record=inner, ranks=ranks))
             finally:
-                sent = diary.ledger.sent().bytes
-                record.spans[i] = record.spans[i]._replace(stop=diary.clock(), bytes=sent)
+                sent = inner.ledger.sent().bytes
+                record.spans[i] = record.spans[i]._replace(stop=inner.clock(), bytes=sent)
 
         with record.span("post"):
             finish = self.background.start(traced_job, what, nbytes)
@@ -215,9 +212,9 @@ class TracedBackground:
         def finish_wait() -> Result:
             with record.span("wait"):
                 result = finish()
-            for (operation, peer), count in diary.ledger.counts.items():
+            for (operation, peer), count in inner.ledger.counts.items():
                 record.ledger.add(operation, peer, count.bytes, count.messages)
-            diary.ledger.counts.clear()
+            inner.ledger.counts.clear()
             return result
 
         return finish_wait
@@ -226,13 +223,77 @@ class TracedBackground:
         self.background.close()
 
 
-def places(group: Comm, comm: Comm) -> list[int]:
-    """The ranks of ``group`` as ranks of ``comm``, from which it was split."""
-    if (members := getattr(group, "members", None)) is not None:
-        return [comm.members.index(member) for member in members]  # pyright: ignore
-    others = [r for r in range(group.size) if r != group.rank]
-    finishes = [group.start_send(np.array(comm.rank), to, TAG) for to in others]
-    found = {group.rank: comm.rank} | {source: int(group.recv(source, TAG)) for source in others}
-    for finish in finishes:
-        finish()
-    return [found[r] for r in range(group.size)]
+# All ranks' records on rank 0
+
+
+def gather_trace(comm: Communicator, traced: Traced) -> Trace | None:
+    """The traces of all ranks, on rank 0; None elsewhere. ``traced`` wraps ``comm``; every rank calls this.
+
+    Rank 0 asks each other rank for its time, ``ROUNDS`` times. If every answer lies between rank 0's readings
+    before and after it, the two clocks count as one, as for threads and processes of one machine. Otherwise
+    the shortest exchange gives the offset to within half its length, and the times are shifted by it; the
+    largest such error is ``clock_error``.
+    """
+    record, clock = traced.record, traced.record.clock
+    spans, ledger = record.closed(), record.ledger
+    if comm.rank != 0:
+        for _ in range(ROUNDS):
+            comm.recv(0, TAG)
+            comm.send(np.array(clock()), 0, TAG)
+        for array in pack_trace(spans, ledger):
+            comm.send(array, 0, TAG)
+        return None
+    ledgers, errors = [ledger], [0.0]
+    for rank in range(1, comm.size):
+        ahead, error = compare_clocks(comm, clock, rank)
+        theirs, ledger = unpack_trace(rank, *(comm.recv(rank, TAG) for _ in range(3)))
+        spans += [s._replace(start=s.start - ahead, stop=s.stop - ahead) for s in theirs]
+        ledgers.append(ledger)
+        errors.append(error)
+    return Trace(tuple(spans), tuple(ledgers), max(errors))
+
+
+def compare_clocks(comm: Communicator, clock: Callable[[], float], rank: int) -> tuple[float, float]:
+    """Seconds by which the clock of ``rank`` is ahead of this rank's, and the error of that."""
+    rounds = []
+    for _ in range(ROUNDS):
+        before = clock()
+        comm.send(np.array(before), rank, TAG)
+        theirs = float(comm.recv(rank, TAG))
+        rounds.append((before, theirs, clock()))
+    if all(before <= theirs <= after for before, theirs, after in rounds):
+        return 0.0, 0.0
+    error, ahead = min(
+        ((after - before) / 2, theirs - (before + after) / 2) for before, theirs, after in rounds
+    )
+    return ahead, error
+
+
+def pack_trace(spans: list[Span], ledger: Ledger) -> list[Array]:
+    """A rank's trace as arrays: the names, a row for each span, a row for each count. None becomes NaN."""
+    names = sorted({s.what for s in spans} | {what for what, _ in ledger.counts})
+    number = {name: i for i, name in enumerate(names)}
+    rows = [[number[s.what], s.peer, s.bytes, s.tag, s.start, s.stop] for s in spans]
+    counts = [[number[what], peer, *count] for (what, peer), count in ledger.counts.items()]
+    return [
+        np.frombuffer("\n".join(names).encode(), "uint8"),
+        np.array(rows, "float64").reshape(-1, 6),  # exact for bytes up to 2**53
+        np.array(counts, "float64").reshape(-1, 4),
+    ]
+
+
+def unpack_trace(rank: int, text: Array, rows: Array, counts: Array) -> tuple[list[Span], Ledger]:
+    """The spans and ledger that ``pack_trace`` packed on ``rank``."""
+    names = text.tobytes().decode().split("\n")
+    spans = [
+        Span(rank, names[int(what)], to_int(peer), int(nbytes), to_int(tag), start, stop)
+        for what, peer, nbytes, tag, start, stop in rows.tolist()
+    ]
+    ledger = Ledger()
+    for what, peer, messages, nbytes in counts.tolist():
+        ledger.add(names[int(what)], to_int(peer), int(nbytes), int(messages))
+    return spans, ledger
+
+
+def to_int(x: float) -> int | None:
+    return None if math.isnan(x) else int(x)

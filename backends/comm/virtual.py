@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeVar
 
+from .mailboxes import World
 from .threads import ThreadComm, positive, run_world
-from .world import World
 
 Result = TypeVar("Result")
 
@@ -69,7 +69,7 @@ class VirtualCluster:
         self._out, self._in = [0.0] * n, [0.0] * n
         self._draw = random.Random(self.seed)
         world = self._world = World(
-            n, turns=lambda w, able: min(able, key=lambda r: (self.ready_at(w, r), r))
+            n, turns=lambda w, ready: min(ready, key=lambda r: (self.ready_at(w, r), r))
         )
         try:
             return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
@@ -82,11 +82,11 @@ class VirtualCluster:
         return max(self.clocks)
 
     def ready_at(self, world: World, rank: int) -> float:
-        """When ``rank``, which can go on, does."""
+        """When ``rank``, which can continue, does so."""
         return max(self.clocks[rank], world.waits[rank].at())
 
     def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
-        """Occupy both ports as soon as both are free; when the message has arrived.
+        """Occupy both ports as soon as both are free; returns the time of arrival.
 
         A background uses the ports of its rank.
         """
@@ -95,12 +95,12 @@ class VirtualCluster:
         if source != destination:  # what a rank sends itself needs no port
             start = max(start, self._out[source], self._in[destination])
             link = self.links.get((source, destination), self.link)
-            stop = start + self.stretched(link.seconds(nbytes))
+            stop = start + self.with_jitter(link.seconds(nbytes))
             self._out[source] = self._in[destination] = stop
         self.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
         return stop
 
-    def stretched(self, seconds: float) -> float:
+    def with_jitter(self, seconds: float) -> float:
         return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
 
 
@@ -113,7 +113,7 @@ class VirtualComm(ThreadComm):
         super().__init__(world, rank, members, group)
         self.cluster = cluster
 
-    def made(self, rank: int, members: list[int], group: Hashable) -> Self:
+    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
         return type(self)(self.cluster, self.world, rank, members, group)
 
     def share(self, nbytes: int) -> None:
@@ -121,32 +121,30 @@ class VirtualComm(ThreadComm):
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""
-        return self.cluster.clocks[self.me]
+        return self.cluster.clocks[self.world_rank]
 
     now = time
 
     def compute(self, seconds: float) -> None:
-        """Let this rank's clock go on by ``seconds`` of computing, times its slowness."""
+        """Advance this rank's clock by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
             raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
         cluster = self.cluster
-        cluster.clocks[self.me] += cluster.stretched(
-            seconds * cluster.slowness.get(self.world.owners[self.me], 1.0)
+        cluster.clocks[self.world_rank] += cluster.with_jitter(
+            seconds * cluster.slowness.get(self.world.owners[self.world_rank], 1.0)
         )
         with self.world.lock:
-            self.world.block(self.me, self.turn())
+            self.world.wait_for(self.world_rank, self.turn())
 
-    def reduced(self, nbytes: int) -> None:
-        """Told by collectives that ``nbytes`` were combined with as many."""
-        if self.cluster.reduction:
-            self.compute(nbytes * self.cluster.reduction)
+    def reduction_seconds(self, nbytes: int) -> float:
+        return nbytes * self.cluster.reduction
 
-    def departed(self, nbytes: int, to: int, tag: int) -> float:
-        return self.cluster.transfer(self.me, to, nbytes, tag)
+    def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
+        return self.cluster.transfer(self.world_rank, to, nbytes, tag)
 
-    def arrived(self, at: float) -> None:
+    def advance_clock(self, to: float) -> None:
         clocks = self.cluster.clocks
-        clocks[self.me] = max(clocks[self.me], at)
+        clocks[self.world_rank] = max(clocks[self.world_rank], to)
 
-    def joined(self) -> None:
+    def add_clock(self) -> None:
         self.cluster.clocks.append(self.time())

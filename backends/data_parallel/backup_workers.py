@@ -16,7 +16,6 @@ from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 
-from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm
 from .replicated import DataParallel
 
@@ -125,7 +124,7 @@ class BackupWorkers(DataParallel):
         mean, *others = (taken[worker] for worker in sorted(taken))  # the same bits whoever was first
         for push in others:
             mean += push
-            charge(self.comm, push.nbytes)
+            self.comm.charge_reduction(push.nbytes)
         mean /= float(mean[SHARE])
         self.means[self.version] = mean
         self.updates.append(Update(self.version, list(taken)))

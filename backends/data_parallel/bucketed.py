@@ -19,11 +19,11 @@ from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm import collectives
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .flat import FlatLayout, buckets
 from .replicated import DataParallel
 
-Allreduce = Callable[[Comm, Array], Array]
+Allreduce = Callable[[Communicator, Array], Array]
 Start = Callable[[Array], Callable[[], Array]]
 """Starts to sum an array over all ranks; call what is returned for the sum."""
 
@@ -49,14 +49,14 @@ class Bucketed(DataParallel):
     ``progress`` says who sees to a sum while the rank computes. "thread": the background. "test": the rank,
     which starts MPI's all-reduce and looks at it whenever a gradient is final. "none": nobody; it waits
     for ``finish``, unless MPI has a progress thread (MPICH: MPIR_CVAR_ASYNC_PROGRESS=1). "blocking": the
-    rank, which does nothing else until it is there. Where the transport has no all-reduce that can be
-    started, or another is given as ``allreduce``, "test" and "none" do all of it in ``finish``.
+    rank, which does nothing else until it is there. "test" and "none" do all of a sum in ``finish`` if
+    ``allreduce`` is given, or if the transport has no all-reduce that can be started.
     """
 
     def __init__(
         self,
-        comm: Comm,
-        allreduce: Allreduce = collectives.allreduce,
+        comm: Communicator,
+        allreduce: Allreduce | None = None,
         *,
         bucket_bytes: int = 1 << 18,
         first_bucket_bytes: int = 1 << 16,
@@ -64,10 +64,12 @@ class Bucketed(DataParallel):
         micro_batches: int = 1,
         batch_norm: str = "ranks",
     ):
-        super().__init__(comm, allreduce, micro_batches=micro_batches, batch_norm=batch_norm)
+        super().__init__(
+            comm, allreduce or collectives.allreduce, micro_batches=micro_batches, batch_norm=batch_norm
+        )
         if progress not in PROGRESS:
             raise ValueError(f"unknown progress {progress!r}; choose one of {', '.join(PROGRESS)}")
-        self.progress = progress
+        self.progress, self.algorithm = progress, allreduce
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
         self.sums: Sums | None = None  # opened once, by all ranks together
@@ -92,7 +94,7 @@ class Bucketed(DataParallel):
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
         if self.sums is None:
-            self.sums = PROGRESS[self.progress](self.comm, self.allreduce)
+            self.sums = PROGRESS[self.progress](self.comm, self.algorithm)
         self.start, self.look, _ = self.sums
         return model
 
@@ -183,41 +185,41 @@ class Bucket:
         return total
 
 
-def in_background(comm: Comm, allreduce: Allreduce) -> Sums:
+def in_background(comm: Communicator, allreduce: Allreduce | None) -> Sums:
     """Sums by the communication thread."""
     background = comm.background()
+    algorithm = allreduce or collectives.allreduce
 
     def start(x: Array) -> Callable[[], Array]:
-        def job(comm: Comm) -> Array:
+        def job(comm: Communicator) -> Array:
             # A thread begins on the first GPU, wherever its rank computes.
             with nullcontext() if array_module(x) is np else x.device:
-                return allreduce(comm, x)
+                return algorithm(comm, x)
 
         return background.start(job, "allreduce", x.nbytes)
 
     return Sums(start, lambda: None, background.close)
 
 
-def tested(comm: Comm, allreduce: Allreduce) -> Sums:
+def tested(comm: Communicator, allreduce: Allreduce | None) -> Sums:
     """Sums that MPI was asked to start, and that go on when the rank looks."""
     own = comm.split(0)  # so that they do not mix with what layers send while backward runs
-    begin = getattr(own, "start_allreduce", None)
-    if begin is None or allreduce is not collectives.allreduce:
-        return Sums(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
-    return Sums(begin, getattr(own, "progress", lambda: None), own.close)
+    if allreduce is None:
+        return Sums(own.start_allreduce, own.progress, own.close)
+    return Sums(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
 
 
-def untested(comm: Comm, allreduce: Allreduce) -> Sums:
+def untested(comm: Communicator, allreduce: Allreduce | None) -> Sums:
     """Sums that MPI was asked to start, and that nobody looks at before the end."""
     return tested(comm, allreduce)._replace(look=lambda: None)
 
 
-def at_once(comm: Comm, allreduce: Allreduce) -> Sums:
+def at_once(comm: Communicator, allreduce: Allreduce | None) -> Sums:
     """Sums that are there when ``start`` returns."""
     own = comm.split(0)
 
     def start(x: Array) -> Callable[[], Array]:
-        total = allreduce(own, x)
+        total = own.allreduce(x) if allreduce is None else allreduce(own, x)
         return lambda: total
 
     return Sums(start, lambda: None, own.close)

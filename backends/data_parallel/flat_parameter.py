@@ -19,12 +19,12 @@ from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, reduce_scatter
-from ..comm.protocol import Background, Comm
+from ..comm.communicator import Background, Communicator
 from .flat import FlatLayout
 
 HUGE = 1 << 22  # bytes from which on pages of 2 MB are asked for, as NumPy does: they come five times as fast
 
-Start = Callable[[Callable[[Comm], Any], str, int], Callable[[], Any]]
+Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, given its name and the bytes of the array; what it returns waits for the result."""
 
 
@@ -40,7 +40,7 @@ class FlatParameter:
     def __init__(
         self,
         parameters: Sequence[Parameter],
-        comm: Comm,
+        comm: Communicator,
         start: Start,
         *,
         reshard_after_forward: bool = False,
@@ -160,11 +160,11 @@ class FlatParameter:
 class CollectiveStarter:
     """Starts collectives: each runs at once, or behind the others in the ``background`` if there is one."""
 
-    def __init__(self, comm: Comm):
+    def __init__(self, comm: Communicator):
         self.comm = comm
         self.background: Background | None = None
 
-    def __call__(self, job: Callable[[Comm], Any], what: str, nbytes: int) -> Callable[[], Any]:
+    def __call__(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
         if self.background is not None:
             return self.background.start(job, what, nbytes)
         result = job(self.comm)

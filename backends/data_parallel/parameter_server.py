@@ -30,7 +30,8 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.collectives import allgather
-from ..comm.protocol import Comm, RankEnded
+from ..comm.communicator import Communicator
+from ..comm.protocol import RankEnded
 from .averaging import statistics
 from .consistency import broadcast_model, check_same_on_all_ranks
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
@@ -74,7 +75,7 @@ class ParameterServer(Backend):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         *,
         servers: int = 1,
         staleness: int | None = None,
@@ -280,8 +281,8 @@ class ParameterServer(Backend):
 
         Those ``owing`` this rank something are ended where they stay silent.
         """
-        if self.survive and (watch := getattr(self.comm, "watch", None)) is not None:
-            watch(set(ranks) - {self.rank}, owing)
+        if self.survive:
+            self.comm.watch(set(ranks) - {self.rank}, owing)
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         """What the servers hold, by name; all ranks call."""

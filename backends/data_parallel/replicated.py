@@ -18,7 +18,7 @@ from minigrad.device import Array, array_module
 from minigrad.module import Module
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .batch_norm import check_batch_norm, synchronise
 from .consistency import broadcast_model, check_same_on_all_ranks
 from .step_summary import StepSummary
@@ -35,8 +35,8 @@ class DataParallel(Backend):
 
     def __init__(
         self,
-        comm: Comm,
-        allreduce: Callable[[Comm, Array], Array] = allreduce,
+        comm: Communicator,
+        allreduce: Callable[[Communicator, Array], Array] = allreduce,
         *,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
@@ -123,9 +123,8 @@ class DataParallel(Backend):
     def allocate_message(self) -> Array:
         """Memory for the gradients and the summary, end to end, where the all-reduce sums best."""
         parameters = self.summary.parameters
-        make = array_module(parameters[0].data).zeros
-        if make is np.zeros:
-            make = getattr(self.allreduce, "array", None) or getattr(self.comm, "array", make)
+        xp = array_module(parameters[0].data)
+        make = self.comm.array if xp is np else xp.zeros
         size = sum(p.size for p in parameters) + len(self.summary)
         return make(size, np.result_type(*(x.dtype for x in (*parameters, *self.summary.statistics()))))
 

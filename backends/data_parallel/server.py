@@ -16,7 +16,6 @@ import numpy as np
 from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
-from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded
 from .flat import Segment
 from .server_rules import Rule
@@ -119,7 +118,7 @@ class Server:
                 if message.dtype == np.uint8:
                     self.lose(worker, bytes(message).decode())
                 else:
-                    charge(comm, message.nbytes)
+                    comm.charge_reduction(message.nbytes)
                     self.take(Push.unpacked(worker, message, len(self.pieces)))
             while (due := self.rule.due(self)) is not None:
                 self.apply(due, optimizer)

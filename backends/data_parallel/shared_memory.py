@@ -21,8 +21,8 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
-from ..comm.shared import SharedMemory, shared_memory
+from ..comm.communicator import Communicator
+from ..comm.shared_memory import SharedMemory
 from .flat import FlatLayout
 from .replicated import DataParallel
 
@@ -51,7 +51,7 @@ class SharedMemoryDataParallel(DataParallel):
 
     outermost_only = True
 
-    def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
+    def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None
 
@@ -78,12 +78,12 @@ class SharedMemoryDataParallel(DataParallel):
             if self.rank == 0:
                 view[...] = parameter.data
             parameter.data = view
-        weights.meet("to place the model")
+        weights.barrier("to place the model")
         self.blocks = list(self.cut_into_blocks(flat))
         return model
 
     def shared(self, nbytes: int) -> SharedMemory:
-        memory = shared_memory(self.comm, nbytes)
+        memory = self.comm.share(nbytes)
         if memory is None:
             raise ValueError(
                 f"the {self.size} ranks do not share a machine, as this strategy must; "
@@ -115,7 +115,7 @@ class SharedMemoryDataParallel(DataParallel):
         written, mine = self.pack_summary(loss), self.gradients[self.rank]
         self.copy_gradients_in(mine)
         self.summaries[self.rank][self.turn] = written
-        self.memory.meet("to finish a step")
+        self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
         for parameter, g, found in zip(self.summary.parameters, mine, self.reached, strict=True):
@@ -136,12 +136,12 @@ class SharedMemoryDataParallel(DataParallel):
             if parameter in earlier:
                 place += earlier[parameter]
                 parameter.grad, self.reached[n] = place, True
-        self.memory.meet("to add up the gradients of several steps")
+        self.memory.barrier("to add up the gradients of several steps")
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
         optimizer.step(self.parts(optimizer), partial(square_norms or self.global_square_norms, model))
-        self.memory.meet("to update")
+        self.memory.barrier("to update")
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Each rank knows those of its share."""
@@ -169,7 +169,7 @@ class SharedMemoryDataParallel(DataParallel):
         for parameter, *gradients in zip(self.summary.parameters, *self.gradients, strict=True):
             if parameter.grad is not None:
                 values[names[id(parameter)]] = total(gradients)
-        self.memory.meet("to read the gradients")
+        self.memory.barrier("to read the gradients")
         return (unshard or self.unshard_values)(model, values)
 
 

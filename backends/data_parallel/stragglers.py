@@ -7,9 +7,7 @@ workers (in ``backup_workers``) where now this one is slow, now that one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ from minigrad.device import Array
 from minigrad.module import Module
 
 from ..comm.collectives import allgather, allreduce, barrier
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .backup_workers import BackupWorkers, Update, step_seconds
 from .replicated import DataParallel
 
@@ -54,14 +52,9 @@ class Imbalance(NamedTuple):
         return 1 - sum(self.seconds) / len(self.seconds) / slowest if slowest else 0.0
 
 
-def imbalance(comm: Comm, seconds: float) -> Imbalance:
+def imbalance(comm: Communicator, seconds: float) -> Imbalance:
     """All ranks' seconds of computing, on every rank: one number around the ring."""
     return Imbalance(tuple(float(s[0]) for s in allgather(comm, np.array([seconds]))))
-
-
-def clock_of(comm: Comm) -> Callable[[], float]:
-    """The communicator's own clock (seconds) where it has one, as on a virtual cluster, or the machine's."""
-    return getattr(comm, "time", time.perf_counter)
 
 
 class TimedAllreduce:
@@ -72,15 +65,15 @@ class TimedAllreduce:
     each wait is a span called "idle".
     """
 
-    def __init__(self, comm: Comm, allreduce: Callable[[Comm, Array], Array] = allreduce):
-        self.clock, self.allreduce = clock_of(comm), allreduce
+    def __init__(self, comm: Communicator, allreduce: Callable[[Communicator, Array], Array] = allreduce):
+        self.clock, self.allreduce = comm.time, allreduce
         self.computed: list[float] = []
         self.waited: list[float] = []
         self.left = self.clock()
 
-    def __call__(self, comm: Comm, x: Array) -> Array:
+    def __call__(self, comm: Communicator, x: Array) -> Array:
         come = self.clock()
-        with comm.computing("idle") if hasattr(comm, "computing") else nullcontext():  # pyright: ignore
+        with comm.computing("idle"):
             barrier(comm)
         gone = self.clock()
         self.computed.append(come - self.left)
@@ -122,15 +115,15 @@ class Proportional(DataParallel):
 
     def __init__(
         self,
-        comm: Comm,
-        allreduce: Callable[[Comm, Array], Array] = allreduce,
+        comm: Communicator,
+        allreduce: Callable[[Communicator, Array], Array] = allreduce,
         *,
         every: int = 10,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
     ):
         super().__init__(comm, allreduce, micro_batches=micro_batches, batch_norm=batch_norm)
-        self.every, self.clock = at_least_one("every", every), clock_of(comm)
+        self.every, self.clock = at_least_one("every", every), comm.time
         self.speeds = [0.0] * comm.size  # 0: not known
         self.steps, self.samples, self.seconds = 0, 0, 0.0
 

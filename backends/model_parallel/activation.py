@@ -17,7 +17,7 @@ from minigrad.device import array_module
 from minigrad.ops import getitem, transpose
 from minigrad.tensor import Tensor
 
-from ..comm import adjoint
+from ..comm import differentiable
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm
 
@@ -133,7 +133,7 @@ class Activation:
             if axes is not None and cut.axis not in axes:
                 left.append(cut)
                 continue
-            x = as_it_lies(adjoint.join_in, x, comm=cut.comm, axis=cut.axis)
+            x = as_it_lies(differentiable.join_in, x, comm=cut.comm, axis=cut.axis)
             if cut.order is not None:
                 back = np.argsort(cut.order)
                 x = getitem(x, index=(slice(None),) * cut.axis + (array_module(x.data).asarray(back),))
@@ -160,5 +160,5 @@ class Activation:
             raise ValueError(f"axis {cut.axis} is cut already; gather it first")
         if cut.order is not None:
             raise ValueError("a tensor is cut in its own order")
-        x = as_it_lies(adjoint.share_out, self.x, comm=cut.comm, axis=cut.axis, sizes=cut.sizes)
+        x = as_it_lies(differentiable.share_out, self.x, comm=cut.comm, axis=cut.axis, sizes=cut.sizes)
         return Activation(x, (*self.cuts, cut))

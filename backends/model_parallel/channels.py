@@ -14,7 +14,7 @@ from minigrad.data import shares
 from minigrad.nn import Conv2d
 from minigrad.tensor import Parameter
 
-from ..comm import adjoint
+from ..comm import differentiable
 from ..comm.protocol import Comm
 from .activation import Activation, Cut, as_it_lies, even_cut, matching
 from .layer import Elementwise, SplitLayer
@@ -41,7 +41,7 @@ class FilterConv2d(SplitLayer):
         self.settings = layer.settings
 
     def split_forward(self, a: Activation) -> Activation:
-        x = as_it_lies(adjoint.fan_out, a.gathered().x, comm=self.cut.comm)
+        x = as_it_lies(differentiable.fan_out, a.gathered().x, comm=self.cut.comm)
         return Activation(ops.conv2d(x, *self.held, **self.settings), (self.cut,))
 
     def describe(self) -> str:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from minigrad.device import Array, array_module
 from minigrad.op import OpResult, op
 
-from ..comm.adjoint import joined, zeros_of
 from ..comm.collectives import allgather
-from ..comm.collectives.exchange import Tag
+from ..comm.collectives.send_recv import Tag
+from ..comm.differentiable import joined, zeros_of
 from ..comm.protocol import Comm
 from .activation import Cut
 from .geometry import Needed

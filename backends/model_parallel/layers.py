@@ -18,7 +18,7 @@ from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.tensor import Tensor
 
-from ..comm import adjoint
+from ..comm import differentiable
 from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
 from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
@@ -105,10 +105,10 @@ class Stage(Module):
     def forward(self, x: Any) -> Tensor:
         comm, last = self.comm, self.comm.size - 1
         if comm.rank > 0:
-            x = adjoint.receive(Tensor(0.0, requires_grad=True), comm=comm, source=comm.rank - 1)
+            x = differentiable.receive(Tensor(0.0, requires_grad=True), comm=comm, source=comm.rank - 1)
         y = self.model(x)
         if comm.rank < last:
-            y = adjoint.send(y, comm=comm, to=comm.rank + 1)
+            y = differentiable.send(y, comm=comm, to=comm.rank + 1)
         return y if self.training else Tensor(broadcast(comm, y.data, last))
 
 

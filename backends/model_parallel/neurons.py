@@ -11,7 +11,7 @@ from minigrad import ops
 from minigrad.nn import Linear
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm import adjoint
+from ..comm import differentiable
 from ..comm.protocol import Comm
 from .activation import Activation, Cut, even_cut, matching
 from .layer import SplitLayer
@@ -34,7 +34,7 @@ class ColumnLinear(SplitLayer):
         self.cut = self.out = neurons.on(1)
 
     def split_forward(self, a: Activation) -> Activation:
-        x = adjoint.fan_out(a.gathered().x, comm=self.cut.comm)
+        x = differentiable.fan_out(a.gathered().x, comm=self.cut.comm)
         return Activation(ops.linear(x, *self.held), (self.cut,))
 
     def describe(self) -> str:
@@ -77,5 +77,5 @@ class RowLinear(SplitLayer):
 
 def summed(y: Tensor, *, comm: Comm, bias: Parameter | None) -> Tensor:
     """The ranks' partial results added up, and then the bias, once, along the last axis."""
-    total = adjoint.fan_in(y, comm=comm)
+    total = differentiable.fan_in(y, comm=comm)
     return total if bias is None else total + bias

@@ -14,7 +14,7 @@ from minigrad.op import OpResult, op
 from minigrad.ops.geometry import Geometry
 from minigrad.tensor import Tensor
 
-from ..comm.adjoint import zeros_of
+from ..comm.differentiable import zeros_of
 from .activation import Cut
 from .geometry import Window
 from .halo import fetch, take

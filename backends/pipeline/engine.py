@@ -7,7 +7,7 @@ loss is weighted by its share of the batch; what goes back is only added up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,8 +18,7 @@ from minigrad.recompute import Replay, Unrecorded
 from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm.protocol import Comm
-from ..comm.trace import Traced
+from ..comm.communicator import Communicator
 from .mail import Mail, Stop
 from .schedule import Backward, Forward, Instruction, Timetable, Weight
 from .spans import span_name
@@ -53,7 +52,7 @@ class Engine:
     it goes back.
     """
 
-    comm: Comm
+    comm: Communicator
     table: Timetable
     parts: Mapping[int, Module]
     mail: Mail
@@ -188,8 +187,7 @@ class Step:
 
     def computing(self, instruction: Instruction) -> AbstractContextManager:
         """A span of the instruction's name, where the communicator is traced."""
-        comm = self.engine.comm
-        return comm.computing(span_name(instruction)) if isinstance(comm, Traced) else nullcontext()
+        return self.engine.comm.computing(span_name(instruction))
 
 
 def stopped(stage: int) -> ValueError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +22,8 @@ from minigrad.module import Module
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
-from ..comm.collectives.exchange import Tag
-from ..comm.protocol import Comm
-from ..comm.trace import Traced
+from ..comm.collectives.send_recv import Tag
+from ..comm.communicator import Communicator
 from .engine import Input
 from .schedule import Backward, Forward
 from .spans import span_name
@@ -58,7 +57,7 @@ class Flight:
     ``late`` is the number of steps until a batch is back on all ranks.
     """
 
-    def __init__(self, comm: Comm, part: Module, stash: Stash, late: int):
+    def __init__(self, comm: Communicator, part: Module, stash: Stash, late: int):
         self.comm, self.part, self.stash, self.late = comm, part, stash, late
         self.first, self.last = comm.rank == 0, comm.rank == comm.size - 1
         self.step = self.micros = 0
@@ -146,8 +145,7 @@ class Flight:
 
     def computing(self, instruction: Forward | Backward) -> AbstractContextManager:
         """A span of the instruction's name, where the communicator is traced."""
-        comm = self.comm
-        return comm.computing(span_name(instruction)) if isinstance(comm, Traced) else nullcontext()
+        return self.comm.computing(span_name(instruction))
 
 
 def hold(parameters: Sequence[Tensor], gradient: Gradient | None) -> None:

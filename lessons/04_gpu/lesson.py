@@ -313,7 +313,7 @@ def expecting(comm):
     if comm.rank == 0:
         return comm.send(a, to=1)
     try:
-        comm.recv(0, like=a.T)
+        comm.recv(0, expect=a.T)
     except ValueError as error:
         return str(error)
 

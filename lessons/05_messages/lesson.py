@@ -17,8 +17,8 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
+from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
-from backends.comm.world import Deadlock
 from lessons.style import start_lesson
 from minigrad import mnist
 

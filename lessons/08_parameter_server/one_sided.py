@@ -19,21 +19,21 @@ PUSHES, BUSY = 40, 0.5
 def part(comm, digits):
     """All ranks call it, and it is the last that they have to do with MPI."""
     from backends.comm.mpi import MPI  # here, since both need mpi4py
-    from backends.comm.one_sided import Exposed
+    from backends.comm.one_sided import Window
 
-    lines = [*progress(comm, Exposed), *train(comm, Exposed, digits)]
+    lines = [*progress(comm, Window), *train(comm, Window, digits)]
     comm.close()
     MPI.Finalize()
     return lines
 
 
-def progress(comm, Exposed):
+def progress(comm, Window):
     """Whole numbers are added while rank 0 computes, and while it waits in MPI: who is held up, how long?"""
     lines = []
     for shared in (True, False):
-        with Exposed(comm, np.zeros(1000) if comm.rank == 0 else None, shared=shared) as window:
+        with Window(comm, np.zeros(1000) if comm.rank == 0 else None, shared=shared) as window:
             for busy in (True, False):
-                comm.meet("for all ranks to begin")
+                comm.barrier_with("for all ranks to begin")
                 seconds = np.zeros(0)
                 if comm.rank > 0:
                     time.sleep(0.05)  # rank 0 is at work
@@ -68,7 +68,7 @@ def compute(seconds):
         a = a @ a
 
 
-def train(comm, Exposed, digits, epochs=2, rate=0.1):
+def train(comm, Window, digits, epochs=2, rate=0.1):
     """A layer for the digits; read, compute, add. The last number counts the updates, as a version would."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=np.random.default_rng(0)))
     layout = FlatLayout(model.parameters())
@@ -79,7 +79,7 @@ def train(comm, Exposed, digits, epochs=2, rate=0.1):
         for parameter, view in zip(layout.parameters, layout.views(numbers[:-1]), strict=True):
             parameter.data[...] = view
 
-    with Exposed(comm, start if comm.rank == 0 else None) as window:
+    with Window(comm, start if comm.rank == 0 else None) as window:
         if comm.rank > 0:
             mine = digits.train[shares(len(digits.train), comm.size - 1)[comm.rank - 1]]
             for epoch in range(epochs):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from backends.comm.collectives import barrier
+from backends.comm.communicator import Wrapper
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import ParameterServer
 from minigrad import mnist, nn, ops, optim
@@ -54,18 +55,16 @@ class Run:
     counts: Counter = field(default_factory=Counter)  # the library's own count of staleness
 
 
-class Late:
+class Late(Wrapper):
     """A rank whose pushes leave up to ``seconds`` late, each by a time of its own."""
 
     def __init__(self, comm, seconds):
-        self.comm, self.seconds, self.draw = comm, seconds, np.random.default_rng(comm.rank)
+        super().__init__(comm)
+        self.seconds, self.draw = seconds, np.random.default_rng(comm.rank)
 
     def start_send(self, x, to, tag=0):
         self.comm.compute(self.seconds * self.draw.random())
         return self.comm.start_send(x, to, tag)
-
-    def __getattr__(self, name):
-        return getattr(self.comm, name)
 
 
 INSTANT = Link(0.0)

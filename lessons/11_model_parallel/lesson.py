@@ -14,8 +14,9 @@ runs/lessons/11_model_parallel/. In an editor that knows `# %%` cells this file 
 import drawings
 import numpy as np
 
-from backends.comm import adjoint, run_ranks
+from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, barrier, ring_allreduce
+from backends.comm.communicator import WithAllreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
@@ -78,7 +79,7 @@ rng = np.random.default_rng(2)
 inputs, W1, W2 = rng.normal(size=(5, 6)), rng.normal(size=(6, 7)), rng.normal(size=(7, 4))
 
 
-def gradient_of_x(comm, fan_out=adjoint.fan_out, fan_in=adjoint.fan_in):
+def gradient_of_x(comm, fan_out=differentiable.fan_out, fan_in=differentiable.fan_in):
     """That of sum(y²) for y = tanh(x W1) W2, where this rank has some of the seven hidden neurons."""
     mine = shares(7, comm.size)[comm.rank]
     leaf = Tensor(inputs, requires_grad=True)
@@ -93,7 +94,7 @@ def gradient_of_x(comm, fan_out=adjoint.fan_out, fan_in=adjoint.fan_in):
 serial = run_ranks(1, gradient_of_x)[0]
 right = run_ranks(2, gradient_of_x)
 without = run_ranks(2, lambda comm: gradient_of_x(comm, fan_out=lambda x, comm: x))
-doubled = run_ranks(2, lambda comm: gradient_of_x(comm, fan_in=adjoint.all_reduce))
+doubled = run_ranks(2, lambda comm: gradient_of_x(comm, fan_in=differentiable.all_reduce))
 size = np.abs(serial).max()
 off = [np.abs(g - serial).max() / size for g in (right[0], without[0], without[1], doubled[0])]
 print(f"   fan_out and fan_in:     both ranks have the gradient, to {off[0]:.0e}")
@@ -186,25 +187,14 @@ for name, plan in (("column, then row", PAIR), ("each layer gathered", NAIVE)):
 print("\n4. What the pair saves")
 
 
-class Ring:
-    """A communicator whose all-reduce goes around a ring."""
-
-    def __init__(self, comm):
-        self.comm = comm
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["comm"], name)
-
-    def allreduce(self, x):
-        return ring_allreduce(self.comm, x)
-
-
 def sent(plan, width, hidden, ranks=3, samples=6):
     """Numbers that a rank sends forward, and backward, where something before the layers is trained too."""
 
     def work(comm):
         traced = Traced(comm)
-        model = ModelParallel(Ring(traced), plan).place(perceptron(width, hidden, width))
+        model = ModelParallel(WithAllreduce(traced, ring_allreduce), plan).place(
+            perceptron(width, hidden, width)
+        )
         counts = [traced.record.ledger.sent().bytes // 8]
         with Tape() as tape:
             y = model(Tensor(np.ones((samples, width)), requires_grad=True))
@@ -243,7 +233,7 @@ class BiasOnEveryRank(RowLinear):
 
     def split_forward(self, a):
         y = ops.linear(a.cut_as(self.cut).x, self.weight, self.bias)
-        return Activation(adjoint.fan_in(y, comm=self.cut.comm))
+        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
 
 
 class Wrong(ModelParallel):

@@ -19,6 +19,7 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.model_parallel import ModelParallel
@@ -169,17 +170,8 @@ T, N, C, K = 4, 2, 8, 3
 HEIGHTS = (8, 16, 32, 64)
 
 
-class Ring:
-    """A communicator whose all-reduce goes around a ring."""
-
-    def __init__(self, comm):
-        self.comm = comm
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["comm"], name)
-
-    def allreduce(self, x):
-        return ring_allreduce(self.comm, np.ascontiguousarray(x))
+def ring(comm, x):
+    return ring_allreduce(comm, np.ascontiguousarray(x))
 
 
 def sent(kind, side, kernel=K, ranks=T, rank=1):
@@ -192,7 +184,7 @@ def sent(kind, side, kernel=K, ranks=T, rank=1):
         before = nn.Conv2d(1, C, 1, rng=rng, dtype=np.float64)
         layer = nn.Conv2d(C, C, kernel, padding=kernel // 2, rng=rng, bias=False, dtype=np.float64)
         plan = {"1": kind} if kind == "gathered-filters" else {"0": kind, "1": kind}
-        backend = ModelParallel(Ring(traced), plan)
+        backend = ModelParallel(WithAllreduce(traced, ring), plan)
         model = backend.place(nn.Sequential(before, layer))
         first, second = model.layers
         a = first.split_forward(Activation(Tensor(np.ones((N, 1, side, side)))))
@@ -290,7 +282,11 @@ def step_bytes(kinds, variant):
     def work(comm):
         traced, model = Traced(comm), network(**variant)
         plan = {str(len(model) - 3 + 2 * i): kind for i, kind in enumerate(kinds)}
-        backend = ModelParallel(Ring(traced), plan) if plan else DataParallel(Ring(traced))
+        backend = (
+            ModelParallel(WithAllreduce(traced, ring), plan)
+            if plan
+            else DataParallel(WithAllreduce(traced, ring))
+        )
         model = backend.place(model)
         before = traced.record.ledger.sent().bytes
         backend.step(model, digits.train[:SAMPLES], ops.cross_entropy)

@@ -16,6 +16,7 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
@@ -131,24 +132,14 @@ GATHERED = {"1": "gathered", "3": "gathered", "5": "gathered"}
 digits = mnist.load("mnist5k").train
 
 
-class Ring:
-    """A communicator whose all-reduce goes around a ring, so that each rank sends 2 n (P - 1) / P numbers."""
-
-    def __init__(self, comm):
-        self.comm = comm
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["comm"], name)
-
-    def allreduce(self, x):
-        return ring_allreduce(self.comm, x)
-
-
 def stacked(comm, shape, plan):
     """The batch shared by the rows of the grid, the model by its columns."""
     data, model = shape
     grid = Grid(comm, data=data, model=model)
-    return Stack(DataParallel(Ring(grid.data)), ModelParallel(Ring(grid.model), plan, sample=SAMPLE))
+    return Stack(
+        DataParallel(WithAllreduce(grid.data, ring_allreduce)),
+        ModelParallel(WithAllreduce(grid.model, ring_allreduce), plan, sample=SAMPLE),
+    )
 
 
 def largest_difference(build, shape, plan):

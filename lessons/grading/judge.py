@@ -212,18 +212,18 @@ def on_processes(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish
     cases = draw_cases(task, seed, MPI_RANKS, MPI_CASES)
 
     def search(submission: Any) -> str | None:
-        world.meet("for all ranks to load the submission")
+        world.barrier_with("for all ranks to load the submission")
         before, os.environ["MINIGRAD_TIMEOUT"] = os.environ["MINIGRAD_TIMEOUT"], str(MPI_TIMEOUT)
         for case in cases:
             on_case(str(case))
             comm = world.split(int(world.rank >= case.ranks))
             if world.rank < case.ranks and (problem := check_on_rank(task, submission, case, comm)):
                 return f"{case}: {problem}"
-            world.meet(NEXT_CASE)
+            world.barrier_with(NEXT_CASE)
         os.environ["MINIGRAD_TIMEOUT"] = before
         return None
 
-    return search, lambda: world.meet("for all ranks to pass")
+    return search, lambda: world.barrier_with("for all ranks to pass")
 
 
 def check_on_rank(task: Task, submission: Any, case: Any, comm: MPIComm) -> str | None:

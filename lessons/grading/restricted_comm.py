@@ -25,6 +25,9 @@ class RestrictedObject:
         self.name, self.constants, self.methods = name, constants, methods
         self.properties = properties or {}
 
+    def charge_reduction(self, nbytes: int) -> None:
+        """Collectives call this for a virtual clock; there is none here."""
+
     def __getattr__(self, name: str) -> Any:
         if name in self.constants:
             return self.constants[name]

@@ -81,6 +81,9 @@ class RemoteRestricted(RemoteObject):
         self._name, self._constants, self._methods, self._properties = name, constants, methods, properties
         return self
 
+    def charge_reduction(self, nbytes: int) -> None:
+        """Collectives call this for a virtual clock; there is none here."""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             return super().__getattr__("__" + name)

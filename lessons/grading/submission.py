@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from backends.comm.world import elsewhere
+from backends.comm.mailboxes import elsewhere
 from backends.launch import THREAD_VARIABLES
 from backends.supervise import MARK
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backends.comm import Comm, run_ranks
+from backends.comm.communicator import Wrapper
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
@@ -237,19 +238,16 @@ def sends_what_crosses(
     run_ranks(numbers.ranks, count)
 
 
-class Watching:
+class Watching(Wrapper):
     """A communicator that keeps what came and went with the tags of a pipeline, and copies of it."""
 
     def __init__(self, comm):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        super().__init__(comm)
         self.received: list[tuple[np.ndarray, np.ndarray]] = []
         self.sent: list[np.ndarray] = []
 
-    def __getattr__(self, name):
-        return getattr(self.__dict__["comm"], name)
-
-    def start_recv(self, source, tag=0, like=None):
-        finish = self.comm.start_recv(source, tag, like)
+    def start_recv(self, source, tag=0, expect=None):
+        finish = self.comm.start_recv(source, tag, expect)
 
         def done():
             x = finish()

@@ -35,8 +35,7 @@ def training(sizes, make, module: Any = parameter_server, build: Any = Plain, se
         optimizer = make(model.parameters())
 
         def loss(out, y):
-            if hasattr(comm, "compute"):
-                comm.compute(seconds)
+            comm.compute(seconds)
             return ops.cross_entropy(out, y)
 
         for batch in batches_of(sizes):

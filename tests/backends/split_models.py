@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backends.comm.collectives import ring_allreduce
-from backends.comm.protocol import Comm
+from backends.comm.communicator import Communicator, WithAllreduce
 from backends.comm.trace import Traced
 from backends.model_parallel.place import KINDS, UNNAMED, ModelParallel
 from minigrad.device import Array
@@ -17,25 +17,17 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
 
-class Ring:
-    """A communicator whose all-reduce goes around a ring, and forgets how arrays lie in memory, as MPI's."""
-
-    def __init__(self, comm: Any):
-        self.comm = comm
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["comm"], name)
-
-    def allreduce(self, x: Array) -> Array:
-        return ring_allreduce(self.comm, np.ascontiguousarray(x))
+def contiguous_ring(comm: Communicator, x: Array) -> Array:
+    """A ring that forgets how arrays lie in memory, as MPI's all-reduce."""
+    return ring_allreduce(comm, np.ascontiguousarray(x))
 
 
 def sent(
-    comm: Comm, model: Module, plan: Mapping[str, str], x: Array, *, wants_gradient: bool = True
+    comm: Communicator, model: Module, plan: Mapping[str, str], x: Array, *, wants_gradient: bool = True
 ) -> list[tuple[int, int]]:
     """(messages, numbers) that this rank sends in a forward pass, and in a backward pass."""
     traced = Traced(comm)
-    ring: Any = Ring(traced)
+    ring = WithAllreduce(traced, contiguous_ring)
     placed, ledger = ModelParallel(ring, plan).place(model), traced.record.ledger
     totals = [ledger.sent()]
     with Tape() as tape:

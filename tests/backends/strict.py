@@ -6,21 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from backends.comm.protocol import Comm
+from backends.comm.communicator import Wrapper
 from minigrad.device import Array
 
 
-class Strict:
+class Strict(Wrapper):
     """``comm``, where finishing a started send asserts that the array is what it was when it was started.
 
     Thread ranks copy at once, so with them alone a buffer that is used again too early goes unseen.
     """
-
-    def __init__(self, comm: Comm):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.send, self.recv = comm.send, comm.recv
-        self.start_recv, self.recv_any = comm.start_recv, comm.recv_any
-        self.background, self.close = comm.background, comm.close
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         before, finish = x.copy(), self.comm.start_send(x, to, tag)
@@ -30,6 +24,9 @@ class Strict:
             assert np.array_equal(x, before), f"rank {self.rank} changed what it was sending to rank {to}"
 
         return finish_unchanged
+
+    def share(self, nbytes: int) -> None:
+        """None: what ranks write into shared memory would not be seen here."""
 
     def split(self, color: int, key: int | None = None) -> Strict:
         return Strict(self.comm.split(color, key))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from backends.comm import run_ranks
-from backends.comm.collectives.exchange import Tag
+from backends.comm.collectives.send_recv import Tag
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for

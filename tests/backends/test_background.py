@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
+from backends.comm.communicator import Wrapper
 from backends.comm.conformance import PROMISES, shift
+from backends.comm.mailboxes import Deadlock, RankFailed
 from backends.comm.virtual import Link, VirtualCluster
-from backends.comm.world import Deadlock, RankFailed
-from tests.backends.test_conformance import Broken
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary
 X = np.ones(3)
@@ -84,7 +84,7 @@ class NeverCloses(BrokenBackground):
     "bug", [RunsAtOnce, UsesTheRanksOwnMessages, RunsTheNewestFirst, LosesErrors, NeverCloses]
 )
 def test_some_promise_catches(bug):
-    class Breaks(Broken):
+    class Breaks(Wrapper):
         def background(self):
             return bug(self.comm.background(), self.comm)
 
@@ -330,7 +330,7 @@ def test_a_background_uses_the_ports_of_its_rank():
 
 def test_what_a_job_reduces_takes_its_ranks_slowness_and_none_of_its_time():
     def program(comm):
-        finish = comm.background().start(lambda comm: comm.reduced(512))
+        finish = comm.background().start(lambda comm: comm.charge_reduction(512))
         comm.compute(0.25)
         now = comm.time()
         finish()

@@ -142,11 +142,11 @@ def test_communicating_and_hidden_are_unions(spans):
 
 BUGS = {
     "a job lasts from when it was posted": (
-        "record.spans[i] = record.spans[i]._replace(start=diary.clock())",
-        "diary.clock()",
+        "record.spans[i] = record.spans[i]._replace(start=inner.clock())",
+        "inner.clock()",
     ),
     "a job ends when the rank waits for it": (
-        "_replace(stop=diary.clock(), bytes=sent)",
+        "_replace(stop=inner.clock(), bytes=sent)",
         "_replace(bytes=sent)",
     ),
     "the wait for a job is not timed": (
@@ -157,7 +157,7 @@ BUGS = {
         "record.ledger.add(operation, peer, count.bytes, count.messages)",
         "pass",
     ),
-    "what jobs do is the rank's": ("diary = Recorder(record.rank, record.clock)", "diary = record"),
+    "what jobs do is the rank's": ("inner = Recorder(record.rank, record.clock)", "inner = record"),
 }
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
+from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
-from backends.comm.world import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
 from backends.data_parallel.flat import buckets

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm import adjoint, run_ranks
+from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.activation import Activation
 from backends.model_parallel.channels import ChannelConv2d, FilterConv2d, GatheredConv2d, SplitFlatten
@@ -277,7 +277,7 @@ def spied(x, *, seen):
 class BiasOnEveryRank(ChannelConv2d):
     def split_forward(self, a):
         y = ops.conv2d(a.cut_as(self.cut).x, *self.held, **self.settings)
-        return Activation(adjoint.fan_in(y, comm=self.cut.comm))
+        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
 
 
 class GradientTimesRanks(ChannelConv2d):
@@ -286,7 +286,7 @@ class GradientTimesRanks(ChannelConv2d):
     def split_forward(self, a):
         y = ops.conv2d(a.cut_as(self.cut).x, self.weight, **self.settings)
         bias = ops.reshape(self.held[1], shape=(-1, 1, 1))
-        return Activation(adjoint.all_reduce(y, comm=self.cut.comm) + bias)
+        return Activation(differentiable.all_reduce(y, comm=self.cut.comm) + bias)
 
 
 class NoFanOut(FilterConv2d):

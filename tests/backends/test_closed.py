@@ -36,9 +36,9 @@ def test_placing_again_and_again_grows_nothing(name, close):
             train(comm, name, close)
         gc.collect(1)
         comm.split(0)  # all ranks come together: what was dropped is freed
-        comm.meet("to count the threads")
+        comm.barrier_with("to count the threads")
         assert len(comm.parts.all) <= 2 and backgrounds(comm) <= comm.size
-        comm.meet("to go on")
+        comm.barrier_with("to go on")
 
     run_ranks(2, work)
 
@@ -62,7 +62,7 @@ def test_shared_memory_goes_with_the_last_array_in_it(ranks, name, close):
         before = model.weight.data.copy()
         if close:
             backend.close()
-            comm.meet("to look")
+            comm.barrier_with("to look")
             assert (model.weight.data == before).all() and model.weight.data.base is None
             if name == "one-node":
                 assert all(ref() is None for ref in parts if parts)

@@ -1,6 +1,7 @@
 """Collectives: exact on small integers for 1 to 17 ranks and any size; the same bits on every rank."""
 
 from functools import partial, reduce
+from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
 import pytest
@@ -46,6 +47,29 @@ every_allreduce = pytest.mark.parametrize("name", ALLREDUCES)
 def sizes_for(p):
     """Fewer elements than ranks, as many, and more, which p divides or not."""
     return sorted({0, 1, p - 1, p, p + 1, 2 * p, 3 * p - 1})
+
+
+# The table of names
+
+
+@pytest.mark.parametrize("name", collectives.ALLREDUCES)
+def test_an_allreduce_found_by_name_sums(name):
+    for p in (1, 2, 3, 5):
+        run_ranks(p, lambda comm: laws.allreduce_sums(collectives.find_allreduce(name), comm, 7))
+
+
+def test_an_unknown_allreduce_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="unknown all-reduce 'star'; choose one of default, naive, .*, ring"):
+        collectives.find_allreduce("star")
+
+
+def test_another_package_adds_an_allreduce(monkeypatch):
+    star = EntryPoint(
+        "star", "backends.comm.collectives.tree:reduce_broadcast_allreduce", "minigrad.allreduces"
+    )
+    monkeypatch.setattr(collectives, "entry_points", lambda **query: EntryPoints([star]).select(**query))
+    assert collectives.find_allreduce("star") is collectives.reduce_broadcast_allreduce
+    assert collectives.allreduce_names() == [*collectives.ALLREDUCES, "star"]
 
 
 # All-reduce
@@ -364,7 +388,7 @@ def test_shapes_that_differ_are_refused_naming_both_sides(name):
         ),
         (
             lambda c: collectives.hierarchical(c.split(0), 0)(c, np.ones(1)),
-            "made for another communicator, of 3 ranks, than the one given, of 3",
+            "made for a communicator of 3 ranks and called with another one, of 3 ranks",
         ),
     ],
 )
@@ -394,7 +418,7 @@ BUGS = {
     ),
     "ring: an array is changed while it is sent": (
         *("ring", "ring_allreduce"),
-        ("        received = exchange(comm, total, after, before, Tag.RING_REDUCE, like=mine)\n",
+        ("        received = send_recv(comm, total, after, before, Tag.RING_REDUCE, expect=mine)\n",
          "        finish = comm.start_send(total, after, Tag.RING_REDUCE)\n"
          "        received = comm.recv(before, Tag.RING_REDUCE)\n"
          "        if t:\n"
@@ -403,14 +427,14 @@ BUGS = {
     ),
     "ring: both directions go to the rank after": (
         *("ring", "ring_allreduce"),
-        ("exchange(comm, sent, after, before, Tag.RING_GATHER)",
-         "exchange(comm, sent, before, after, Tag.RING_GATHER)"),
+        ("send_recv(comm, sent, after, before, Tag.RING_GATHER)",
+         "send_recv(comm, sent, before, after, Tag.RING_GATHER)"),
     ),
     "ring: sent with one tag, received with another": (
         *("ring", "ring_allreduce"),
-        ("found[(own - t - 1) % p] = exchange(comm, sent, after, before, Tag.RING_GATHER)",
+        ("pieces[(own - t - 1) % p] = send_recv(comm, sent, after, before, Tag.RING_GATHER)",
          "comm.send(sent, after, Tag.RING_REDUCE)\n"
-         "        found[(own - t - 1) % p] = comm.recv(before, Tag.RING_GATHER)"),
+         "        pieces[(own - t - 1) % p] = comm.recv(before, Tag.RING_GATHER)"),
     ),
     "ring: chunk sizes rounded down": (
         *("blocks", "chunks"),
@@ -423,7 +447,7 @@ BUGS = {
     ),
     "tree: a child's sum is replaced, not added": (
         *("tree", "reduce_broadcast_allreduce"),
-        ("combined(comm, operator, total, comm.recv(", "combined(comm, operator, x, comm.recv("),
+        ("combine(comm, operator, total, comm.recv(", "combine(comm, operator, x, comm.recv("),
     ),
     "doubling: the wrong neighbour": (
         *("doubling", "doubling_allreduce"),
@@ -431,8 +455,8 @@ BUGS = {
     ),
     "doubling: the rank spoken for is forgotten": (
         *("doubling", "doubling_allreduce"),
-        ("total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)",
-         "comm.recv(comm.rank - 1, Tag.FOLD, like=x)"),
+        ("total = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=x), total)",
+         "comm.recv(comm.rank - 1, Tag.FOLD, expect=x)"),
     ),
     "Rabenseifner: the halves change places": (
         *("halving", "rabenseifner_allreduce"),
@@ -445,12 +469,12 @@ BUGS = {
     ),
     "naive: the input is changed": (
         *("naive", "naive_allreduce"),
-        ("if not others else fold(lambda a, b: combined(comm, operator, a, b), parts)",
+        ("if not others else fold(lambda a, b: combine(comm, operator, a, b), parts)",
          "if not others else fold(lambda a, b: a.__iadd__(b), parts)"),
     ),
     "a single rank gets its own array back": (
         *("doubling", "doubling_allreduce"),
-        ("return copied(x) if total is x else total", "return total"),
+        ("return copy_of(x) if total is x else total", "return total"),
     ),
 }  # fmt: skip
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from backends.comm import run_ranks
+from backends.comm.communicator import Wrapper
 from backends.comm.conformance import PROMISES
+from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import VirtualCluster
-from backends.comm.world import Deadlock
 
 WORLDS = {
     "threads": run_ranks,
@@ -26,26 +27,16 @@ def test_keeps(world, promise, n):
     WORLDS[world](n, promise)
 
 
-class Broken:
-    """A communicator that passes everything on, but for what a subclass breaks."""
-
-    def __init__(self, comm):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-
-    def __getattr__(self, name):
-        return getattr(self.comm, name)
-
-
-class SwapsTags(Broken):
+class SwapsTags(Wrapper):
     def start_send(self, x, to, tag=0):
         return self.comm.start_send(x, to, {0: 1, 1: 0}.get(tag, tag))
 
 
-class ReusesItsReceiveBuffer(Broken):
+class ReusesItsReceiveBuffer(Wrapper):
     buffers = {}
 
-    def recv(self, source, tag=0, like=None):
-        x = self.comm.recv(source, tag, like)
+    def recv(self, source, tag=0, expect=None):
+        x = self.comm.recv(source, tag, expect)
         if x.ndim == 0:
             return x
         buffer = self.buffers.setdefault((self.rank, x.shape, x.dtype), np.empty_like(x))
@@ -53,32 +44,32 @@ class ReusesItsReceiveBuffer(Broken):
         return buffer
 
 
-class SendsToTheWrongNeighbour(Broken):
+class SendsToTheWrongNeighbour(Wrapper):
     def start_send(self, x, to, tag=0):
         return self.comm.start_send(x, (to + 1) % self.size, tag)
 
 
-class SendsMemoryAsItLies(Broken):
+class SendsMemoryAsItLies(Wrapper):
     """A Fortran-order or strided array goes out as the bytes under it."""
 
     def start_send(self, x, to, tag=0):
         return self.comm.start_send(np.ravel(x, "K").reshape(x.shape), to, tag)
 
 
-class KeepsWhatItSent(Broken):
+class KeepsWhatItSent(Wrapper):
     """No copy, as where nobody waits for a started send: the receiver sees later changes."""
 
     def start_send(self, x, to, tag=0):
         done = self.comm.start_send(x, to, tag)
         with self.comm.world.lock:
-            for box in self.comm.world.boxes.values():
+            for box in self.comm.world.mailboxes.values():
                 for message in box:
-                    if message.sender == self.comm.me and message.x.shape == np.shape(x):
+                    if message.sender == self.comm.world_rank and message.x.shape == np.shape(x):
                         message.x = x
         return done
 
 
-class ForgetsToFinish(Broken):
+class ForgetsToFinish(Wrapper):
     """Drops the wait on a started send."""
 
     def start_send(self, x, to, tag=0):
@@ -86,18 +77,18 @@ class ForgetsToFinish(Broken):
         return lambda: None
 
 
-class TakesReceivesAsTheyFinish(Broken):
-    def start_recv(self, source, tag=0, like=None):
-        return lambda: self.comm.recv(source, tag, like)
+class TakesReceivesAsTheyFinish(Wrapper):
+    def start_recv(self, source, tag=0, expect=None):
+        return lambda: self.comm.recv(source, tag, expect)
 
 
-class SplitsWithoutKey(Broken):
+class SplitsWithoutKey(Wrapper):
     def split(self, color, key=None):
         return self.comm.split(color)
 
 
-class IgnoresLike(Broken):
-    def recv(self, source, tag=0, like=None):
+class IgnoresLike(Wrapper):
+    def recv(self, source, tag=0, expect=None):
         return self.comm.recv(source, tag)
 
 
@@ -126,6 +117,6 @@ def test_some_promise_catches(bug):
 
 
 def test_the_broken_communicator_without_a_break_keeps_all():
-    whole: Any = Broken
+    whole: Any = Wrapper
     for promise in PROMISES:
         run_ranks(3, lambda comm, promise=promise: promise(whole(comm)))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.comm import allreduce, broadcast, gather, run_ranks
-from backends.comm.collectives.exchange import Tag
+from backends.comm.collectives.send_recv import Tag
+from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import VirtualCluster
-from backends.comm.world import Deadlock
 
 X = np.ones(2)
 SOURCE = Path(__file__).read_text().splitlines()

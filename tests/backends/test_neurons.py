@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm import adjoint, run_ranks
+from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.activation import Activation
 from backends.model_parallel.dropout import SplitDropout
@@ -185,7 +185,7 @@ def test_the_first_layer_sends_nothing_backward():
 class BiasOnEveryRank(RowLinear):
     def split_forward(self, a):
         y = ops.linear(a.cut_as(self.cut).x, *self.held)
-        return Activation(adjoint.fan_in(y, comm=self.cut.comm))
+        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
 
 
 class NoFanOut(ColumnLinear):
@@ -200,7 +200,7 @@ class GradientTimesRanks(RowLinear):
 
     def split_forward(self, a):
         y = ops.linear(a.cut_as(self.cut).x, self.weight)
-        return Activation(adjoint.all_reduce(y, comm=self.cut.comm) + self.bias)
+        return Activation(differentiable.all_reduce(y, comm=self.cut.comm) + self.bias)
 
 
 class NeverSummed(RowLinear):
@@ -211,7 +211,7 @@ class NeverSummed(RowLinear):
 class GatheredForManyLosses(GatheredLinear):
     def split_forward(self, a):
         a = ColumnLinear.split_forward(self, a)
-        return Activation(adjoint.all_gather(a.x, comm=self.cut.comm, axis=1))
+        return Activation(differentiable.all_gather(a.x, comm=self.cut.comm, axis=1))
 
 
 class GatheredBackwards(GatheredLinear):

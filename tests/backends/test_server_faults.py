@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.comm.watch import Watch
+from backends.comm.failure_detector import FailureDetector
 from backends.data_parallel import parameter_server, server
 from backends.data_parallel.flat import Segment
 from backends.data_parallel.parameter_server import ParameterServer
@@ -40,8 +40,7 @@ def with_endings(sizes, ends, module=parameter_server, build: type = Plain, **se
         optimizer = momentum(model.parameters())
 
         def loss(out, y):
-            if hasattr(comm, "compute"):
-                comm.compute(1.0)
+            comm.compute(1.0)
             return ops.cross_entropy(out, y)
 
         for t, batch in enumerate([*batches_of(sizes), None]):
@@ -73,7 +72,7 @@ def the_others_go_on(workers, servers, at, who, seed, module=parameter_server):
             assert result is not None
             state, lost, counts = result
             close(state, trained_without(workers, sizes, ends))
-            assert lost == {who: (at, "it ended without a word", at)}
+            assert lost == {who: (at, "it ended without a message", at)}
             assert counts == {0: workers * at + (workers - 1) * (5 - at)}
 
 
@@ -86,7 +85,7 @@ def test_the_others_go_on_without_one_that_ended_without_a_word(workers, servers
 
 
 BUGS = {
-    "nobody watches": ("parameter_server", 2, "watch(set(ranks) - {self.rank}, owing)", "pass"),
+    "nobody watches": ("parameter_server", 2, "self.comm.watch(set(ranks) - {self.rank}, owing)", "pass"),
     "one is not watched": ("parameter_server", 2, "{*w, *servers}", "{*w, *servers} - {1}"),
     "nobody watches at the end": ("server_end", 5, "watch(missing, ", "watch([], "),
     "not told of at the end": ("server_end", 5, "server.lose(rank, ended.reason)", "pass"),
@@ -150,16 +149,16 @@ def test_only_seconds_of_listening_count_as_silence(monkeypatch):
     """A watching process that the machine did not run for long has heard of nobody: nobody is to blame."""
     monkeypatch.setenv("MINIGRAD_TIMEOUT", "5")
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
-        watch = Watch({1: other.pid})
+        watch = FailureDetector({1: other.pid})
         watch.ranks = {1}
         watch.expect({1: 0})
         for now in (100.0, 200.0, 300.0):
-            assert watch.ended(now, 0.0) is None
+            assert watch.ended_rank(now, 0.0) is None
         assert other.poll() is None
         for i in range(60):
-            watch.ended(300 + i / 10, 0.0)
+            watch.ended_rank(300 + i / 10, 0.0)
         assert other.wait(10) == -signal.SIGKILL
-        assert watch.reason(1) == "it sent nothing for 5 s, and was ended"
+        assert watch.reason(1) == "it sent nothing for 5 s, and was killed"
 
 
 @given(servers=st.integers(1, 2), seed=st.integers(0, 99), settings=st.sampled_from([{}, {"softsync": 1}]))
@@ -194,8 +193,7 @@ def with_failures(sizes, fails, build: type = Plain, error=ZeroDivisionError, **
         def loss(out, y):
             if t == fails.get(comm.rank):
                 raise error(f"of rank {comm.rank}")
-            if hasattr(comm, "compute"):
-                comm.compute(1.0)
+            comm.compute(1.0)
             return ops.cross_entropy(out, y)
 
         for t, batch in enumerate(batches_of(sizes)):  # noqa: B007

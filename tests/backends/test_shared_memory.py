@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce
-from backends.comm.shared import check_room, shared_memory
+from backends.comm.mailboxes import Deadlock
+from backends.comm.shared_memory import check_room
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.comm.virtual import VirtualCluster
-from backends.comm.window import WindowAllreduce
-from backends.comm.world import Deadlock
 from backends.data_parallel import DataParallel
 from backends.laws import allreduce_sums, trains_like_serial
 from minigrad import ops
@@ -21,16 +21,16 @@ HOW = st.sampled_from([{}, {"seed": 1}, {"seed": 2}, {"seed": 3}])
 
 def neighbours_are_read(comm, rounds=5, meet=True):
     """Each rank writes, meets, reads all others, meets: every round, with sizes of their own."""
-    memory = shared_memory(comm, 8 * (comm.rank + 1))
+    memory = comm.share(8 * (comm.rank + 1))
     assert memory is not None
     numbers = [part.view(np.int64) for part in memory.parts]
     assert [len(n) for n in numbers] == list(range(1, comm.size + 1))
     for i in range(rounds):
         numbers[comm.rank][:] = 10 * i + comm.rank
         if meet:
-            memory.meet("to read")
+            memory.barrier("to read")
         assert [int(n[-1]) for n in numbers] == [10 * i + rank for rank in range(comm.size)]
-        memory.meet("to write")
+        memory.barrier("to write")
 
 
 @given(ranks=st.integers(1, 6), how=HOW)
@@ -46,9 +46,9 @@ def test_without_the_meeting_it_is_not(seed):
 
 def test_a_rank_that_does_not_come_is_a_deadlock_and_not_a_hang():
     def one_leaves(comm):
-        memory = shared_memory(comm, 8)
+        memory = comm.share(8)
         if memory is not None and comm.rank:
-            memory.meet("to read")
+            memory.barrier("to read")
 
     with pytest.raises(Deadlock, match="rank 1 waits for all ranks to read"):
         run_ranks(3, one_leaves)
@@ -57,10 +57,10 @@ def test_a_rank_that_does_not_come_is_a_deadlock_and_not_a_hang():
 def test_groups_share_with_their_own():
     def group(comm):
         half = comm.split(comm.rank % 2)
-        memory = shared_memory(half, 1)
+        memory = half.share(1)
         assert memory is not None and len(memory.parts) == half.size
         memory.parts[half.rank][0] = comm.rank
-        memory.meet("to read")
+        memory.barrier("to read")
         assert [int(part[0]) for part in memory.parts] == half.members
 
     run_ranks(5, group, seed=1)
@@ -69,7 +69,7 @@ def test_groups_share_with_their_own():
 @given(ranks=st.integers(1, 6), n=st.integers(0, 70), how=HOW, dtype=st.sampled_from(["float32", "int64"]))
 def test_the_window_sums(ranks, n, how, dtype):
     def work(comm):
-        window = WindowAllreduce(comm)
+        window = SharedMemoryAllreduce(comm)
         allreduce_sums(window, comm, n, dtype=dtype)
         mine = np.random.default_rng(comm.rank).normal(size=n)
         array = window.array(n, "float64")
@@ -85,7 +85,7 @@ def test_the_window_sums(ranks, n, how, dtype):
 
 def test_both_sides_are_named_where_shapes_differ():
     def work(comm):
-        window = WindowAllreduce(comm)
+        window = SharedMemoryAllreduce(comm)
         with pytest.raises(ValueError, match=r"rank 0 has float64\(3,\), rank 2 has float64\(4,\)"):
             window(comm, np.zeros(3 + (comm.rank == 2)))
 
@@ -97,7 +97,7 @@ def test_data_parallel_in_the_window_trains_like_serial(ranks, sizes, how):
     batches = batches_of(sizes)
 
     def work(comm):
-        window = WindowAllreduce(comm)
+        window = SharedMemoryAllreduce(comm)
         law = (lambda c: DataParallel(c, window)), comm, Forked, ops.cross_entropy, batches
         trains_like_serial(*law)
 
@@ -106,8 +106,8 @@ def test_data_parallel_in_the_window_trains_like_serial(ranks, sizes, how):
 
 def test_machines_of_a_cluster_share_nothing_and_the_window_falls_back():
     def work(comm):
-        assert shared_memory(comm, 8) is None
-        allreduce_sums(WindowAllreduce(comm), comm, 7)
+        assert comm.share(8) is None
+        allreduce_sums(SharedMemoryAllreduce(comm), comm, 7)
 
     VirtualCluster(3).run(work)
 

@@ -205,7 +205,7 @@ def test_weights_of_several_dtypes_are_refused():
 
 
 def without_meeting(memory):
-    return memory._replace(meet=lambda what: None)
+    return memory._replace(barrier=lambda what: None)
 
 
 class SumsBeforeAllHaveFinished(SharedMemoryDataParallel):
@@ -273,7 +273,7 @@ class NormsOfItsShare(SharedMemoryDataParallel):
 
     def update(self, model, optimizer, square_norms=None):
         optimizer.step(self.parts(optimizer))
-        self.memory.meet("to update")
+        self.memory.barrier("to update")
 
 
 class UpdatesWhatNobodyReached(SharedMemoryDataParallel):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import allreduce, ring_allreduce
+from backends.comm.communicator import Wrapper
 from backends.comm.conformance import PROMISES
-from backends.comm.protocol import Comm
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import VirtualCluster
 from tests.bugs.mutant import mutant
@@ -153,22 +153,37 @@ def test_a_traced_communicator_keeps(promise, world):
     WORLDS[world](2, lambda comm: promise(Traced(Traced(comm))))
 
 
-def test_it_is_a_communicator_and_offers_what_the_transport_offers():
-    class WithMore:
-        rank, size, local_rank = 0, 1, 7
-        send = start_send = recv = start_recv = recv_any = split = None
+def test_a_traced_communicator_offers_what_the_transport_offers():
+    class WithMore(Wrapper):
+        local_rank = 7  # pyright: ignore
+
+        def __init__(self, comm):
+            super().__init__(comm)
+            self.has_own_allreduce = True
 
         def allreduce(self, x):
             return 2 * x
 
-    traced = Traced(WithMore())  # pyright: ignore
-    assert isinstance(traced, Comm) and traced.local_rank == 7
-    np.testing.assert_array_equal(allreduce(traced, np.ones(3)), [2, 2, 2])
-    (span,) = traced.record.spans
-    assert (span.what, span.peer, span.bytes) == ("allreduce", None, 24)
-    assert traced.record.ledger.sent() == (1, 24) and traced.record.ledger.received() == (0, 0)
-    for comm in run_ranks(1, lambda comm: comm):
-        assert not hasattr(Traced(comm), "allreduce") and not hasattr(Traced(comm), "local_rank")
+    def work(comm):
+        traced = Traced(WithMore(comm))
+        assert traced.local_rank == 7
+        np.testing.assert_array_equal(allreduce(traced, np.ones(3)), [2, 2, 2])
+        (span,) = traced.record.spans
+        assert (span.what, span.peer, span.bytes) == ("allreduce", None, 24)
+        assert traced.record.ledger.sent() == (1, 24) and traced.record.ledger.received() == (0, 0)
+        assert Traced(comm).local_rank == comm.rank
+
+    run_ranks(2, work)
+
+
+def test_an_allreduce_made_of_messages_is_recorded_as_those():
+    def work(comm):
+        traced = Traced(comm)
+        np.testing.assert_array_equal(allreduce(traced, np.ones(3)), [2, 2, 2])
+        np.testing.assert_array_equal(traced.start_allreduce(np.ones(3))(), [2, 2, 2])
+        return traced.record.ledger.sent()
+
+    assert run_ranks(2, work) == [(2, 48), (2, 48)]
 
 
 @given(p=st.integers(2, 5), n=st.integers(0, 20))

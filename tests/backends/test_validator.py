@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
-from backends.comm.world import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.pipeline import validator
 from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
 from backends.pipeline.schedules import SCHEDULES

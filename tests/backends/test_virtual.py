@@ -89,7 +89,7 @@ def test_a_straggler_computes_more_slowly_and_a_slow_link_takes_longer():
 
 def test_reductions_cost_what_is_said():
     world = cluster(1, reduction=2.0**-20)
-    world.run(lambda comm: comm.reduced(512))
+    world.run(lambda comm: comm.charge_reduction(512))
     assert world.seconds == 512 * 2.0**-20
 
 

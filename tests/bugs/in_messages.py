@@ -3,7 +3,7 @@
 import numpy as np
 
 from backends import laws
-from backends.comm import adjoint, collectives, conformance, run_ranks, wire
+from backends.comm import collectives, conformance, differentiable, run_ranks, wire
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
 from minigrad import nn
@@ -81,13 +81,17 @@ def a_pullback_is_the_adjoint() -> None:
         same, own = laws.integers((6, 2), 0), laws.integers((6, 2), 10 + comm.rank)
         sizes = [3, 1, 2]
         for op, x, how in (
-            (adjoint.fan_out, same, {"replicated_in": True}),
-            (adjoint.fan_in, own, {"replicated_out": True}),
-            (lambda t, comm: adjoint.share_out(t, comm=comm, sizes=sizes), same, {"replicated_in": True}),
-            (adjoint.join_in, own, {"replicated_out": True}),
-            (adjoint.all_gather, own, {}),
-            (adjoint.broadcast, own, {}),
-            (lambda t, comm: adjoint.all_to_all(t, comm=comm, sizes=sizes), own, {}),
+            (differentiable.fan_out, same, {"replicated_in": True}),
+            (differentiable.fan_in, own, {"replicated_out": True}),
+            (
+                lambda t, comm: differentiable.share_out(t, comm=comm, sizes=sizes),
+                same,
+                {"replicated_in": True},
+            ),
+            (differentiable.join_in, own, {"replicated_out": True}),
+            (differentiable.all_gather, own, {}),
+            (differentiable.broadcast, own, {}),
+            (lambda t, comm: differentiable.all_to_all(t, comm=comm, sizes=sizes), own, {}),
         ):
             laws.is_adjoint(lambda t, op=op: op(t, comm=comm), comm, x, **how)
 
@@ -128,7 +132,7 @@ def a_header_is_looked_at() -> None:
 RING, TREE, DOUBLING, THREADS, ADJOINT = (
     *(f"backends.comm.collectives.{module}" for module in ("ring", "tree", "doubling")),
     "backends.comm.threads",
-    "backends.comm.adjoint",
+    "backends.comm.differentiable",
 )
 SUM = "the sum is|make both sides agree"
 
@@ -143,11 +147,11 @@ BUGS = [
         "mine = pieces[(own - 1 - t) % p]", all_reduces_sum_exactly, SUM),
     Bug("a ring ends one step early", RING, "    for t in range(p - 1):\n        mine",
         "    for t in range(p - 2):\n        mine", all_reduces_sum_exactly, SUM),
-    Bug("a ring's pieces are gathered from one too far", RING, "sent = found[(own - t) % p]",
-        "sent = found[(own - t - 1) % p]", gathered_parts_stand_in_the_order_of_the_ranks, "gathered"),
-    Bug("the sum of one rank is its own array", "backends.comm.collectives.exchange",
+    Bug("a ring's pieces are gathered from one too far", RING, "sent = pieces[(own - t) % p]",
+        "sent = pieces[(own - t - 1) % p]", gathered_parts_stand_in_the_order_of_the_ranks, "gathered"),
+    Bug("the sum of one rank is its own array", "backends.comm.collectives.send_recv",
         "return array_module(x).array(x)", "return x", all_reduces_sum_exactly, "is the input's memory"),
-    Bug("a sum is written into the input", "backends.comm.collectives.exchange",
+    Bug("a sum is written into the input", "backends.comm.collectives.send_recv",
         "return array_module(first).asarray(operator(first, second))",
         "second[...] = operator(first, second)\n    return second",
         all_reduces_sum_exactly, "the input was changed|the sum is"),
@@ -157,23 +161,23 @@ BUGS = [
         "(received, total) if peer < fold.number else (total, received)", "(total, received)",
         operands_stand_in_the_order_of_the_ranks, "the product is"),
     Bug("a rank spoken for is not added", DOUBLING,
-        "total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)",
-        "comm.recv(comm.rank - 1, Tag.FOLD, like=x)", all_reduces_sum_exactly, "the sum is"),
-    Bug("everybody sends before anybody receives", "backends.comm.collectives.exchange",
+        "total = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=x), total)",
+        "comm.recv(comm.rank - 1, Tag.FOLD, expect=x)", all_reduces_sum_exactly, "the sum is"),
+    Bug("everybody sends before anybody receives", "backends.comm.collectives.send_recv",
         "    finish = comm.start_send(x, to, tag)\n",
         "    finish = comm.start_send(x, to, tag)\n    finish()\n    finish = lambda: None\n",
         rings_do_not_wait_for_themselves, "Deadlock.*circle"),
     Bug("what is sent is not copied", THREADS, "copy = array_module(x).array(x)", "copy = x",
         a_transport_keeps_its_promises, "Arrays are not equal"),
-    Bug("the last message of a source comes first", "backends.comm.world",
-        "next((m for m in waiting if m.source == source), None)",
-        "next((m for m in reversed(waiting) if m.source == source), None)",
+    Bug("the last message of a source comes first", "backends.comm.mailboxes",
+        "next((m for m in messages if m.source == source), None)",
+        "next((m for m in reversed(messages) if m.source == source), None)",
         a_transport_keeps_its_promises, "Arrays are not equal"),
     Bug("the declared shape is not looked at", "backends.comm.protocol",
-        "(x.shape, x.dtype) != (like.shape, like.dtype)", "x.size != like.size",
+        "(x.shape, x.dtype) != (expect.shape, expect.dtype)", "x.size != expect.size",
         a_transport_keeps_its_promises, "went unseen"),
-    Bug("groups share their letter boxes", THREADS, "[self.members[r] for r in ranks], (*place, color))",
-        "[self.members[r] for r in ranks], ())", half_of_the_ranks_are_a_group,
+    Bug("groups share their letter boxes", THREADS, "members, (*name, color))",
+        "members, ())", half_of_the_ranks_are_a_group,
         "AssertionError|Deadlock|never received"),
     Bug("gradients of a fan-out are not summed", ADJOINT,
         "return x, (lambda g: collectives.allreduce(comm, g),)", "return x, (lambda g: g,)",
@@ -189,10 +193,11 @@ BUGS = [
         "start = max(start, self._out[source], self._in[destination])", "pass",
         one_server_hears_one_after_the_other, "seconds"),
     Bug("who waits keeps its clock", "backends.comm.virtual",
-        "clocks[self.me] = max(clocks[self.me], at)", "pass", rings_cost_what_their_formula_says,
-        "by the formula"),
-    Bug("the work of a sum is not charged", "backends.comm.collectives.exchange",
-        "    charge(comm, second.nbytes)\n", "", rings_cost_what_their_formula_says, "by the formula"),
+        "clocks[self.world_rank] = max(clocks[self.world_rank], to)", "pass",
+        rings_cost_what_their_formula_says, "by the formula"),
+    Bug("the work of a sum is not charged", "backends.comm.collectives.send_recv",
+        "    comm.charge_reduction(second.nbytes)\n", "",
+        rings_cost_what_their_formula_says, "by the formula"),
     Bug("started sends are not counted", "backends.comm.trace",
         "        self.record.message(i, x.nbytes)\n        return finish\n", "        return finish\n",
         rings_cost_what_their_formula_says, r"sent \(messages, bytes\)"),

@@ -97,7 +97,7 @@ from backends.comm.mpi import MPIComm
 comm = MPIComm()
 with open(f"{comm.rank}.pid", "w") as file:
     file.write(str(os.getpid()))
-comm.meet("for all ranks to have written their number")  # before one of them ends the others
+comm.barrier_with("for all ranks to have written their number")  # before one of them ends the others
 """
 
 

@@ -45,7 +45,7 @@ traced = Traced(comm)
 )
 def test(progress, sizes, nbytes, ring, dtype):
     strategy = partial(
-        Bucketed, allreduce=ring_allreduce if ring else allreduce, progress=progress, micro_batches=2,
+        Bucketed, allreduce=ring_allreduce if ring else None, progress=progress, micro_batches=2,
         bucket_bytes=nbytes, first_bucket_bytes=nbytes)
     rng = np.random.default_rng(0)
     batches = [Batch(rng.normal(size=(n, 6)), rng.integers(0, 3, n)) for n in sizes]

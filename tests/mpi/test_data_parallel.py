@@ -5,7 +5,7 @@ import pytest
 LAW = """
 import numpy as np
 from backends.comm.mpi import MPIComm
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.data_parallel import DataParallel, Proportional
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
@@ -31,7 +31,7 @@ def plain(rng):
 rng = np.random.default_rng(0)
 batches = [Batch(rng.normal(size=(n, 1, 2, 3)), rng.integers(0, 3, n)) for n in (13, 9, 2)]
 comm = MPIComm()
-window = WindowAllreduce(comm)
+window = SharedMemoryAllreduce(comm)
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda p: optim.Adam(p, 0.01, eps=1e-3),

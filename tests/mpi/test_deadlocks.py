@@ -9,7 +9,7 @@ import numpy as np
 from backends.comm import broadcast
 from backends.comm.collectives import naive_allreduce
 from backends.comm.mpi import MPIComm
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 comm = MPIComm()
 rank, other, x = comm.rank, 1 - comm.rank, np.ones(3)
 """
@@ -24,7 +24,7 @@ DEADLOCKS = {
         {0: "to receive from rank 1 (tag 5)", 1: "to receive from rank 0 (tag 6)"},
     ),
     "declared and posted, never sent": (
-        "done = comm.start_recv(other, tag=4, like=np.zeros(100_000))\ndone()  # here",
+        "done = comm.start_recv(other, tag=4, expect=np.zeros(100_000))\ndone()  # here",
         {0: "to receive from rank 1 (tag 4)", 1: "to receive from rank 0 (tag 4)"},
     ),
     "nobody sends to anyone": (
@@ -40,7 +40,7 @@ DEADLOCKS = {
         {0: "for all ranks to all-reduce float64(3,)"},
     ),
     "a rank is missing in the window": (
-        "window = WindowAllreduce(comm)\nwindow(comm, x) if rank == 0 else time.sleep(60)  # here",
+        "window = SharedMemoryAllreduce(comm)\nwindow(comm, x) if rank == 0 else time.sleep(60)  # here",
         {0: "for rank 1 to all-reduce"},
     ),
     "a rank is missing in a split": (
@@ -89,14 +89,14 @@ def test_a_circle_of_three(processes):
 MISMATCHES = {
     "comm.allreduce(np.ones(3 + rank, 'float32'))": "rank 0 has float32(3,), rank 1 has float32(4,)",
     "comm.allreduce(np.ones(3, f'float{32 + 32 * rank}'))": "rank 0 has float32(3,), rank 1 has float64(3,)",
-    "WindowAllreduce(comm)(comm, np.ones((50_000, 2 + rank)))": "rank 0 has float64(50000, 2), rank 1 has",
+    "SharedMemoryAllreduce(comm)(comm, np.ones((50_000, 2 + rank)))": "rank 0 has float64(50000, 2), rank 1",
     "comm.allreduce(np.ones(50_000 + rank))": "rank 0 has float64(50000,), rank 1 has float64(50001,)",
-    "comm.recv(0, like=x) if rank else comm.send(np.ones(4), 1)": "rank 0 sent float64(4,) with tag 0",
-    "comm.recv(0, like=x) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,) with tag 0",
-    "comm.recv(0, like=np.ones(70_000)) if rank else comm.send(x, 1)": "rank 0 sent float64(3,) with tag 0",
-    "comm.recv(0, like=np.ones(70_000)) if rank else comm.send(np.ones(80_000), 1)": "sent float64(80000,)",
-    "comm.recv(0, like=np.ones(80_000)) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,)",
-    "comm.recv(0, like=np.ones(7000)) if rank else comm.send(np.ones(7000, 'int64'), 1)": "sent int64(7000,)",
+    "comm.recv(0, expect=x) if rank else comm.send(np.ones(4), 1)": "rank 0 sent float64(4,) with tag 0",
+    "comm.recv(0, expect=x) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,) with tag 0",
+    "comm.recv(0, expect=np.ones(70_000)) if rank else comm.send(x, 1)": "rank 0 sent float64(3,) with tag 0",
+    "comm.recv(0, expect=np.ones(70_000)) if rank else comm.send(np.ones(80_000), 1)": "sent float64(80000,)",
+    "comm.recv(0, expect=np.ones(80_000)) if rank else comm.send(np.ones(70_000), 1)": "sent float64(70000,)",
+    "comm.recv(0, expect=np.ones(7000)) if rank else comm.send(np.ones(7000, 'i8'), 1)": "sent int64(7000,)",
 }
 
 

@@ -13,11 +13,11 @@ from backends.comm.collectives import allgather
 from backends.comm.mpi import MPIComm
 
 
-def every_addition_counts_once(comm, Exposed, dtype, shape, at, shared, pushes=15):
+def every_addition_counts_once(comm, Window, dtype, shape, at, shared, pushes=15):
     """Whole numbers, so that any order of adding gives the same bits."""
     rng = np.random.default_rng([comm.rank, at])
     start = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    with Exposed(comm, start if comm.rank == at else None, at, shared=shared) as window:
+    with Window(comm, start if comm.rank == at else None, at, shared=shared) as window:
         total, before = np.zeros(shape, dtype), window.get()
         for _ in range(pushes):
             x = rng.integers(0, 100, shape).astype(dtype)
@@ -36,22 +36,22 @@ comm = MPIComm()
 for shared in (True, False):
     for at in range(comm.size):
         for dtype, shape in (("float64", (3, 5)), ("float32", (1000,)), ("int64", ()), ("int32", (0,))):
-            every_addition_counts_once(comm, one_sided.Exposed, dtype, shape, at, shared)
+            every_addition_counts_once(comm, one_sided.Window, dtype, shape, at, shared)
 '''
 
 FINE = """
 # Each number of an addition says who added it and which one it was: numbers drawn one by one, like tickets.
-with one_sided.Exposed(comm, np.zeros(1, np.int64) if comm.rank == 0 else None) as tickets:
+with one_sided.Window(comm, np.zeros(1, np.int64) if comm.rank == 0 else None) as tickets:
     mine = np.concatenate([tickets.accumulate(np.ones(1, np.int64)) for _ in range(20)])
     drawn = np.concatenate(allgather(comm, mine))
     assert sorted(drawn) == list(range(20 * comm.size)) and (np.diff(mine) > 0).all()
 
 # A Fortran-order array arrives in its logical order.
 x = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-with one_sided.Exposed(comm, x if comm.rank == 0 else None) as window:
-    comm.meet("to read")
+with one_sided.Window(comm, x if comm.rank == 0 else None) as window:
+    comm.barrier_with("to read")
     assert (window.get() == x).all()
-    comm.meet("to add")
+    comm.barrier_with("to add")
     window.accumulate(x)
     allgather(comm, np.zeros(1))
     assert (window.get() == (comm.size + 1) * x).all()
@@ -63,8 +63,8 @@ BUGS = {
     "adds twice": ('self.access(x, MPI.SUM, "add to")', '[self.access(x, MPI.SUM, "") for _ in "12"][1]'),
     "replaces": ("self.access(x, MPI.SUM", "self.access(x, MPI.REPLACE"),
     "does not add": ("self.access(x, MPI.SUM", "self.access(x, MPI.NO_OP"),
-    "a read adds": ("self.access(self.none, MPI.NO_OP", "self.access(np.ones_like(self.none), MPI.SUM"),
-    "begins with nothing": ("[...] = mine", "[...] = 0"),
+    "a read adds": ("self.access(self.zeros, MPI.NO_OP", "self.access(np.ones_like(self.zeros), MPI.SUM"),
+    "begins with nothing": ("[...] = own", "[...] = 0"),
     "forgets the order of the axes": ('x = np.asarray(to_host(x), order="C")', 'x = np.ravel(x, "F")'),
 }
 
@@ -77,7 +77,7 @@ CATCH = """
 from tests.bugs.mutant import mutant
 
 for name, change in {bugs!r}.items():
-    broken = mutant("backends.comm.one_sided", change).Exposed
+    broken = mutant("backends.comm.one_sided", change).Window
     try:
         every_addition_counts_once(comm, broken, "float64", (3, 5), 0, shared=True, pushes={pushes})
     except (AssertionError, ValueError) as error:
@@ -90,7 +90,7 @@ comm.close()
 MISTAKES = """
 import numpy as np
 from backends.comm.mpi import MPIComm
-from backends.comm.one_sided import Exposed
+from backends.comm.one_sided import Window
 
 comm = MPIComm()
 
@@ -100,10 +100,10 @@ def refused(work):
     except ValueError as error:
         print(error)
 
-refused(lambda: Exposed(comm, None))
-refused(lambda: Exposed(comm, np.zeros(3, bool) if comm.rank == 0 else None))
-refused(lambda: Exposed(comm, np.zeros(3), at=2))
-with Exposed(comm, np.zeros(3) if comm.rank == 0 else None) as window:
+refused(lambda: Window(comm, None))
+refused(lambda: Window(comm, np.zeros(3, bool) if comm.rank == 0 else None))
+refused(lambda: Window(comm, np.zeros(3), at=2))
+with Window(comm, np.zeros(3) if comm.rank == 0 else None) as window:
     refused(lambda: window.accumulate(np.zeros(4)))
     refused(lambda: window.accumulate(np.zeros(3, np.float32)))
 comm.close()
@@ -112,10 +112,10 @@ comm.close()
 ABSENT = """
 import numpy as np, time
 from backends.comm.mpi import MPIComm
-from backends.comm.one_sided import Exposed
+from backends.comm.one_sided import Window
 
 comm = MPIComm()
-window = Exposed(comm, np.zeros(3) if comm.rank == 0 else None, shared=False)
+window = Window(comm, np.zeros(3) if comm.rank == 0 else None, shared=False)
 if comm.rank == 0:
     time.sleep(20)  # outside MPI
 window.accumulate(np.ones(3))

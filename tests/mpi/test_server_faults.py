@@ -78,12 +78,12 @@ def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, 
     assert status == 0 and set(told) == set(range(n)) - {1}
     for (total, lost), _, values in told.values():
         ((rank, (made, applied, reason)),) = lost.items()
-        assert (rank, reason) == ("1", "it ended without a word")
+        assert (rank, reason) == ("1", "it ended without a message")
         assert 10 <= made < steps and made - 1 <= applied <= made
         assert total == 2 * steps + applied
         assert values == told[0][2]
     (warning,) = told[n - servers][1]
-    assert warning.startswith("worker 1 left after") and "it ended without a word" in warning
+    assert warning.startswith("worker 1 left after") and "it ended without a message" in warning
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -114,8 +114,8 @@ def test_what_ends_run_ends_all(processes):
 @pytest.mark.parametrize(
     ("rank", "number", "reason"),
     [
-        (0, signal.SIGKILL, "it ended without a word"),
-        (1, signal.SIGSTOP, "it sent nothing for 5 s, and was ended"),
+        (0, signal.SIGKILL, "it ended without a message"),
+        (1, signal.SIGSTOP, "it sent nothing for 5 s, and was killed"),
     ],
 )
 def test_a_training_survives_rank_0_and_one_that_is_stopped(tmp_path, monkeypatch, rank, number, reason):

@@ -11,7 +11,7 @@ TRAIN = """
 from functools import partial
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from backends.comm import shared
+from backends.comm import shared_memory as shared
 from backends.comm.collectives import allgather, naive_allreduce
 from backends.comm.mpi import MPIComm
 from backends.data_parallel import DataParallel, shared_memory
@@ -70,7 +70,7 @@ for i in range(3):
     x[...] = comm.rank + i
     assert comm.allreduce(x) is x and (x == sum(range(comm.size)) + i * comm.size).all()
     assert (comm.allreduce(y) == sum(range(comm.size))).all() and (y == comm.rank).all()
-assert not comm.window.owns(comm.array(10)), "a small array is an ordinary one"
+assert not comm.shared_sum.owns(comm.array(10)), "a small array is an ordinary one"
 
 # Where there is too little shared memory, it is an ordinary array too.
 shared.free_shared_memory = lambda: 1 << 20

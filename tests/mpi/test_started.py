@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backends.comm.shared import MPICH_BYTES, check_room_for_ranks
+from backends.comm.shared_memory import MPICH_BYTES, check_room_for_ranks
 from backends.launch import SCHEDULER_VARIABLES, on_this_machine
 
 TRAIN = [sys.executable, "-m", "backends.cli", "train", "--data", "2", "--net", "sigmoid", "--epochs", "1"]
@@ -57,7 +57,7 @@ def listening():
     return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
 
 comm = MPIComm()
-comm.meet("to look")
+comm.barrier_with("to look")
 own = sockets("self") & listening() - sockets(os.getppid())  # mpiexec's are inherited
 comm.close()
 print("fine" if not own else f"rank {comm.rank} listens on {len(own)} ports")

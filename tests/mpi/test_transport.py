@@ -8,7 +8,7 @@ from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import naive_allreduce
 from backends.comm.conformance import PROMISES
 from backends.comm.mpi import MPIComm
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 
 comm = MPIComm()
 rank, size = comm.rank, comm.size
@@ -18,7 +18,7 @@ for promise in PROMISES:
 
 # Receives with a declared shape are posted ahead, large and small, and mix with those without.
 likes = [np.zeros(3), np.zeros(100_000), None, np.zeros((2, 50_000)), np.zeros(100_000), None]
-receives = [comm.start_recv(left, tag=9, like=like) for like in likes]
+receives = [comm.start_recv(left, tag=9, expect=like) for like in likes]
 shapes = [(100_000,) if like is None else like.shape for like in likes]
 sent = [np.full(shape, 10.0 * rank + i) for i, shape in enumerate(shapes)]
 sends = [comm.start_send(x, right, tag=9) for x in sent]
@@ -40,12 +40,12 @@ images = np.random.default_rng(0).normal(size=(4, 30, 20, 8)).transpose(0, 3, 1,
 for x in (images, np.asfortranarray(images), images[::2, ::-1]):
     for like in (None, x):
         done = comm.start_send(x, right)
-        found = comm.recv(left, like=like)
+        found = comm.recv(left, expect=like)
         assert (found == x).all() and found.strides == x.copy(order="K").strides, (rank, x.strides)
         done()
 
 # All-reduces, with integers in floats: exact in any order.
-window = WindowAllreduce(comm)
+window = SharedMemoryAllreduce(comm)
 for reduce in (allreduce, naive_allreduce, window):
     for n in (0, 1, 7, 300_000):
         for dtype in ("float32", "float16", "int64"):
@@ -86,7 +86,7 @@ half = comm.split(rank % 2, key=-rank)
 members = [r for r in reversed(range(size)) if r % 2 == rank % 2]
 assert (half.rank, half.size) == (members.index(rank), len(members))
 assert float(allreduce(half, np.array([float(rank)]))[0]) == sum(members)
-assert float(WindowAllreduce(half)(half, np.array([float(rank)]))[0]) == sum(members)
+assert float(SharedMemoryAllreduce(half)(half, np.array([float(rank)]))[0]) == sum(members)
 comm.close()
 print("fine")
 """
@@ -96,7 +96,7 @@ from functools import partial
 import numpy as np
 from hypothesis import given, settings, strategies as st
 from backends.comm.mpi import MPIComm
-from backends.comm.window import WindowAllreduce
+from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.data_parallel import DataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
@@ -108,7 +108,7 @@ def build(rng):
         nn.Linear(16, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng))
 
 comm = MPIComm()
-window = WindowAllreduce(comm)
+window = SharedMemoryAllreduce(comm)
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=25)
 @given(sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3), shared=st.booleans())
@@ -189,7 +189,7 @@ for tag, (pieces, like) in enumerate(MESSAGES):
             assert str(error).startswith(wire.NO_ARRAY), error
         else:
             raise AssertionError(f"message {tag} was taken")
-comm.meet("to end")
+comm.barrier_with("to end")
 comm.close()
 print("fine")
 """

@@ -32,7 +32,7 @@ def whole(pieces: Sequence[Array], like: Array) -> Array:
     return shaped
 
 
-def packed(blocks: Sequence[Array], sizes: Sequence[int] | None) -> Array:
+def pack(blocks: Sequence[Array], sizes: Sequence[int] | None) -> Array:
     """Blocks as one message: stacked where they are all alike, else joined along their first axis."""
     xp = array_module(blocks[0])
     if sizes is None:
@@ -45,8 +45,8 @@ def packed(blocks: Sequence[Array], sizes: Sequence[int] | None) -> Array:
     return xp.concatenate(blocks)
 
 
-def unpacked(message: Array, sizes: Sequence[int] | None) -> list[Array]:
-    """The blocks of ``packed``: ``sizes`` rows each, or None where all are alike."""
+def unpack(message: Array, sizes: Sequence[int] | None) -> list[Array]:
+    """The blocks of ``pack``: ``sizes`` rows each, or None where all are alike."""
     if sizes is None:
         return [message[i, ...] for i in range(len(message))]
     if len(message) != sum(sizes):
@@ -65,9 +65,7 @@ def lengths(sizes: Sequence[int] | None, ranks: Sequence[int]) -> list[int] | No
 
 def check_parts(parts: Sequence[Array] | None, ranks: int, what: str) -> Sequence[Array]:
     """The parts; ValueError unless there is one for each rank."""
-    given = 0 if parts is None else len(parts)
-    if parts is None or given != ranks:
-        raise ValueError(
-            f"{what} among {ranks} ranks needs {ranks} parts, got {given}; pass one for each rank"
-        )
+    if parts is None or len(parts) != ranks:
+        n = 0 if parts is None else len(parts)
+        raise ValueError(f"{what} among {ranks} ranks needs {ranks} parts, got {n}; pass one for each rank")
     return parts

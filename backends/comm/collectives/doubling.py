@@ -16,8 +16,8 @@ import numpy as np
 from minigrad.device import Array, array_module
 
 from ..protocol import Comm
-from .blocks import lengths, packed, unpacked
-from .exchange import Operator, Tag, combined, copied, exchange
+from .blocks import lengths, pack, unpack
+from .send_recv import Operator, Tag, combine, copy_of, send_recv
 
 
 class Fold:
@@ -53,17 +53,17 @@ def doubling_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Arr
     fold = Fold(comm)
     if fold.number is None:
         comm.send(x, comm.rank + 1, Tag.FOLD)
-        return comm.recv(comm.rank + 1, Tag.FOLD, like=x)
+        return comm.recv(comm.rank + 1, Tag.FOLD, expect=x)
     total = x
     if fold.paired:
-        total = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=x), total)
+        total = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=x), total)
     for peer in fold.peers():
-        received = exchange(comm, total, fold.rank(peer), fold.rank(peer), Tag.DOUBLING, like=x)
+        received = send_recv(comm, total, fold.rank(peer), fold.rank(peer), Tag.DOUBLING, expect=x)
         first, second = (received, total) if peer < fold.number else (total, received)
-        total = combined(comm, operator, first, second)
+        total = combine(comm, operator, first, second)
     if fold.paired:
         comm.send(total, comm.rank - 1, Tag.FOLD)
-    return copied(x) if total is x else total
+    return copy_of(x) if total is x else total
 
 
 def doubling_allgather(comm: Comm, x: Array, sizes: Sequence[int] | None = None) -> list[Array]:
@@ -74,16 +74,16 @@ def doubling_allgather(comm: Comm, x: Array, sizes: Sequence[int] | None = None)
     Else 2r + q l messages, (q - 1) n bytes, and for each pair the spoken-for's own block and n.
     """
     fold, everyone = Fold(comm), range(comm.size)
-    mine = packed([x], lengths(sizes, [comm.rank]))
+    mine = pack([x], lengths(sizes, [comm.rank]))
     if fold.number is None:
         comm.send(mine, comm.rank + 1, Tag.FOLD)
-        return unpacked(comm.recv(comm.rank + 1, Tag.FOLD), lengths(sizes, everyone))
+        return unpack(comm.recv(comm.rank + 1, Tag.FOLD), lengths(sizes, everyone))
     xp = array_module(x)
     if fold.paired:
         mine = xp.concatenate([comm.recv(comm.rank - 1, Tag.FOLD), mine])
     for peer in fold.peers():
-        received = exchange(comm, mine, fold.rank(peer), fold.rank(peer), Tag.DOUBLING)
+        received = send_recv(comm, mine, fold.rank(peer), fold.rank(peer), Tag.DOUBLING)
         mine = xp.concatenate([received, mine] if peer < fold.number else [mine, received])
     if fold.paired:
         comm.send(mine, comm.rank - 1, Tag.FOLD)
-    return unpacked(mine, lengths(sizes, everyone))
+    return unpack(mine, lengths(sizes, everyone))

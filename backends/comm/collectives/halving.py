@@ -18,7 +18,7 @@ from minigrad.device import Array, array_module
 from ..protocol import Comm
 from .blocks import whole
 from .doubling import Fold
-from .exchange import Operator, Tag, combined, copied, exchange
+from .send_recv import Operator, Tag, combine, copy_of, send_recv
 
 
 def rabenseifner_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
@@ -30,14 +30,14 @@ def rabenseifner_allreduce(comm: Comm, x: Array, operator: Operator = np.add) ->
     element; all ranks get the same bits.
     """
     if comm.size == 1:
-        return copied(x)
+        return copy_of(x)
     fold = Fold(comm)
     flat = array_module(x).ascontiguousarray(x).reshape(-1)
     if fold.number is None:
         comm.send(flat, comm.rank + 1, Tag.FOLD)
-        return whole([comm.recv(comm.rank + 1, Tag.FOLD, like=flat)], like=x)
+        return whole([comm.recv(comm.rank + 1, Tag.FOLD, expect=flat)], like=x)
     if fold.paired:
-        flat = combined(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, like=flat), flat)
+        flat = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=flat), flat)
     total = halve(comm, fold, list(fold.peers()), flat, operator)
     if fold.paired:
         comm.send(total, comm.rank - 1, Tag.FOLD)
@@ -52,9 +52,9 @@ def halve(comm: Comm, fold: Fold, peers: list[int], x: Array, operator: Operator
     peer, further = peers[0], peers[1:]
     halves = x[: x.size // 2], x[x.size // 2 :]
     upper = int(peer < fold.number)  # the higher of the two keeps the upper half
-    mine, given = halves[upper], halves[1 - upper]
-    received = exchange(comm, given, fold.rank(peer), fold.rank(peer), Tag.HALVING, like=mine)
+    mine, theirs = halves[upper], halves[1 - upper]
+    received = send_recv(comm, theirs, fold.rank(peer), fold.rank(peer), Tag.HALVING, expect=mine)
     first, second = (received, mine) if upper else (mine, received)
-    mine = halve(comm, fold, further, combined(comm, operator, first, second), operator)
-    other = exchange(comm, mine, fold.rank(peer), fold.rank(peer), Tag.HALVING, like=given)
+    mine = halve(comm, fold, further, combine(comm, operator, first, second), operator)
+    other = send_recv(comm, mine, fold.rank(peer), fold.rank(peer), Tag.HALVING, expect=theirs)
     return array_module(x).concatenate([other, mine] if upper else [mine, other])

@@ -13,8 +13,8 @@ import numpy as np
 from minigrad.device import Array
 
 from ..protocol import Comm
-from .exchange import Operator
 from .ring import ring_allreduce
+from .send_recv import Operator
 from .tree import broadcast, reduce
 
 Allreduce = Callable[[Comm, Array, Operator], Array]
@@ -32,11 +32,11 @@ def hierarchical(comm: Comm, node: int, between: Allreduce = ring_allreduce) -> 
     inside = comm.split(node)
     leaders = comm.split(min(inside.rank, 1))  # the others' group is not used
 
-    def hierarchical_allreduce(given: Comm, x: Array, operator: Operator = np.add) -> Array:
-        if given is not comm:
+    def hierarchical_allreduce(group: Comm, x: Array, operator: Operator = np.add) -> Array:
+        if group is not comm:
             raise ValueError(
-                f"this all-reduce was made for another communicator, of {comm.size} ranks, than the one "
-                f"given, of {given.size}; make one for it with hierarchical(comm, node)"
+                f"this all-reduce was made for a communicator of {comm.size} ranks and called with another "
+                f"one, of {group.size} ranks; make one for that with hierarchical(comm, node)"
             )
         total = reduce(inside, x, operator)
         if total is not None:

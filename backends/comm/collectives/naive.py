@@ -12,9 +12,9 @@ import numpy as np
 
 from minigrad.device import Array
 
-from ..protocol import Comm, check_like, check_peer
+from ..protocol import Comm, check_expected, check_peer
 from .blocks import check_parts
-from .exchange import Operator, Tag, combined, copied
+from .send_recv import Operator, Tag, combine, copy_of
 
 
 def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
@@ -25,17 +25,11 @@ def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     others = [rank for rank in range(comm.size) if rank != comm.rank]
     sending = [comm.start_send(x, to, Tag.NAIVE) for to in others]
     parts = [
-        x if source == comm.rank else comm.recv(source, Tag.NAIVE, like=x) for source in range(comm.size)
+        x if source == comm.rank else comm.recv(source, Tag.NAIVE, expect=x) for source in range(comm.size)
     ]
     for finish in sending:
         finish()
-    return copied(x) if not others else fold(lambda a, b: combined(comm, operator, a, b), parts)
-
-
-def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
-    """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
-    own = getattr(comm, "allreduce", None)
-    return own(x) if own is not None and operator is np.add else naive_allreduce(comm, x, operator)
+    return copy_of(x) if not others else fold(lambda a, b: combine(comm, operator, a, b), parts)
 
 
 def naive_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
@@ -83,8 +77,8 @@ def gather_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add
     the bottleneck, 2 (p - 1)(alpha + n beta). The bits are those of the serial sum. A parameter
     server on rank 0 moves the same.
     """
-    parts = [check_like(part, x, source, 0, Tag.GATHER) for source, part in enumerate(gather(comm, x))]
+    parts = [check_expected(part, x, source, 0, Tag.GATHER) for source, part in enumerate(gather(comm, x))]
     if comm.size == 1:
-        return copied(x)
-    total = fold(lambda a, b: combined(comm, operator, a, b), parts) if parts else x
+        return copy_of(x)
+    total = fold(lambda a, b: combine(comm, operator, a, b), parts) if parts else x
     return naive_broadcast(comm, total)

@@ -14,7 +14,7 @@ from minigrad.device import Array
 
 from ..protocol import Comm
 from .blocks import check_parts
-from .exchange import Tag, exchange
+from .send_recv import Tag, send_recv
 
 
 def alltoall(comm: Comm, parts: Sequence[Array]) -> list[Array]:
@@ -24,11 +24,11 @@ def alltoall(comm: Comm, parts: Sequence[Array]) -> list[Array]:
     (p-1)(alpha + n/p beta).
     """
     p, rank = comm.size, comm.rank
-    found = list(check_parts(parts, p, "an all-to-all"))
+    blocks = list(check_parts(parts, p, "an all-to-all"))
     for t in range(1, p):
         to, source = (rank + t) % p, (rank - t) % p
-        found[source] = exchange(comm, parts[to], to, source, Tag.ALL_TO_ALL)
-    return found
+        blocks[source] = send_recv(comm, parts[to], to, source, Tag.ALL_TO_ALL)
+    return blocks
 
 
 def barrier(comm: Comm) -> None:
@@ -39,5 +39,5 @@ def barrier(comm: Comm) -> None:
     distance = 1
     while distance < comm.size:
         to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
-        exchange(comm, np.empty(0), to, source, Tag.BARRIER)
+        send_recv(comm, np.empty(0), to, source, Tag.BARRIER)
         distance *= 2

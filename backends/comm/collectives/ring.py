@@ -19,7 +19,7 @@ from minigrad.device import Array
 
 from ..protocol import Comm
 from .blocks import check_parts, chunks, whole
-from .exchange import Operator, Tag, combined, copied, exchange
+from .send_recv import Operator, Tag, combine, copy_of, send_recv
 from .tree import tree_scatter
 
 
@@ -31,7 +31,7 @@ def ring_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     ``operator`` must commute and act element by element; all ranks get the same bits.
     """
     if comm.size == 1:
-        return copied(x)
+        return copy_of(x)
     pieces = chunks(x, comm.size)
     own = (comm.rank + 1) % comm.size
     pieces[own] = reduce_around(comm, pieces, own, operator)
@@ -45,7 +45,7 @@ def reduce_scatter(comm: Comm, parts: Sequence[Array], operator: Operator = np.a
     Part k is added in the order k + 1, ..., k: ``operator`` must commute.
     """
     parts = list(check_parts(parts, comm.size, "a reduce-scatter"))
-    return copied(parts[0]) if comm.size == 1 else reduce_around(comm, parts, comm.rank, operator)
+    return copy_of(parts[0]) if comm.size == 1 else reduce_around(comm, parts, comm.rank, operator)
 
 
 def allgather(comm: Comm, x: Array) -> list[Array]:
@@ -75,8 +75,8 @@ def reduce_around(comm: Comm, pieces: Sequence[Array], own: int, operator: Opera
     total = pieces[(own - 1) % p]
     for t in range(p - 1):
         mine = pieces[(own - 2 - t) % p]
-        received = exchange(comm, total, after, before, Tag.RING_REDUCE, like=mine)
-        total = combined(comm, operator, received, mine)
+        received = send_recv(comm, total, after, before, Tag.RING_REDUCE, expect=mine)
+        total = combine(comm, operator, received, mine)
     return total
 
 
@@ -84,8 +84,8 @@ def pass_around(comm: Comm, pieces: Sequence[Array], own: int) -> list[Array]:
     """All pieces, where each rank has its own only; whatever else stands in the list is replaced."""
     p = comm.size
     after, before = (comm.rank + 1) % p, (comm.rank - 1) % p
-    found = list(pieces)
+    pieces = list(pieces)
     for t in range(p - 1):
-        sent = found[(own - t) % p]
-        found[(own - t - 1) % p] = exchange(comm, sent, after, before, Tag.RING_GATHER)
-    return found
+        sent = pieces[(own - t) % p]
+        pieces[(own - t - 1) % p] = send_recv(comm, sent, after, before, Tag.RING_GATHER)
+    return pieces

@@ -19,8 +19,8 @@ import numpy as np
 from minigrad.device import Array
 
 from ..protocol import Comm, check_peer
-from .blocks import check_parts, lengths, packed, unpacked
-from .exchange import Operator, Tag, combined, copied
+from .blocks import check_parts, lengths, pack, unpack
+from .send_recv import Operator, Tag, combine, copy_of
 
 
 class Place:
@@ -73,11 +73,11 @@ def reduce(comm: Comm, x: Array, operator: Operator = np.add, root: int = 0) -> 
     place = Place(comm, root)
     total = x
     for number, _ in reversed(list(place.children())):
-        total = combined(comm, operator, total, comm.recv(place.rank(number), Tag.REDUCE, like=x))
+        total = combine(comm, operator, total, comm.recv(place.rank(number), Tag.REDUCE, expect=x))
     if place.parent is not None:
         comm.send(total, place.parent, Tag.REDUCE)
         return None
-    return copied(x) if total is x else total
+    return copy_of(x) if total is x else total
 
 
 def reduce_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
@@ -101,14 +101,14 @@ def tree_scatter(
     place = Place(comm, root)
     order = [place.rank(number) for number in range(place.number, place.end(place.number, place.span))]
     if place.parent is None:
-        given = check_parts(parts, comm.size, "a scatter")
-        mine = [given[rank] for rank in order]
+        parts = check_parts(parts, comm.size, "a scatter")
+        mine = [parts[rank] for rank in order]
     else:
         message = comm.recv(place.parent, Tag.SCATTER)
-        mine = unpacked(message, lengths(sizes, order))
+        mine = unpack(message, lengths(sizes, order))
     for number, span in place.children():
         first, last = number - place.number, place.end(number, span) - place.number
-        message = packed(mine[first:last], lengths(sizes, order[first:last]))
+        message = pack(mine[first:last], lengths(sizes, order[first:last]))
         comm.send(message, place.rank(number), Tag.SCATTER)
     return mine[0]
 
@@ -119,14 +119,14 @@ def tree_gather(comm: Comm, x: Array, root: int = 0, sizes: Sequence[int] | None
     ``sizes`` and the cost are those of ``tree_scatter``, which it undoes.
     """
     place = Place(comm, root)
-    found = {place.number: x}
+    by_number = {place.number: x}
     for number, span in reversed(list(place.children())):
         numbers = range(number, place.end(number, span))
         message = comm.recv(place.rank(number), Tag.GATHER)
-        blocks = unpacked(message, lengths(sizes, [place.rank(n) for n in numbers]))
-        found.update(zip(numbers, blocks, strict=True))
+        blocks = unpack(message, lengths(sizes, [place.rank(n) for n in numbers]))
+        by_number.update(zip(numbers, blocks, strict=True))
     if place.parent is None:
-        return [found[(rank - root) % comm.size] for rank in range(comm.size)]
-    order = [place.rank(number) for number in found]
-    comm.send(packed(list(found.values()), lengths(sizes, order)), place.parent, Tag.GATHER)
+        return [by_number[(rank - root) % comm.size] for rank in range(comm.size)]
+    order = [place.rank(number) for number in by_number]
+    comm.send(pack(list(by_number.values()), lengths(sizes, order)), place.parent, Tag.GATHER)
     return []

@@ -13,7 +13,6 @@ from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allgather
-from ...comm.collectives.exchange import charge
 from ...comm.protocol import Comm
 from ..flat import FlatLayout
 from .wire import packed, unpacked
@@ -85,7 +84,7 @@ class Gathered(Compressor):
         for message in messages:
             summed += unpacked(message, (figures.dtype, figures.size))[0]
             self.add(message[start:], total)
-            charge(comm, message.nbytes)
+            comm.charge_reduction(message.nbytes)
         self.add(messages[comm.rank][start:], own)
         return Exchanged(total, own, summed)
 

@@ -176,9 +176,7 @@ def server_cost(case: Any, server: int) -> tuple[int, int]:
 
 def let_sends_wait(comm: Comm) -> None:
     """Where ranks are threads, a send waits for its receiver, as MPI's does with a large message."""
-    world = getattr(comm, "world", None)
-    if world is not None:
-        world.rendezvous = True
+    comm.use_synchronous_sends()
 
 
 def right_kind(found: Any, elements: int, what: str) -> None:

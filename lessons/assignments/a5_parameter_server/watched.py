@@ -36,14 +36,14 @@ class Watched:
         self.answers(x, to)
         return self.comm.start_send(x, to, tag)
 
-    def recv(self, source: int, tag: int = 0, like: np.ndarray | None = None) -> np.ndarray:
+    def recv(self, source: int, tag: int = 0, expect: np.ndarray | None = None) -> np.ndarray:
         self.waits(source)
-        return self.takes(source, self.comm.recv(source, tag, like))
+        return self.takes(source, self.comm.recv(source, tag, expect))
 
     def start_recv(
-        self, source: int, tag: int = 0, like: np.ndarray | None = None
+        self, source: int, tag: int = 0, expect: np.ndarray | None = None
     ) -> Callable[[], np.ndarray]:
-        finish = self.comm.start_recv(source, tag, like)
+        finish = self.comm.start_recv(source, tag, expect)
 
         def finish_and_take() -> np.ndarray:
             self.waits(source)

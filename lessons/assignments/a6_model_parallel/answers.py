@@ -4,7 +4,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from backends.comm import adjoint
+from backends.comm import differentiable
 from backends.comm.collectives import ring_allreduce
 from backends.model_parallel.activation import Cut
 from backends.model_parallel.geometry import Window
@@ -21,10 +21,7 @@ class Ringed:
     """``comm`` whose own all-reduce is the ring."""
 
     def __init__(self, comm):
-        self.comm = comm
-
-    def __getattr__(self, name):
-        return getattr(self.comm, name)
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
 
     def allreduce(self, x):
         return ring_allreduce(self.comm, x)
@@ -45,7 +42,7 @@ def backward(comm, saved, g):
 
 
 def column(comm, x, w, b):
-    return ops.linear(adjoint.fan_out(x, comm=Ringed(comm)), w, b)
+    return ops.linear(differentiable.fan_out(x, comm=Ringed(comm)), w, b)
 
 
 def row(comm, x, w, b):

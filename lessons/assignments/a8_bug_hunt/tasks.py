@@ -24,7 +24,7 @@ RIGHT = functions.RIGHT | classes.RIGHT
 WRONG = functions.WRONG | classes.WRONG
 
 TRIED = 4  # of the wrong implementations, on each case
-CALLS = (*POINT_TO_POINT, "recv_any")
+CALLS = (*POINT_TO_POINT, "recv_any", "allreduce")
 METHODS = ("take", "give_back", "compress", "forward", "backward")
 SEEDS, FEW = st.integers(0, 2**16), st.sampled_from([3, 1, 2, 4])
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import laws
-from backends.comm import adjoint, run_ranks
+from backends.comm import differentiable, run_ranks
 from minigrad import Tape, Tensor
 from tests.bugs.mutant import mutant
 
@@ -75,7 +75,7 @@ def obeys(module, name, world, **forced):
 @pytest.mark.parametrize("name", SETTINGS)
 @given(world=worlds())
 def test_the_pullback_is_the_adjoint(name, world):
-    obeys(adjoint, name, world)
+    obeys(differentiable, name, world)
 
 
 @given(world=worlds())
@@ -85,7 +85,7 @@ def test_all_to_all_from_one_axis_to_another(world):
 
     def work(comm):
         x = laws.integers((rows[comm.rank], sum(columns)), seed + comm.rank)
-        swap = lambda t: adjoint.all_to_all(t, comm=comm, axis=1, to_axis=0, sizes=columns)  # noqa: E731
+        swap = lambda t: differentiable.all_to_all(t, comm=comm, axis=1, to_axis=0, sizes=columns)  # noqa: E731
         whole = np.concatenate([laws.integers((n, sum(columns)), seed + r) for r, n in enumerate(rows)])
         first = sum(columns[: comm.rank])
         mine = whole[:, first : first + columns[comm.rank]]
@@ -104,9 +104,9 @@ def test_send_and_receive_are_adjoint(world):
 
         def op(x):
             if comm.rank == root:
-                sent = adjoint.send(x, comm=comm, to=target)
-                return adjoint.receive(sent, comm=comm, source=root) if target == root else sent
-            return adjoint.receive(x, comm=comm, source=root) if comm.rank == target else x * 0
+                sent = differentiable.send(x, comm=comm, to=target)
+                return differentiable.receive(sent, comm=comm, source=root) if target == root else sent
+            return differentiable.receive(x, comm=comm, source=root) if comm.rank == target else x * 0
 
         x = laws.integers(shape(sum(sizes), axis) if comm.rank == root else (), seed + comm.rank)
         laws.is_adjoint(op, comm, x, seed=seed)
@@ -125,23 +125,23 @@ def test_forward_is_what_the_name_says():
     xs = [laws.integers((4, 3), r) for r in range(3)]
     total, joined = np.sum(xs, axis=0), np.concatenate(xs, axis=1)
     rows = [slice(0, 1), slice(1, 2), slice(2, 4)]  # as even as they can be
-    np.testing.assert_array_equal(values(adjoint.fan_out, 3, xs), xs)
-    np.testing.assert_array_equal(values(adjoint.fan_in, 3, xs), [total] * 3)
-    np.testing.assert_array_equal(values(adjoint.all_reduce, 3, xs), [total] * 3)
-    np.testing.assert_array_equal(values(adjoint.broadcast, 3, xs, root=1), [xs[1]] * 3)
-    np.testing.assert_array_equal(values(adjoint.all_gather, 3, xs, axis=1), [joined] * 3)
-    np.testing.assert_array_equal(values(adjoint.join_in, 3, xs, axis=1), [joined] * 3)
-    for found, share in zip(values(adjoint.share_out, 3, [total] * 3), rows, strict=True):
+    np.testing.assert_array_equal(values(differentiable.fan_out, 3, xs), xs)
+    np.testing.assert_array_equal(values(differentiable.fan_in, 3, xs), [total] * 3)
+    np.testing.assert_array_equal(values(differentiable.all_reduce, 3, xs), [total] * 3)
+    np.testing.assert_array_equal(values(differentiable.broadcast, 3, xs, root=1), [xs[1]] * 3)
+    np.testing.assert_array_equal(values(differentiable.all_gather, 3, xs, axis=1), [joined] * 3)
+    np.testing.assert_array_equal(values(differentiable.join_in, 3, xs, axis=1), [joined] * 3)
+    for found, share in zip(values(differentiable.share_out, 3, [total] * 3), rows, strict=True):
         np.testing.assert_array_equal(found, total[share])
-    for found, share in zip(values(adjoint.scatter, 3, xs, root=2), rows, strict=True):
+    for found, share in zip(values(differentiable.scatter, 3, xs, root=2), rows, strict=True):
         np.testing.assert_array_equal(found, xs[2][share])
-    for found, share in zip(values(adjoint.reduce_scatter, 3, xs), rows, strict=True):
+    for found, share in zip(values(differentiable.reduce_scatter, 3, xs), rows, strict=True):
         np.testing.assert_array_equal(found, total[share])
-    for op, wanted in ((adjoint.sum_to, total), (adjoint.gather, np.concatenate(xs))):
+    for op, wanted in ((differentiable.sum_to, total), (differentiable.gather, np.concatenate(xs))):
         found = values(op, 3, xs, root=1)
         np.testing.assert_array_equal(found[1], wanted)
         assert [found[0], found[2]] == [0, 0]
-    parts = values(adjoint.all_to_all, 3, xs)
+    parts = values(differentiable.all_to_all, 3, xs)
     for found, share in zip(parts, rows, strict=True):
         np.testing.assert_array_equal(found, np.concatenate([x[share] for x in xs]))
 
@@ -159,8 +159,8 @@ def test_a_loss_after_fan_in_is_that_of_one_machine():
         mine = slice(2 * comm.rank, 2 * comm.rank + 2)
         parts = [Tensor(a, requires_grad=True) for a in (x, w[:, mine], v[mine])]
         with Tape() as tape:
-            hidden = adjoint.fan_out(parts[0], comm=comm) @ parts[1]
-            out = adjoint.fan_in(hidden @ parts[2], comm=comm)
+            hidden = differentiable.fan_out(parts[0], comm=comm) @ parts[1]
+            out = differentiable.fan_in(hidden @ parts[2], comm=comm)
             found = (out**2).sum()
         tape.backward(found)
         assert found.data == loss.data
@@ -178,9 +178,9 @@ def test_what_a_rank_sends_away_is_its_loss():
         leaf = Tensor(x if comm.rank == 0 else np.zeros(()), requires_grad=True)
         with Tape() as tape:
             if comm.rank == 0:
-                loss = adjoint.send(leaf * 3, comm=comm, to=1)
+                loss = differentiable.send(leaf * 3, comm=comm, to=1)
             else:
-                loss = (adjoint.receive(leaf, comm=comm, source=0) ** 2).sum()
+                loss = (differentiable.receive(leaf, comm=comm, source=0) ** 2).sum()
         tape.backward(loss)
         return leaf.grad
 
@@ -195,7 +195,7 @@ def test_nothing_is_held_for_backward():
             x = Tensor(np.ones((3, 2)), requires_grad=True) * 1
             before = tape.nbytes
             for name in ("fan_out", "fan_in", "all_reduce", "broadcast", "all_gather", "reduce_scatter"):
-                getattr(adjoint, name)(x, comm=comm)
+                getattr(differentiable, name)(x, comm=comm)
             assert tape.nbytes == before
 
     run_ranks(2, work)
@@ -203,7 +203,7 @@ def test_nothing_is_held_for_backward():
 
 def test_parts_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match=r"parts of \[1, 1\] do not make the 3 of axis 0 of \(3,\)"):
-        run_ranks(2, lambda comm: adjoint.reduce_scatter(np.ones(3), comm=comm, sizes=[1, 1]))
+        run_ranks(2, lambda comm: differentiable.reduce_scatter(np.ones(3), comm=comm, sizes=[1, 1]))
 
 
 # Bugs: each turns the law red.
@@ -262,7 +262,7 @@ BUGS = {
     ),
     "gradients go on in the direction of the values": (
         "send_receive",
-        ("exchange(comm, g, source, to, Tag.GRADIENT)", "exchange(comm, g, to, source, Tag.GRADIENT)"),
+        ("send_recv(comm, g, source, to, Tag.GRADIENT)", "send_recv(comm, g, to, source, Tag.GRADIENT)"),
     ),
 }  # fmt: skip
 
@@ -270,7 +270,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_sees_the_bug(bug):
     name, change = BUGS[bug]
-    broken = mutant("backends.comm.adjoint", change)
+    broken = mutant("backends.comm.differentiable", change)
     with pytest.raises((AssertionError, ValueError)):
         obeys(broken, name, (3, 0, 0, [2, 1, 3], 4))
 
@@ -278,4 +278,4 @@ def test_the_law_sees_the_bug(bug):
 @pytest.mark.parametrize(("name", "taken_for"), [("fan_in", {}), ("all_reduce", {"replicated_out": True})])
 def test_the_law_tells_partial_from_replicated(name, taken_for):
     with pytest.raises(AssertionError, match="<F x, y> is"):
-        obeys(adjoint, name, (3, 0, 0, [2, 1, 3], 4), **({"replicated_out": False} | taken_for))
+        obeys(differentiable, name, (3, 0, 0, [2, 1, 3], 4), **({"replicated_out": False} | taken_for))

@@ -1,4 +1,4 @@
-"""One step between ranks: send and receive at once, combine two arrays; and the tags of the collectives.
+"""The steps that collectives are made of: send and receive at once, combine two arrays; and their tags.
 
 Empty arrays are sent too, as messages of 0 bytes: then the number of messages is the closed form for
 every size, also with fewer elements than ranks.
@@ -19,7 +19,7 @@ Operator = Callable[[Array, Array], Array]
 
 
 class Tag(IntEnum):
-    """Each collective has a tag of its own, so that it does not take a program's messages."""
+    """Each collective has its own tag, so that it does not receive a program's messages."""
 
     NAIVE = 31001
     BROADCAST = 31002
@@ -37,30 +37,23 @@ class Tag(IntEnum):
     GRADIENT = 31014
 
 
-def exchange(comm: Comm, x: Array, to: int, source: int, tag: int, like: Array | None = None) -> Array:
-    """Send ``x`` to one rank while receiving from another: nobody waits for its own message to be taken.
+def send_recv(comm: Comm, x: Array, to: int, source: int, tag: int, expect: Array | None = None) -> Array:
+    """Send ``x`` to one rank while receiving from another, as MPI_Sendrecv does, so no rank blocks another.
 
-    ValueError, naming both sides, where what comes has not the shape and dtype of ``like``.
+    Raises ValueError, naming both sides, if the array that comes has not the shape and dtype of ``expect``.
     """
     finish = comm.start_send(x, to, tag)
-    received = comm.recv(source, tag, like)
+    received = comm.recv(source, tag, expect)
     finish()
     return received
 
 
-def combined(comm: Comm, operator: Operator, first: Array, second: Array) -> Array:
-    """``operator(first, second)``, always an array; the work is charged to this rank."""
-    charge(comm, second.nbytes)
+def combine(comm: Comm, operator: Operator, first: Array, second: Array) -> Array:
+    """``operator(first, second)`` as an array; a virtual clock charges this rank for the work."""
+    comm.charge_reduction(second.nbytes)
     return array_module(first).asarray(operator(first, second))
 
 
-def charge(comm: Comm, nbytes: int) -> None:
-    """Tell a communicator with a virtual clock that ``nbytes`` were reduced: the cost model's gamma."""
-    reduced = getattr(comm, "reduced", None)
-    if reduced is not None:
-        reduced(nbytes)
-
-
-def copied(x: Array) -> Array:
+def copy_of(x: Array) -> Array:
     """A copy of ``x`` in its own memory order."""
     return array_module(x).array(x)

@@ -1,7 +1,7 @@
-"""What thread ranks share: letter boxes, who waits for what, and whose turn it is.
+"""The state that thread ranks share: mailboxes, what each rank waits for, and whose turn it is.
 
-A rank that cannot go on says what it waits for. When every rank that still runs waits for something
-that has not happened, nothing ever will: that is a deadlock, known at once and drawn for each rank.
+A rank that cannot continue records what it waits for. When every running rank waits for something that has
+not happened, no rank can ever continue: the deadlock is detected at once, and its error shows every rank.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from minigrad.device import Array
 
 from .protocol import wait_limit
 
-Box = tuple[Hashable, int, int]  # (group, destination, tag)
+Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)
 PLACE: ContextVar[str] = ContextVar("PLACE", default="")
 
 
 class RankFailed(RuntimeError):
-    """Another rank raised; this one cannot go on."""
+    """Another rank raised an exception, so this one cannot continue."""
 
 
 class Deadlock(RuntimeError):
-    """Every rank waits for another; the message says which, for whom, with which tag, at which line."""
+    """Every rank waits for another; the message names ranks, peers, tags and the lines of the calls."""
 
 
 @dataclass(eq=False)
 class Message:
-    """An array on its way: ``source`` is a rank of the group, ``sender`` the same rank of the world."""
+    """An array in transit: ``source`` is a rank of the group, ``sender`` the same rank of the world."""
 
     x: Array
     source: int
@@ -48,33 +48,37 @@ class Message:
 
 @dataclass(eq=False)
 class Slot:
-    """A receive that was posted: the first message of its source fills it."""
+    """A posted receive: the first message from its source fills it."""
 
     source: int
     message: Message | None = None
 
+    def filled(self) -> Message:
+        assert self.message is not None
+        return self.message
+
 
 @dataclass
 class Wait:
-    """What a rank waits for: ``ready`` says whether it has happened, ``at`` when on the virtual clock."""
+    """A condition that a rank waits for: ``ready`` tests it, ``at`` is its time on the virtual clock."""
 
     what: str
     ready: Callable[[], bool]
     peers: Iterable[int] = ()
     at: Callable[[], float] = lambda: 0.0
     where: str = ""
-    idle: bool = False  # for work: who has none may wait for ever, and is no part of a deadlock
+    idle: bool = False  # a background without a job: it may wait for ever, and is no part of a deadlock
     since: float = field(default_factory=time.monotonic)
 
 
 Turns = Callable[["World", list[int]], int]
-"""Chooses which of the ranks that can go on does; only one runs at a time."""
+"""Chooses which of the ranks that can continue runs next; only one runs at a time."""
 
 
 def seeded_turns(seed: int) -> Turns:
-    """Turns drawn from ``seed``: another interleaving for each, the same one every time."""
+    """Turns drawn at random: another interleaving for each ``seed``, and the same one every time."""
     draw = random.Random(seed)
-    return lambda world, able: draw.choice(sorted(able))
+    return lambda world, ready: draw.choice(sorted(ready))
 
 
 class World:
@@ -84,13 +88,13 @@ class World:
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
         self.limit = wait_limit()
         self.lock = threading.Lock()
-        self.bells = [threading.Condition(self.lock) for _ in range(size)]
+        self.conditions = [threading.Condition(self.lock) for _ in range(size)]
         self.names = [f"rank {rank}" for rank in range(size)]
-        self.owners = list(range(size))  # the rank for which each participant acts
+        self.owners = list(range(size))  # the rank to which each participant belongs
         self.threads: list[threading.Thread] = []  # of the backgrounds
-        self.boxes: dict[Box, list[Message]] = {}
-        self.slots: dict[Box, list[Slot]] = {}
-        self.meetings: dict[Hashable, dict[int, Any]] = {}
+        self.mailboxes: dict[Mailbox, list[Message]] = {}
+        self.slots: dict[Mailbox, list[Slot]] = {}
+        self.barriers: dict[Hashable, dict[int, Any]] = {}
         self.waits: dict[int, Wait] = {}
         self.running = set(range(size))
         self.failed: int | None = None
@@ -100,16 +104,16 @@ class World:
             self.waits = {rank: Wait("for its first turn", lambda: True) for rank in range(size)}
             self.turn = turns(self, list(range(size)))
 
-    def join(self, owner: int) -> int:
-        """The number, beyond the ranks', of a new background of rank ``owner``; it runs when admitted."""
+    def add_participant(self, owner: int) -> int:
+        """Number a new background of rank ``owner``, after all ranks; ``admit`` lets it run."""
         count = self.owners.count(owner)
         self.names.append(f"rank {owner}'s background" + (f" {count}" if count > 1 else ""))
         self.owners.append(owner)
-        self.bells.append(threading.Condition(self.lock))
-        return len(self.bells) - 1
+        self.conditions.append(threading.Condition(self.lock))
+        return len(self.conditions) - 1
 
     def admit(self, thread: threading.Thread, number: int) -> None:
-        """From now on participant ``number``, which runs on ``thread``, counts among those who run."""
+        """Count participant ``number``, which runs on ``thread``, among the running ones."""
         self.threads.append(thread)
         self.running.add(number)
         if self.turns is not None:
@@ -117,41 +121,41 @@ class World:
 
     # Messages
 
-    def put(self, box: Box, message: Message, destination: int) -> None:
-        """Deliver to the first posted receive that fits, else into the box; wake ``destination``."""
-        slots = self.slots.get(box, [])
+    def put(self, mailbox: Mailbox, message: Message, destination: int) -> None:
+        """Deliver to the first posted receive that matches, or to the mailbox; wake ``destination``."""
+        slots = self.slots.get(mailbox, [])
         slot = next((s for s in slots if s.source == message.source), None)
         if slot is None:
-            self.boxes.setdefault(box, []).append(message)
+            self.mailboxes.setdefault(mailbox, []).append(message)
         else:
             slots.remove(slot)
             slot.message, message.taken = message, True
-            self.bells[message.sender].notify_all()
-        self.bells[destination].notify_all()
+            self.conditions[message.sender].notify_all()
+        self.conditions[destination].notify_all()
 
-    def post(self, box: Box, source: int) -> Slot:
-        """Post a receive from ``source``; it is filled at once where a message is there."""
-        waiting = self.boxes.get(box, [])
-        slot = Slot(source, next((m for m in waiting if m.source == source), None))
+    def post(self, mailbox: Mailbox, source: int) -> Slot:
+        """Post a receive from ``source``; it is filled at once if its message has arrived."""
+        messages = self.mailboxes.get(mailbox, [])
+        slot = Slot(source, next((m for m in messages if m.source == source), None))
         if slot.message is None:
-            self.slots.setdefault(box, []).append(slot)
+            self.slots.setdefault(mailbox, []).append(slot)
         else:
-            self.take(box, slot.message)
+            self.take(mailbox, slot.message)
         return slot
 
-    def take(self, box: Box, message: Message) -> Message:
-        """Take ``message`` out of ``box``."""
-        self.boxes[box].remove(message)
-        if not self.boxes[box]:
-            del self.boxes[box]
+    def take(self, mailbox: Mailbox, message: Message) -> Message:
+        """Remove ``message`` from ``mailbox`` and return it."""
+        self.mailboxes[mailbox].remove(message)
+        if not self.mailboxes[mailbox]:
+            del self.mailboxes[mailbox]
         message.taken = True
-        self.bells[message.sender].notify_all()
+        self.conditions[message.sender].notify_all()
         return message
 
     # Waiting
 
-    def block(self, rank: int, wait: Wait) -> None:
-        """Return when ``wait`` is ready and, where ranks take turns, it is this rank's.
+    def wait_for(self, rank: int, wait: Wait) -> None:
+        """Return when ``wait`` is ready and, if ranks take turns, it is this rank's turn.
 
         Raises Deadlock, RankFailed, or TimeoutError after ``wait_limit()`` seconds.
         """
@@ -160,36 +164,36 @@ class World:
         wait.where = wait.where or caller()
         self.waits[rank] = wait
         try:
-            self.look_around()
+            self.check_deadlock()
             while not (wait.ready() if self.turns is None else self.turn == rank):
                 self.check(rank)
-                left = None if wait.idle else self.limit - (time.monotonic() - wait.since)
-                if left is not None and left <= 0:
+                remaining = None if wait.idle else self.limit - (time.monotonic() - wait.since)
+                if remaining is not None and remaining <= 0:
                     raise TimeoutError(
                         f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check "
                         "that the other side does its part, or raise MINIGRAD_TIMEOUT"
                     )
-                self.bells[rank].wait(left)
+                self.conditions[rank].wait(remaining)
             self.check(rank)
         finally:
             self.waits.pop(rank, None)
 
     def start(self, rank: int) -> None:
-        """Wait for the first turn, where ranks take turns."""
+        """Wait for the first turn, if ranks take turns."""
         with self.lock:
             while self.turns is not None and self.turn != rank:
                 self.check(rank)
-                self.bells[rank].wait(self.limit)
+                self.conditions[rank].wait(self.limit)
             self.waits.pop(rank, None)
 
     def leave(self, rank: int, failed: bool) -> None:
-        """``rank`` has returned or raised."""
+        """Record that ``rank`` has returned or raised."""
         with self.lock:
             self.running.discard(rank)
             if failed and self.failed is None and self.deadlock is None:
                 self.failed = rank
-            self.look_around()
-            self.ring_all()  # to who watches for it, and to its idle background, which ends
+            self.check_deadlock()
+            self.notify_all()  # wakes ranks that watch this one, and its idle background, which ends
 
     def check(self, rank: int) -> None:
         if self.deadlock is not None:
@@ -197,27 +201,27 @@ class World:
         if self.failed is not None:
             raise RankFailed(f"{self.names[rank]} cannot go on: rank {self.failed} failed")
 
-    def look_around(self) -> None:
-        """Give the turn to one that can go on; where there is none, and nobody runs, say so to all."""
+    def check_deadlock(self) -> None:
+        """Give the turn to a rank that can continue; if none can and none runs, report a deadlock to all."""
         if self.deadlock is not None or self.failed is not None:
             return
         if self.turns is None and len(self.waits) < len(self.running):
             return
-        able = [rank for rank, wait in self.waits.items() if wait.ready()]
-        if able:
+        ready = [rank for rank, wait in self.waits.items() if wait.ready()]
+        if ready:
             if self.turns is not None:
-                self.turn = self.turns(self, able)
-                self.bells[self.turn].notify_all()
+                self.turn = self.turns(self, ready)
+                self.conditions[self.turn].notify_all()
         elif not all(wait.idle for wait in self.waits.values()):
             self.deadlock = self.graph()
-            self.ring_all()
+            self.notify_all()
 
-    def ring_all(self) -> None:
-        for bell in self.bells:
-            bell.notify_all()
+    def notify_all(self) -> None:
+        for condition in self.conditions:
+            condition.notify_all()
 
     def graph(self) -> str:
-        """Who waits for whom, a line for each who waits, and the circle if there is one."""
+        """A line for each waiting rank and what it waits for, and the circle of ranks if there is one."""
         lines = ["deadlock: no rank can go on"]
         for number, name in enumerate(self.names):
             if wait := self.waits.get(number):
@@ -231,7 +235,7 @@ class World:
         return "\n".join(lines)
 
     def circle(self) -> list[int]:
-        """Who waits for one another in a ring, the first repeated at the end; empty where nobody does."""
+        """Ranks that wait for one another in a circle, the first repeated at the end; empty if none do."""
         for start in sorted(self.waits):
             path: list[int] = []
             peer: int | None = start
@@ -246,7 +250,7 @@ class World:
 
 @contextmanager
 def elsewhere(place: str) -> Iterator[None]:
-    """Within it ``caller`` says ``place``: the rank's own program waits there, in another process."""
+    """Inside it ``caller`` returns ``place``: the rank's own program waits there, in another process."""
     token = PLACE.set(place)
     try:
         yield
@@ -255,7 +259,7 @@ def elsewhere(place: str) -> Iterator[None]:
 
 
 def caller() -> str:
-    """File and line of the nearest frame outside this package: where the rank's own program waits."""
+    """File and line of the nearest frame outside this package: the call in the rank's own program."""
     if place := PLACE.get():
         return place
     frame = sys._getframe(1)

@@ -1,7 +1,7 @@
 """Communication as ops: each is a linear map over all ranks, and its pullback is the adjoint map.
 
 <F x, y> = <x, F* y>, where both sides are sums over the ranks, is what "gradient" means here. Read a
-collective as a matrix of copies and sums: its transpose sums where it copied, and sends back where
+collective as a matrix of copies and sums: its transpose sums where it copy_of, and sends back where
 it had sent.
 
       broadcast  <->  sum to the root          all_gather  <->  reduce_scatter
@@ -38,7 +38,7 @@ from minigrad.device import Array, array_module
 from minigrad.op import OpResult, op
 
 from . import collectives
-from .collectives.exchange import Tag, exchange
+from .collectives.send_recv import Tag, send_recv
 from .protocol import Comm
 
 
@@ -188,8 +188,8 @@ def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> 
 def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> OpResult:
     """Send x to one rank and receive another's; the gradients go the other way. All ranks do it at once."""
     return (
-        exchange(comm, x, to, source, Tag.FORWARD),
-        (lambda g: exchange(comm, g, source, to, Tag.GRADIENT),),
+        send_recv(comm, x, to, source, Tag.FORWARD),
+        (lambda g: send_recv(comm, g, source, to, Tag.GRADIENT),),
     )
 
 

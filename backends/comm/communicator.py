@@ -1,0 +1,219 @@
+"""What every communicator offers: messages, which each transport defines, and abilities with a default.
+
+A new transport derives from ``Communicator``, sets ``rank``, ``size`` and ``members`` and defines the
+abstract methods; ``conformance`` tests it. A communicator that changes a part of another one derives from
+``Wrapper``.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from minigrad.device import Array
+
+from .collectives.naive import naive_allreduce
+from .protocol import Comm
+from .shared_memory import SharedMemory
+
+Result = TypeVar("Result")
+NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
+class Communicator(Comm):
+    """The base class of all communicators: what a transport lacks, it inherits in a form that works.
+
+    ``members`` are its ranks as ranks of the world. ``has_own_allreduce`` says that ``allreduce`` is the
+    transport's own, as MPI's is, and not made of this communicator's messages.
+    """
+
+    members: list[int]
+    has_own_allreduce: bool = False
+
+    @abstractmethod
+    def split(self, color: int, key: int | None = None) -> Communicator: ...
+
+    @abstractmethod
+    def background(self) -> Background:
+        """A communication thread of this rank, over the same ranks; all ranks must call this together."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End communication; free it, its groups and backgrounds. All ranks must call this together.
+
+        A group or background that a program only drops is freed once all ranks have dropped it.
+        """
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number among the ranks on its machine: the GPU that it takes."""
+        return self.rank
+
+    def use_synchronous_sends(self) -> None:
+        """From now on let each send wait for its receiver, if the transport can: this exposes deadlocks."""
+
+    # Sums
+
+    def allreduce(self, x: Array) -> Array:
+        return naive_allreduce(self, x)
+
+    def start_allreduce(self, x: Array) -> Callable[[], Array]:
+        """Start to sum ``x`` over all ranks; the function returned finishes it, by default does all of it."""
+        return lambda: self.allreduce(x)
+
+    def progress(self) -> None:
+        """Let started communication go on, if the transport needs this rank for it."""
+
+    def charge_reduction(self, nbytes: int) -> None:
+        if seconds := self.reduction_seconds(nbytes):
+            self.compute(seconds)
+
+    # Memory
+
+    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """Zeros that ``allreduce`` sums without a copy, if it can; all ranks pass the same shape together."""
+        return np.zeros(shape, dtype)
+
+    def share(self, nbytes: int) -> SharedMemory | None:
+        """``nbytes`` of this rank that all ranks read and write; None where ranks cannot share memory.
+
+        All ranks must call this together; their ``nbytes`` may differ.
+        """
+        return None
+
+    # Time
+
+    def time(self) -> float:
+        """This rank's clock, in seconds."""
+        return time.perf_counter()
+
+    def compute(self, seconds: float) -> None:
+        """Pretend to compute for ``seconds`` on a virtual clock; on a real clock this takes no time."""
+
+    def reduction_seconds(self, nbytes: int) -> float:
+        """Seconds on a virtual clock for combining two arrays of ``nbytes``; 0 on a real clock."""
+        return 0.0
+
+    def computing(self, name: str) -> AbstractContextManager[None]:
+        """``with comm.computing("forward"):`` records a span of that name, if ``comm`` is traced."""
+        return nullcontext()
+
+    # Failures
+
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
+        """From now on a wait raises RankEnded where one of ``ranks`` has ended, if the transport can tell.
+
+        ``owing`` gives ranks that have to send something, each with its number: a transport may kill those
+        that stay silent for ``wait_limit()`` seconds. The first time all ranks call this together.
+        """
+
+
+class Background(Protocol):
+    """Communication while the rank computes: jobs that run one after another, in the order they were started.
+
+    A job gets a communicator of its own over the same ranks, so its messages do not mix with the rank's; the
+    n-th job of one rank talks to the n-th job of the others. After a job that raised, no other is run.
+    """
+
+    def start(
+        self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
+    ) -> Callable[[], Result]:
+        """Start ``job(comm)`` and return at once; errors and traces call it ``what`` with ``nbytes``.
+
+        The function returned waits for the job's result, and raises what the job, or one before it,
+        raised. What the job reads must not change until then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Take no more jobs: the thread ends after those that were started. May be called again."""
+        ...
+
+
+class Wrapper(Communicator):
+    """``comm`` with every ability passed on; a subclass changes some of them."""
+
+    def __init__(self, comm: Communicator):
+        self.comm, self.rank, self.size, self.members = comm, comm.rank, comm.size, comm.members
+        self.has_own_allreduce = comm.has_own_allreduce
+
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        self.comm.send(x, to, tag)
+
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        return self.comm.start_send(x, to, tag)
+
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.comm.recv(source, tag, expect)
+
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        return self.comm.start_recv(source, tag, expect)
+
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        return self.comm.recv_any(tag)
+
+    def split(self, color: int, key: int | None = None) -> Communicator:
+        return self.comm.split(color, key)
+
+    def background(self) -> Background:
+        return self.comm.background()
+
+    def close(self) -> None:
+        self.comm.close()
+
+    @property
+    def local_rank(self) -> int:
+        return self.comm.local_rank
+
+    def use_synchronous_sends(self) -> None:
+        self.comm.use_synchronous_sends()
+
+    def allreduce(self, x: Array) -> Array:
+        return self.comm.allreduce(x) if self.has_own_allreduce else naive_allreduce(self, x)
+
+    def start_allreduce(self, x: Array) -> Callable[[], Array]:
+        return self.comm.start_allreduce(x) if self.has_own_allreduce else super().start_allreduce(x)
+
+    def progress(self) -> None:
+        self.comm.progress()
+
+    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        return self.comm.array(shape, dtype)
+
+    def share(self, nbytes: int) -> SharedMemory | None:
+        return self.comm.share(nbytes)
+
+    def time(self) -> float:
+        return self.comm.time()
+
+    def compute(self, seconds: float) -> None:
+        self.comm.compute(seconds)
+
+    def reduction_seconds(self, nbytes: int) -> float:
+        return self.comm.reduction_seconds(nbytes)
+
+    def computing(self, name: str) -> AbstractContextManager[None]:
+        return self.comm.computing(name)
+
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
+        self.comm.watch(ranks, owing)
+
+
+class WithAllreduce(Wrapper):
+    """``comm`` whose all-reduce is ``algorithm``, such as ``collectives.ring_allreduce``."""
+
+    def __init__(self, comm: Communicator, algorithm: Callable[[Communicator, Array], Array]):
+        super().__init__(comm)
+        self.algorithm, self.has_own_allreduce = algorithm, True
+
+    def allreduce(self, x: Array) -> Array:
+        return self.algorithm(self.comm, x)
+
+    def start_allreduce(self, x: Array) -> Callable[[], Array]:
+        return lambda: self.allreduce(x)

@@ -1,0 +1,140 @@
+"""Waits for MPI with a timeout.
+
+A rank that times out reports what it was waiting for, and makes the other waiting ranks report too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..rank import one_that_left
+from .communicator import NOTHING, Communicator
+from .failure_detector import IN_TRANSIT, FailureDetector
+from .mailboxes import caller
+from .protocol import RankEnded, wait_limit
+
+SPINNING = 0.002  # seconds of polling without pause
+GRACE = 1.0  # seconds for other ranks to report their waits, before the first error ends the job
+WATCHING = 1.5  # a rank that watches others waits this many times longer before it gives up
+yield_core = getattr(os, "sched_yield", lambda: None)
+
+
+class BoundedWait:
+    """The waits of one process, or of its ``background``.
+
+    ``alarm`` is the tag, in ``world``, of the message that a rank sends to all others when it gives up.
+    ``idle_since`` is when the process stopped computing: its background may use the core from then on.
+    """
+
+    def __init__(self, world: Any, alarm: int, background: bool = False):
+        self.world, self.alarm, self.rank = world, alarm, world.Get_rank()
+        self.name = f"rank {self.rank}'s background" if background else f"rank {self.rank}"
+        self.idle_since = math.inf if background else 0.0
+        self.detector: FailureDetector | None = None
+
+    def wait(self, done: Callable, what: str, needs: Sequence[int] = ()):
+        """Poll ``done()`` until it is true, at first without pause, then less often; returns its result.
+
+        Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded if a
+        watched rank has ended; RuntimeError if the program of one of the ranks ``needs`` has ended.
+        """
+        try:
+            return self.poll(done, what, needs)
+        except RankEnded:
+            raise
+        except RuntimeError as error:  # also MPI's own, for a read from a process that was killed
+            if (rank := self.rank_ended_meanwhile()) is None or self.detector is None:
+                raise
+            raise RankEnded(rank, what, self.detector.reason(rank)) from error
+
+    def rank_ended_meanwhile(self) -> int | None:
+        """A watched rank that has ended, or ends within GRACE seconds."""
+        start = time.monotonic()
+        while self.detector is not None and (now := time.monotonic()) < start + GRACE:
+            if (rank := self.detector.ended_rank(now, start)) is not None:
+                return rank
+            time.sleep(IN_TRANSIT)
+        return None
+
+    def poll(self, done: Callable, what: str, needs: Sequence[int]):
+        """``wait`` that raises MPI's own errors unchanged."""
+        start, pause, checks = time.monotonic(), 0.0, 1
+        while not (result := done()):
+            now = time.monotonic()
+            idle = now - max(start, self.idle_since)
+            if 0 <= idle < SPINNING:  # the usual wait, of ranks in step
+                if idle > SPINNING / 40:
+                    yield_core()
+                continue
+            if self.detector is not None and (rank := self.detector.ended_rank(now, start)) is not None:
+                raise RankEnded(rank, what, self.detector.reason(rank))
+            self.check(what, now - start)
+            if now - start > checks:
+                checks += 1
+                self.check_running(what, needs)
+            # Leave the core to computing threads. Most communication of a background advances only inside
+            # MPI, so a background polls more often.
+            pause = min(pause + 20e-6, 1e-3) if idle >= 0 else min(max(5e-5, (now - start) / 40), 1e-3)
+            time.sleep(pause)
+        return result
+
+    def watch(self, comm: Communicator, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
+        """From now on a wait raises RankEnded if one of ``ranks`` of ``comm`` has ended.
+
+        ``owing`` gives ranks that have to send something, each with its number; they are killed if it does
+        not come in ``wait_limit()`` seconds. Works for ranks on this machine. All ranks call the first time.
+        """
+        if self.detector is None:
+            self.detector = FailureDetector.of(comm)
+        self.detector.ranks = set(ranks)
+        self.detector.expect(owing)
+
+    def close(self) -> None:
+        """At the end of the program, if a rank is dead, skip MPI_Finalize, which waits for all ranks."""
+        if self.detector is not None:
+            atexit.register(self.detector.leave)
+
+    def wait_for_thread(self, ended: Callable[[float], bool], what: str) -> None:
+        """Sleep until ``ended(seconds)`` returns True: another thread of this process has done its part.
+
+        That thread's own waits are bounded and their errors say more, so it may give up first.
+        """
+        start = time.monotonic()
+        while not ended(0.05):
+            self.check(what, time.monotonic() - start, extra=2 * GRACE)
+
+    def check(self, what: str, waited: float, extra: float = 0.0) -> None:
+        """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has given up.
+
+        A rank that watches others waits longer: silent ranks are killed first.
+        """
+        others_gave_up = self.world.Iprobe(tag=self.alarm)
+        if others_gave_up or waited > wait_limit() * (1 if self.detector is None else WATCHING) + extra:
+            self.give_up(what, waited, alarm=not others_gave_up)
+
+    def check_running(self, what: str, needs: Sequence[int]) -> None:
+        """Raise RuntimeError if the program of one of the ranks ``needs`` has ended: its part never comes."""
+        if (ended := one_that_left(needs)) is not None:
+            raise RuntimeError(
+                f"{self.name} waits {what} at {caller()}, but rank {ended}'s program is over; "
+                "check that every rank makes the same calls, and none of them exits before"
+            )
+
+    def give_up(self, what: str, waited: float, alarm: bool) -> None:
+        """Report what this rank waits for, make the other waiting ranks report, and raise TimeoutError."""
+        if alarm:
+            for rank in set(range(self.world.Get_size())) - {self.rank}:
+                self.world.Isend(np.empty(0, np.uint8), rank, self.alarm)
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited))
+        text = f"{self.name} waited {waited:.2g} s, since {since}, {what} at {caller()}"
+        print(f"minigrad: {text}\n", end="", file=sys.stderr, flush=True)  # one write: a line stays whole
+        time.sleep(GRACE)
+        raise TimeoutError(f"{text}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT")

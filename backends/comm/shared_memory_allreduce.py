@@ -1,0 +1,162 @@
+"""All-reduce in shared memory: each rank of a machine sums its share of the elements, without a message.
+
+Lecture section: synchronous data parallelism. Lesson: 05_messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from minigrad.device import Array, array_module, to_host
+
+from .communicator import Communicator
+
+TEXT = 64  # bytes of each rank that describe its array
+SLOT = 1 << 19  # bytes of each rank through which other arrays are copied: half a cache
+LARGE = 1 << 16  # bytes from which this beats MPI's own all-reduce (benchmarks/messages.py)
+BLOCK = 1 << 18  # bytes summed at a time, so that a sum is still in the cache when it is copied to all
+
+
+class SharedMemoryAllreduce:
+    """The sum over all ranks of ``comm`` in shared memory, in rank order, so with the bits of the naive form.
+
+    Arrays made by ``array`` are summed in place and returned; others are copied and stay unchanged.
+    If the ranks cannot share memory, the communicator's own all-reduce is used instead.
+    All ranks construct and call it together: ``DataParallel(comm, allreduce=SharedMemoryAllreduce(comm))``.
+    """
+
+    def __init__(self, comm: Communicator):
+        self.comm = comm
+        self.memory = comm.share(SLOT + TEXT)
+        self.n_arrays = 0
+        if self.memory is not None:
+            self.slots = [part[:SLOT] for part in self.memory.parts]
+            self.texts = [part.data[SLOT : SLOT + TEXT] for part in self.memory.parts]
+
+    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """Zeros in shared memory, which are summed without a copy.
+
+        All ranks must call this together, with the same shape.
+        """
+        nbytes = bytes_of(shape, dtype)
+        if self.memory is None or nbytes == 0:
+            return np.zeros(shape, dtype)
+        self.n_arrays += 1
+        memory = self.comm.share(nbytes)
+        assert memory is not None
+        return np.asarray(SharedArray(self, memory.parts, self.n_arrays))[:nbytes].view(dtype).reshape(shape)
+
+    def __call__(self, comm: Communicator, x: Array) -> Array:
+        """The sum of ``x`` over all ranks; ValueError, naming two ranks, if their shapes or dtypes differ."""
+        if self.memory is None:
+            return comm.allreduce(x)
+        host = np.asarray(to_host(x), order="C")
+        parts, *place = self.find(host)
+        text = describe(host.dtype, host.shape, *place)
+        if parts is not None:
+            self.barrier(text)
+            self.sum(parts)
+            self.barrier()
+            return x
+        total = np.empty_like(host)
+        flat, flat_total = host.reshape(-1), total.reshape(-1)
+        step = SLOT // host.itemsize
+        slots = [slot[: step * host.itemsize].view(host.dtype) for slot in self.slots]
+        for start in range(0, max(1, host.size), step):
+            part = flat[start : start + step]
+            own = slots[self.comm.rank][: part.size]
+            np.copyto(own, part)
+            self.barrier(text if start == 0 else None)
+            self.sum([slot[: part.size] for slot in slots])
+            self.barrier()
+            np.copyto(flat_total[start : start + step], own)
+        return array_module(x).asarray(total)
+
+    def sum(self, parts: list[np.ndarray]) -> None:
+        """Add up this rank's share of all ``parts``, and write it to all of them."""
+        n, rank, size = parts[0].size, self.comm.rank, self.comm.size
+        first, last = n * rank // size, n * (rank + 1) // size
+        step = max(1, BLOCK // parts[0].itemsize)
+        for start in range(first, last, step):
+            total, *others = (part[start : min(start + step, last)] for part in parts)
+            for other in others:
+                total += other
+            for other in others:
+                other[...] = total
+
+    def owns(self, x: Array) -> bool:
+        """Whether ``x`` is an array made by ``array``, or a part of one."""
+        return type(x) is np.ndarray and self.find(x)[0] is not None
+
+    def find(self, x: np.ndarray) -> tuple[list[np.ndarray] | None, int, int]:
+        """If ``x`` lies in a shared array: all ranks' parts there, the array's number and the offset."""
+        base: Any = x
+        while type(base) is np.ndarray:
+            base = base.base
+        if type(base) is not SharedArray or base.owner is not self:
+            return None, -1, 0
+        offset = address_of(x) - base.address
+        here = slice(offset, offset + x.nbytes)
+        return [part[here].view(x.dtype) for part in base.parts], base.number, offset
+
+    def barrier(self, text: bytes | None = None) -> None:
+        """Wait for all ranks; raises ValueError unless all of them pass the same ``text``.
+
+        Two barriers enclose each sum: ranks read one another's texts after the first, change them after the
+        second.
+        """
+        assert self.memory is not None
+        rank = self.comm.rank
+        if text is not None:
+            self.texts[rank][:] = text
+        self.memory.barrier("to all-reduce")
+        if text is not None:
+            for other in self.texts:
+                if other != self.texts[rank]:
+                    texts = [bytes(text) for text in self.texts]
+                    self.barrier()
+                    check_same_text(texts, self.comm.members)
+
+
+class SharedArray:
+    """The base object of an array in shared memory: it keeps all ranks' parts of the memory alive."""
+
+    def __init__(self, owner: SharedMemoryAllreduce, parts: list[np.ndarray], number: int):
+        self.owner, self.parts, self.number = owner, parts, number
+        self.__array_interface__ = parts[owner.comm.rank].__array_interface__
+        self.address: int = self.__array_interface__["data"][0]
+
+
+def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+@lru_cache(1024)
+def describe(dtype: np.dtype, shape: tuple[int, ...], number: int, offset: int) -> bytes:
+    """A rank's array as a text of TEXT bytes, which must be the same on all ranks."""
+    place = "" if number < 0 else f" at byte {offset} of shared array {number}"
+    return to_text(f"{dtype}{shape}{place}")
+
+
+def to_text(description: str) -> bytes:
+    return description.encode()[:TEXT].ljust(TEXT)
+
+
+def address_of(x: np.ndarray) -> int:
+    return x.__array_interface__["data"][0]
+
+
+def check_same_text(texts: Sequence[Any], members: Sequence[int]) -> None:
+    """Raise ValueError, naming two ranks that differ, unless the texts of all ranks are the same."""
+    words = [bytes(text).decode().strip() for text in texts]
+    for rank, other in enumerate(words):
+        if other != words[0]:
+            one = words[0]
+            raise ValueError(
+                f"rank {members[0]} has {one}, rank {members[rank]} has {other} in one all-reduce; "
+                "make all ranks pass the same shape and dtype"
+            )
