@@ -10,7 +10,14 @@ from .doubling import doubling_allgather, doubling_allreduce
 from .exchange import Operator
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical
-from .naive import allreduce, gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
+from .naive import (
+    allreduce,
+    gather,
+    gather_broadcast_allreduce,
+    naive_allreduce,
+    naive_broadcast,
+    scatter,
+)
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
