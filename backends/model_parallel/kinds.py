@@ -13,7 +13,14 @@ from minigrad.module import Module
 
 from ..comm.protocol import Comm
 from .activation import Cut
-from .channels import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d, PerChannel, SplitFlatten
+from .channels import (
+    ChannelConv2d,
+    FilterConv2d,
+    GatheredConv2d,
+    GroupedConv2d,
+    PerChannel,
+    SplitFlatten,
+)
 from .classes import ClassLinear
 from .dropout import SplitDropout
 from .layer import Elementwise, SplitLayer
