@@ -12,10 +12,10 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
+from .cli.parallel import member_of
 from .comm import Comm
 from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
-from .layout import member_of
 from .pipeline import Pipeline
 from .pipeline.asynchronous import AsynchronousPipeline
 from .stack import Stack

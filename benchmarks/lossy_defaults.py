@@ -28,7 +28,7 @@ from typing import Annotated
 
 import typer
 
-from backends.launch import THREAD_VARIABLES
+from backends.launch.launch import THREAD_VARIABLES
 from minigrad.nets import NETS
 
 STRATEGIES = (
@@ -105,7 +105,7 @@ def trained(strategy: str, net: str, given: Sequence[str], seed: int, epochs: in
     """The test accuracy of one run; ``FAILED`` where it diverged, ValueError where it could not begin."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "run.json")
-        command = [sys.executable, "-m", "backends.cli", "train", "--strategy", strategy, "--net", net]
+        command = [sys.executable, "-m", "backends", "train", "--strategy", strategy, "--net", net]
         command += ["--seed", str(seed), "--epochs", str(epochs), "--json", str(file), *given]
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # ranks are enough for the cores
         quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}

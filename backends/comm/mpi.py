@@ -18,7 +18,7 @@ from mpi4py import MPI
 from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
 
-from ..launcher import WorldError, check_world, refuse
+from ..launch.launcher import WorldError, check_world, refuse
 from . import wire
 from .background import ProcessBackground, ProcessWorker
 from .collectives import naive_allreduce

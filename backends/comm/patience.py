@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..rank import one_that_left
+from ..launch.rank import one_that_left
 from .protocol import Comm, RankEnded, wait_limit
 from .watch import UNDER_WAY, Watch
 from .world import caller

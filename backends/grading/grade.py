@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..launch import mpi_problem
+from ..launch.launch import mpi_problem
 from .assignment import Assignment
 from .judge import Request
 from .process import Verdict, grade_apart, printable

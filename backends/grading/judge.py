@@ -21,7 +21,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..launch import load_mpi, rank_under_mpiexec
+from ..launch.launch import load_mpi
+from ..launch.launcher import rank_under_mpiexec
 from .assignment import load_file
 from .given import Given
 from .limits import Clock, limit

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..launch import THREAD_VARIABLES, environment, find_mpiexec
-from ..supervise import MARK, sweep, sweep_memory, watched
+from ..launch.launch import THREAD_VARIABLES, environment, find_mpiexec
+from ..launch.supervise import MARK, sweep, sweep_memory, watched
 from .ending import ending
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
 

@@ -9,8 +9,8 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from ..launch import THREAD_VARIABLES
-from ..supervise import MARK
+from ..launch.launch import THREAD_VARIABLES
+from ..launch.supervise import MARK
 from .fence import prefix
 from .settings import Settings
 

@@ -14,8 +14,8 @@ from backends.data_parallel.sharded import Sharded
 from backends.grid import Grid
 from backends.model_parallel.place import ModelParallel
 from backends.pipeline import Pipeline
+from backends.registry import find_strategy, strategy_names
 from backends.stack import Stack
-from backends.strategies import find_strategy, strategy_names
 from minigrad import nn, ops, optim
 from minigrad.backend import Backend
 from minigrad.data import Batch

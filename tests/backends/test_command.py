@@ -11,11 +11,13 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 import pytest
 
-from backends import arguments, cli, figures, interrupts, launch, layout, strategies, training
+from backends import registry
+from backends.cli import arguments, figures, main, parallel, training
+from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.run_folder import RunFolder
-from backends.strategies import find_strategy, strategy_names
+from backends.launch import interrupts, launch
+from backends.registry import find_strategy, strategy_names
 from minigrad.nets import find_net
 
 
@@ -84,7 +86,7 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
             placed.append(self.size)
             return super().place(model)
 
-    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Watched)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options: Watched)
     common = ["train", "--net", "mlp", "--batch", "all", "--epochs", "1"]
     assert minigrad(*common, "--strategy", "replicated")[0] == 0
     assert placed == [1]
@@ -147,7 +149,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
         def run(self, model, batch, loss_fn, weight, on_grad):
             return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
 
-    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Unweighted)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options: Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and "NOT EQUAL" in out
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
@@ -352,16 +354,16 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
     for name in strategy_names():
         backend = run_ranks(1, find_strategy(name))[0]
         assert (backend.rank, backend.size) == (0, 1)
-        assert "micro_batches" in strategies.settings_of(find_strategy(name))
+        assert "micro_batches" in registry.settings_of(find_strategy(name))
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
     points = [
-        EntryPoint("lost", "no.such_module:Thing", strategies.GROUP),
-        *entry_points(group=strategies.GROUP),
+        EntryPoint("lost", "no.such_module:Thing", registry.GROUP),
+        *entry_points(group=registry.GROUP),
     ]
     monkeypatch.setattr(
-        strategies, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)]
+        registry, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)]
     )
     assert "lost" in strategy_names()
     assert minigrad("prove", "--net", "mlp", "--strategy", "replicated")[0] == 0
@@ -391,8 +393,8 @@ def taking_anything(comm, **settings):
     ],
 )
 def test_options_of_the_right_type_pass(options):
-    strategies.check_options("theirs", strategies.settings_of(theirs), options)
-    strategies.check_options("any", strategies.settings_of(taking_anything), options)
+    registry.check_options("theirs", registry.settings_of(theirs), options)
+    registry.check_options("any", registry.settings_of(taking_anything), options)
 
 
 @pytest.mark.parametrize(
@@ -407,13 +409,13 @@ def test_options_of_the_right_type_pass(options):
 )
 def test_options_of_another_type_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        strategies.check_options("theirs", strategies.settings_of(theirs), options)
+        registry.check_options("theirs", registry.settings_of(theirs), options)
 
 
 def test_options_are_python_values_or_text():
     given = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
     wanted = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
-    assert strategies.read_options(given) == wanted
+    assert registry.read_options(given) == wanted
 
 
 def test_the_ranks_share_the_cores():
@@ -422,7 +424,7 @@ def test_the_ranks_share_the_cores():
 
 
 def test_importing_the_command_needs_no_mpi4py():
-    code = "import sys, backends.cli; sys.exit('mpi4py' in sys.modules)"
+    code = "import sys, backends.cli.main; sys.exit('mpi4py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -433,6 +435,6 @@ def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     def raising(*_):
         raise error(*([2] if error is interrupts.Interrupted else []))
 
-    monkeypatch.setattr(cli.health, "examine", raising)
+    monkeypatch.setattr(main.health, "examine", raising)
     monkeypatch.setattr(interrupts, "end", lambda told: sys.exit(told.code))
     assert minigrad("doctor")[0] == 130

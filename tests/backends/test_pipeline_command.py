@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from backends import layout
+from backends.cli import parallel
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.measured import plan_of
@@ -73,7 +73,7 @@ def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_
         def run(self, model, batch, loss_fn, weight, on_grad):
             return super().run(model, batch, loss_fn, weight * 1.001, on_grad)
 
-    monkeypatch.setattr(layout, "Pipeline", Equal)
+    monkeypatch.setattr(parallel, "Pipeline", Equal)
     status, found, out = proof(minigrad, tmp_path, "--pipe", "2")
     assert status == 1 and not found["passed"] and "NOT EQUAL" in out
 

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from backends import capacity, figures, launch, layout, strategies
-from backends.capacity import check_capacity
+from backends import registry
+from backends.cli import figures, parallel
+from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
+from backends.launch import capacity, launch
+from backends.launch.capacity import check_capacity
 from backends.pipeline.schedule import Schedule
-from backends.refusal import LONGEST, in_one_line, is_refusal
 from minigrad.environment import VALUES
 
 KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -57,7 +59,7 @@ def test_absurd_sizes_are_refused_before_anything_is_computed(
 
     for owner, name in (
         (Schedule, "of"),
-        (layout, "run_ranks"),
+        (parallel, "run_ranks"),
         (launch, "run_ranks"),
         (launch, "supervise"),
     ):
@@ -208,7 +210,7 @@ def test_a_variable_takes_its_own_values_only(minigrad, monkeypatch, name):
 
 
 def test_a_wrong_backend_of_matplotlib_is_named_before_training(tmp_path):
-    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
     variables = {**os.environ, "MPLBACKEND": "junk"}
     ended = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
@@ -231,7 +233,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
 
 
 def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
-    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
@@ -256,7 +258,7 @@ MODULES = {
 def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
     (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
     monkeypatch.syspath_prepend(str(tmp_path))
-    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", strategies.GROUP))
+    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUP))
     for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
         one_line(
             minigrad(*command, "--strategy", "theirs"), f"'theirs' is declared as plug_in_that_{how}:Thing"
@@ -265,16 +267,14 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_pat
 
 
 def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
-    declare(
-        monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", strategies.GROUP)
-    )
+    declare(monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUP))
     one_line(minigrad("prove", "--data", "2"), "'replicated' is declared twice, as .* rename one of them")
 
 
 def declare(monkeypatch, *points):
-    everything = [*points, *entry_points(group=strategies.GROUP)]
+    everything = [*points, *entry_points(group=registry.GROUP)]
     monkeypatch.setattr(
-        strategies,
+        registry,
         "entry_points",
         lambda group, name=None: [p for p in everything if name in (None, p.name)],
     )

@@ -7,10 +7,11 @@ import warnings
 import numpy as np
 import pytest
 
-from backends import arguments, cli, launch, options
+from backends.cli import arguments, main, options
 from backends.comm import run_ranks
 from backends.data_parallel.compression import COMPRESSORS, Compressed
-from backends.strategies import find_strategy, settings_of
+from backends.launch import launch
+from backends.registry import find_strategy, settings_of
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from tests.bugs.mutant import mutant
@@ -63,7 +64,7 @@ def test_every_flag_is_an_option_of_the_strategy_it_is_for():
     for name, strategy in arguments.FLAGS.items():
         found = settings_of(find_strategy(strategy)).keys()
         assert name in found or any(name in settings_of(kind.__init__) for kind in COMPRESSORS.values())
-        assert name in inspect.signature(cli.train).parameters
+        assert name in inspect.signature(main.train).parameters
         assert getattr(options, name.capitalize()).__metadata__[0].rich_help_panel.endswith(strategy)
 
 

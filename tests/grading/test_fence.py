@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backends.doctor import examine
+from backends.cli.doctor import examine
 from backends.grading import fence
 from backends.grading.fence import fences, prefix
 

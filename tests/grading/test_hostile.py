@@ -15,7 +15,7 @@ from backends.grading import find_assignment
 from backends.grading.fence import fences
 from backends.grading.grade import Submission, grade
 from backends.grading.offered import Offered
-from backends.supervise import MARK
+from backends.launch.supervise import MARK
 
 from .conftest import DOUBLE, TOTAL, messages, scores
 

@@ -17,7 +17,7 @@ from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
 from ...comm.protocol import Comm
-from ...strategies import check_options, settings_of
+from ...registry import check_options, settings_of
 from ..flat import Flat
 from ..replicated import DataParallel
 from .compressor import Compressor, Identity

@@ -11,10 +11,10 @@ from minigrad.nets import NETS
 from minigrad.optim import OPTIMIZERS
 from minigrad.schedules import SCHEDULES as RATES
 
-from .data_parallel.compression import COMPRESSORS
-from .data_parallel.compression.compressed import COMPRESSOR
-from .pipeline import SCHEDULES
-from .strategies import strategy_names
+from ..data_parallel.compression import COMPRESSORS
+from ..data_parallel.compression.compressed import COMPRESSOR
+from ..pipeline import SCHEDULES
+from ..registry import strategy_names
 
 DATASETS = ("mnist5k", "mnist")
 DTYPES = ("float32", "float64")

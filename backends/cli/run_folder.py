@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import rank
-from .comm import Comm, broadcast
-from .figures import FIGURES, KEPT, kept_in, write_json
+from ..comm import Comm, broadcast
+from ..launch import rank
+from ..launch.supervise import KEPT, kept_in
+from .figures import FIGURES, write_json
 
 EVERY = 1.0  # seconds between two writings of the figures
 

@@ -11,16 +11,16 @@ import numpy as np
 from minigrad.backend import Backend
 from minigrad.nets import SAMPLE
 
-from .comm import run_ranks
-from .comm.collectives import allgather
-from .comm.protocol import Comm
-from .comm.trace import Traced
-from .grid import Grid
-from .launch import under_mpiexec
-from .model_parallel.place import ModelParallel
-from .pipeline import Pipeline
-from .stack import Stack
-from .strategies import find_strategy
+from ..comm import run_ranks
+from ..comm.collectives import allgather
+from ..comm.protocol import Comm
+from ..comm.trace import Traced
+from ..grid import Grid
+from ..launch.launch import under_mpiexec
+from ..model_parallel.place import ModelParallel
+from ..pipeline import Pipeline
+from ..registry import find_strategy
+from ..stack import Stack
 
 Member = TypeVar("Member", bound=Backend)
 

@@ -13,16 +13,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..launch.interrupts import Interrupted
+from ..launch.launch import TRANSPORTS, under_mpiexec
+from ..launch.supervise import supervise
 from .arguments import check_seed, choice
 from .figures import check_writable
-from .interrupts import Interrupted
-from .launch import TRANSPORTS, under_mpiexec
-from .supervise import supervise
 
 if TYPE_CHECKING:
-    from .grading.grade import Graded
+    from ..grading.grade import Graded
 
-LESSONS = Path(__file__).parents[1] / "lessons"
+LESSONS = Path(__file__).parents[2] / "lessons"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -103,10 +103,10 @@ def grade(
 ) -> None:
     """Grade a submission: points for each task, and the smallest case that is wrong (status 1: not all)."""
     try:
-        from .grading.assignment import FOLDER, find_assignment, find_assignments
-        from .grading.formats import as_text, listing, table
-        from .grading.grade import Submission
-        from .grading.grade import grade as grade_all
+        from ..grading.assignment import FOLDER, find_assignment, find_assignments
+        from ..grading.formats import as_text, listing, table
+        from ..grading.grade import Submission
+        from ..grading.grade import grade as grade_all
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "hypothesis":
             raise

@@ -14,16 +14,16 @@ from minigrad import schedules as rates
 from minigrad.device import cuda_problem
 from minigrad.nets import find_net
 
-from .data_parallel.compression import Compressed
-from .data_parallel.compression.compressed import COMPRESSOR, find_compressor
-from .data_parallel.server_rules import check_servers, rule_for
-from .data_parallel.stale_rates import find_stale_rate
-from .layout import Layout
-from .model_parallel.place import ModelParallel
-from .model_parallel.plan import Plan, check_plan, read_plan
-from .pipeline import SCHEDULES, check_timetable, find_schedule
-from .pipeline.bounds import check_bounds
-from .strategies import find_strategy, read_options, settings_of
+from ..data_parallel.compression import Compressed
+from ..data_parallel.compression.compressed import COMPRESSOR, find_compressor
+from ..data_parallel.server_rules import check_servers, rule_for
+from ..data_parallel.stale_rates import find_stale_rate
+from ..model_parallel.place import ModelParallel
+from ..model_parallel.plan import Plan, check_plan, read_plan
+from ..pipeline import SCHEDULES, check_timetable, find_schedule
+from ..pipeline.bounds import check_bounds
+from ..registry import find_strategy, read_options, settings_of
+from .parallel import Layout
 
 
 def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:

@@ -14,6 +14,12 @@ from minigrad.environment import check_variables
 from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule
 
+from ..comm.chrome import chrome_trace
+from ..comm.trace import Traced, gather_trace
+from ..data_parallel import ParameterServer
+from ..launch.capacity import cores
+from ..launch.interrupts import Interrupted
+from ..launch.launch import check_room, choose_transport, run, run_script, say, world_size
 from . import course, options, proof, training
 from . import doctor as health
 from .arguments import (
@@ -26,14 +32,8 @@ from .arguments import (
     choice,
     layout_for,
 )
-from .capacity import cores
-from .comm.chrome import chrome_trace
-from .comm.trace import Traced, gather_trace
-from .data_parallel import ParameterServer
 from .figures import check_writable, write_json
-from .interrupts import Interrupted, guarded
-from .launch import check_room, choose_transport, run, run_script, say, world_size
-from .layout import about, member_of
+from .parallel import about, member_of
 from .refusal import in_one_line, is_refusal
 from .run_folder import RunFolder
 from .trace_view import show, show_trace
@@ -281,11 +281,6 @@ def doctor() -> None:
 course.add_to(app)
 
 
-def main() -> None:
-    """The entry point: what a signal ends says so in one line."""
-    guarded(command)
-
-
 def command() -> None:
     """Run what the arguments name: a mistake of the user's ends in one line, not in a traceback."""
     try:
@@ -303,7 +298,3 @@ def command() -> None:
             raise
         say(f"{usage()} (see minigrad --help)")
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

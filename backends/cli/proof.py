@@ -14,9 +14,9 @@ from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
 from minigrad.nets import find_net
 
-from .comm import Comm
-from .laws import Difference, bound_for, differences_from_serial
-from .layout import Layout, chosen, ranks_of
+from ..comm import Comm
+from ..laws import Difference, bound_for, differences_from_serial
+from .parallel import Layout, chosen, ranks_of
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from minigrad.optim import find_optimizer
 from minigrad.schedules import find_schedule, warm_up
 from minigrad.train import History, accuracy, fit
 
-from .comm import Comm
-from .data_parallel import ParameterServer
-from .data_parallel.compression import Compressed
-from .layout import Layout, chosen, member_of
-from .tracing import computing, trace_step
+from ..comm import Comm
+from ..data_parallel import ParameterServer
+from ..data_parallel.compression import Compressed
+from ..tracing import computing, trace_step
+from .parallel import Layout, chosen, member_of
 
 
 @dataclass(frozen=True)
