@@ -1,6 +1,7 @@
 """Collectives: exact on small integers for 1 to 17 ranks and any size; the same bits on every rank."""
 
 from functools import partial, reduce
+from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
 import pytest
@@ -46,6 +47,29 @@ every_allreduce = pytest.mark.parametrize("name", ALLREDUCES)
 def sizes_for(p):
     """Fewer elements than ranks, as many, and more, which p divides or not."""
     return sorted({0, 1, p - 1, p, p + 1, 2 * p, 3 * p - 1})
+
+
+# The table of names
+
+
+@pytest.mark.parametrize("name", collectives.ALLREDUCES)
+def test_an_allreduce_found_by_name_sums(name):
+    for p in (1, 2, 3, 5):
+        run_ranks(p, lambda comm: laws.allreduce_sums(collectives.find_allreduce(name), comm, 7))
+
+
+def test_an_unknown_allreduce_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="unknown all-reduce 'star'; choose one of default, naive, .*, ring"):
+        collectives.find_allreduce("star")
+
+
+def test_another_package_adds_an_allreduce(monkeypatch):
+    star = EntryPoint(
+        "star", "backends.comm.collectives.tree:reduce_broadcast_allreduce", "minigrad.allreduces"
+    )
+    monkeypatch.setattr(collectives, "entry_points", lambda **query: EntryPoints([star]).select(**query))
+    assert collectives.find_allreduce("star") is collectives.reduce_broadcast_allreduce
+    assert collectives.allreduce_names() == [*collectives.ALLREDUCES, "star"]
 
 
 # All-reduce

@@ -6,31 +6,37 @@ order. Inputs are not changed. Messages count when they leave a rank, empty ones
 Lecture section: synchronous data parallelism. Lesson: 05_messages.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+
+import numpy as np
+
+from minigrad.device import Array
+
+from ..protocol import Comm
 from .doubling import doubling_allgather, doubling_allreduce
 from .exchange import Operator
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical
-from .naive import (
-    allreduce,
-    gather,
-    gather_broadcast_allreduce,
-    naive_allreduce,
-    naive_broadcast,
-    scatter,
-)
+from .naive import gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
 
 __all__ = [
+    "ALLREDUCES",
     "Operator",
     "allgather",
     "allreduce",
+    "allreduce_names",
     "alltoall",
     "barrier",
     "broadcast",
     "doubling_allgather",
     "doubling_allreduce",
+    "find_allreduce",
     "gather",
     "gather_broadcast_allreduce",
     "hierarchical",
@@ -46,3 +52,43 @@ __all__ = [
     "tree_gather",
     "tree_scatter",
 ]
+
+Allreduce = Callable[[Comm, Array], Array]
+"""Sums an array over all ranks of a communicator and returns the sum on every rank."""
+
+
+def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+    """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
+    own = getattr(comm, "allreduce", None)
+    return own(x) if own is not None and operator is np.add else naive_allreduce(comm, x, operator)
+
+
+ALLREDUCES: Mapping[str, Allreduce] = {
+    "default": allreduce,
+    "naive": naive_allreduce,
+    "gather-broadcast": gather_broadcast_allreduce,
+    "tree": reduce_broadcast_allreduce,
+    "ring": ring_allreduce,
+    "doubling": doubling_allreduce,
+    "halving": rabenseifner_allreduce,
+}
+"""The all-reduce algorithms by name. Other packages add theirs in the entry-point group of ``GROUP``."""
+
+GROUP = "minigrad.allreduces"
+
+
+def allreduce_names() -> list[str]:
+    """The names that ``find_allreduce`` takes; nothing is imported for them."""
+    return [*ALLREDUCES, *sorted({point.name for point in entry_points(group=GROUP)} - ALLREDUCES.keys())]
+
+
+def find_allreduce(name: str) -> Allreduce:
+    """The all-reduce called ``name``: ours, or one that another package declares in the group ``GROUP``.
+
+    Raises ValueError, naming the choices, for an unknown name.
+    """
+    if name in ALLREDUCES:
+        return ALLREDUCES[name]
+    for point in entry_points(group=GROUP, name=name):
+        return point.load()
+    raise ValueError(f"unknown all-reduce {name!r}; choose one of {', '.join(allreduce_names())}")

@@ -32,12 +32,6 @@ def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     return copied(x) if not others else fold(lambda a, b: combined(comm, operator, a, b), parts)
 
 
-def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
-    """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
-    own = getattr(comm, "allreduce", None)
-    return own(x) if own is not None and operator is np.add else naive_allreduce(comm, x, operator)
-
-
 def naive_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank: the root sends p - 1 messages, one after the other."""
     check_peer(comm, root)
