@@ -1,74 +1,115 @@
-"""Strategies by name, found through the entry points that this and other packages declare."""
+"""The strategies by name: an entry-point group for each axis of the grid, where other packages add theirs."""
 
 from __future__ import annotations
 
-import inspect
-import types
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Union, get_args, get_origin
+from inspect import Parameter
+from typing import Any
 
 from minigrad.backend import Backend, Serial
+from minigrad.declaration import Declaration, Flag
+from minigrad.lookup import choices, lookup, origins
+from minigrad.settings import check_options, settings_of
 
 from .comm import Comm
 
 GROUP = "minigrad.backends"
+GROUPS = {"data": GROUP, "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
+"""The entry-point group of the strategies that share the batch, the layers, or each layer."""
+ELSEWHERE = {
+    "pipeline": "--pipe N",
+    "layer-wise": "--pipe N --schedule layer-wise",
+    "pipedream": "--pipe N --schedule pipedream",
+    "model-parallel": "--model N",
+}
 
-Strategy = Callable[[Comm], Backend]
+Strategy = Callable[..., Backend]
 
 
-def strategy_names() -> list[str]:
-    """The names that ``--strategy`` takes; nothing is imported for them."""
-    return sorted({point.name for point in entry_points(group=GROUP)})
+def strategy_names(axis: str = "data") -> list[str]:
+    """The names of the strategies for an axis; nothing is imported for them."""
+    return sorted(choices({}, GROUPS[axis]))
 
 
-def find_strategy(name: str, options: Mapping[str, Any] | None = None) -> Strategy:
-    """The strategy called ``name``, to be called with a communicator; ``options`` are its settings.
+def load_strategy(name: str, axis: str = "data") -> Strategy:
+    """The class or function that makes the strategy called ``name`` from a communicator.
 
-    Raises ValueError, naming the choices, for an unknown name, an option it has not, or one of another
-    type; RuntimeError for a strategy that cannot be imported.
+    Raises ValueError, naming the choices, for an unknown name; RuntimeError for one that cannot be imported.
     """
-    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
-    if not points:
-        raise ValueError(f"unknown strategy {name!r}; choose one of {', '.join(strategy_names())}")
-    if len(points) > 1:
-        origins = " and as ".join(map(origin, points.values()))
-        raise RuntimeError(
-            f"strategy {name!r} is declared twice, as {origins}; uninstall or rename one of them"
+    if axis == "data" and name in ELSEWHERE and name not in strategy_names():
+        raise ValueError(
+            f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
+            f"pass {ELSEWHERE[name]} instead"
         )
-    (point,) = points.values()
-    try:
-        strategy: Strategy = point.load()
-    except (Exception, SystemExit) as error:  # a plug-in's module may do anything
-        raise RuntimeError(
-            f"strategy {name!r} is declared as {origin(point)}, which cannot be loaded: "
-            f"{type(error).__name__}: {error}; install what it needs, or choose another --strategy"
-        ) from error
+    strategy = lookup("strategy", name, {}, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
-            f"strategy {name!r} is declared as {origin(point)}, which is a "
+            f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
             f"{type(strategy).__name__}, not a class or function that takes a communicator"
         )
+    return strategy
+
+
+def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str = "data") -> Strategy:
+    """The strategy called ``name`` with these options, to be called with a communicator.
+
+    Raises ValueError for an option it does not have, or one of another type; else as ``load_strategy``.
+    """
+    strategy = load_strategy(name, axis)
     if not options:
         return strategy
-    check_options(name, settings_of(strategy), options)
-    return partial(strategy, **options)
+    readers = {option: flag for option, flag in declaration(strategy).flags.items() if flag.read is not None}
+    read = {
+        option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
+        for option, flag in readers.items()
+    }
+    check_options(f"strategy {name!r}", settings_of(strategy) | read, options)
+    return partial(
+        strategy,
+        **{o: readers[o].read(value) if o in readers else value for o, value in options.items()},  # pyright: ignore
+    )
 
 
-def origin(point: EntryPoint) -> str:
-    """The object that an entry point names, and the package that declares it, where that is known."""
-    return point.value if point.dist is None else f"{point.value} by the package {point.dist.name}"
+def declaration(strategy: Strategy) -> type[Declaration]:
+    """What a strategy declares; a function declares nothing."""
+    is_class = isinstance(strategy, type) and issubclass(strategy, Declaration)
+    return strategy if is_class else Declaration
 
 
-def serial(comm: Comm, *, micro_batches: int = 1) -> Serial:
-    """One machine, which ``--strategy serial`` names; raises ValueError where there are more."""
-    if comm.size > 1:
-        raise ValueError(
-            f"strategy 'serial' takes 1 rank, got {comm.size}; pass --data 1, or choose another --strategy"
-        )
-    return Serial(micro_batches)
+def declared_flags() -> dict[str, dict[str, Flag]]:
+    """The flags of all strategies: by the flag's name, the strategies that declare it.
+
+    A strategy that cannot be imported has none: it is refused where it is chosen.
+    """
+    flags: dict[str, dict[str, Flag]] = {}
+    for strategy, declared in declarations():
+        for name, flag in declared.flags.items():
+            flags.setdefault(name, {})[strategy] = flag
+    return flags
+
+
+def declarations() -> Iterator[tuple[str, type[Declaration]]]:
+    """What the strategies of the data and the pipe axis declare, by name."""
+    for axis in ("data", "pipe"):
+        for name in strategy_names(axis):
+            try:
+                yield name, declaration(load_strategy(name, axis))
+            except RuntimeError:
+                continue
+
+
+class OneRank(Serial):
+    """One machine, which ``--strategy serial`` names; raises ValueError where there are more ranks."""
+
+    def __init__(self, comm: Comm, *, micro_batches: int = 1):
+        if comm.size > 1:
+            raise ValueError(
+                f"strategy 'serial' takes 1 rank, got {comm.size}; pass --data 1, or choose "
+                "another --strategy"
+            )
+        super().__init__(micro_batches)
 
 
 def read_options(given: Iterable[str]) -> dict[str, Any]:
@@ -85,56 +126,3 @@ def read_options(given: Iterable[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name] = value
     return options
-
-
-def settings_of(strategy: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What options can set of a strategy: its keywords, without the communicator and without functions."""
-    _, *parameters = inspect.signature(strategy, eval_str=True).parameters.values()
-    return {p.name: p for p in parameters if not is_function(p)}
-
-
-def is_function(p: inspect.Parameter) -> bool:
-    """Whether a setting takes functions only."""
-    kinds = kinds_of(p.annotation)
-    return (Callable in kinds and str not in kinds) or inspect.isroutine(p.default)
-
-
-def kinds_of(annotation: Any) -> list[type]:
-    """The types that an annotation allows; ``object`` where it says nothing."""
-    union = get_origin(annotation) in (Union, types.UnionType)
-    found = [get_origin(kind) or kind for kind in (get_args(annotation) if union else [annotation])]
-    return [
-        kind if isinstance(kind, type) and kind not in (Any, inspect.Parameter.empty) else object
-        for kind in found
-    ]
-
-
-def check_options(name: str, settings: dict[str, inspect.Parameter], options: Mapping[str, Any]) -> None:
-    """Raise ValueError, naming what there is, for an option the strategy has not or of another type."""
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in settings.values())
-    for option, value in options.items():
-        if option not in settings:
-            if takes_any:
-                continue
-            known = ", ".join(str(p.replace(annotation=p.empty)) for p in settings.values())
-            raise ValueError(f"strategy {name!r} has no option {option!r}; it has {known or 'none'}")
-        kinds = kinds_of(settings[option].annotation)
-        if not any(is_a(value, kind) for kind in kinds):
-            wanted = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
-            raise ValueError(f"option {option!r} of strategy {name!r} must be {wanted}, got {value!r}")
-
-
-def is_a(value: Any, kind: type) -> bool:
-    """Whether ``value`` can stand where ``kind`` is asked for: a whole number is a number, True is not."""
-    if isinstance(value, bool):
-        return kind in (bool, object)
-    return isinstance(value, kind) or (kind is float and isinstance(value, int))
-
-
-WORDS: dict[type, str] = {
-    bool: "True or False",
-    float: "a number",
-    int: "a whole number",
-    str: "text",
-    types.NoneType: "None",
-}

@@ -12,7 +12,7 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 from minigrad.tensor import Tensor
 
-from .cli.parallel import member_of
+from .cli.parallel import members
 from .comm import Comm
 from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
@@ -55,7 +55,7 @@ def trace_step(comm: Comm, backend: Backend) -> None:
             update(model, optimizer)
 
     backend.update = traced_update
-    if not any(member_of(backend, own) for own in (Pipeline, AsynchronousPipeline)):
+    if not any(isinstance(member, (Pipeline, AsynchronousPipeline)) for member in members(backend)):
         backend.run, innermost.loss = traced_run, traced_loss
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from .data import Batch, shares
+from .declaration import Declaration
 from .device import Array, to_host
 from .module import Module
 from .optimizer import Optimizer
@@ -23,7 +24,7 @@ Values = dict[str, Any]
 Gradients = dict[Tensor, Array]
 
 
-class Backend:
+class Backend(Declaration):
     """One training step of any strategy; a strategy overrides only what it changes.
 
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``conclude`` after the

@@ -1,9 +1,9 @@
-"""What the command's arguments must be; a mistake is said before any rank is started."""
+"""The checks of the command's arguments; a mistake is reported before any rank is started."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,32 +14,26 @@ from minigrad import schedules as rates
 from minigrad.device import cuda_problem
 from minigrad.nets import find_net
 
-from ..data_parallel.compression import Compressed
-from ..data_parallel.compression.compressed import COMPRESSOR, find_compressor
-from ..data_parallel.server_rules import check_servers, rule_for
-from ..data_parallel.stale_rates import find_stale_rate
-from ..model_parallel.place import ModelParallel
-from ..model_parallel.plan import Plan, check_plan, read_plan
-from ..pipeline import SCHEDULES, check_timetable, find_schedule
+from ..model_parallel.place import check_plan_for
+from ..model_parallel.plan import Plan, read_plan
+from ..pipeline import check_timetable, find_schedule
 from ..pipeline.bounds import check_bounds
-from ..registry import find_strategy, read_options, settings_of
-from .parallel import Layout
+from ..registry import declaration, find_strategy, load_strategy, read_options
+from .parallel import ParallelConfig, pipe_strategies, pipeline_names
+from .strategy_flags import options_by_axis
 
 
-def choice(flag: str, given: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError, naming the choices, for any other."""
-    if given not in choices:
-        raise ValueError(f"unknown {flag} {given!r}; choose one of {', '.join(choices)}")
+def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ValueError, naming the choices, for any other value."""
+    if value not in choices:
+        raise ValueError(f"unknown {flag} {value!r}; choose one of {', '.join(choices)}")
 
 
 MOST_SAMPLES = 60_000  # in the largest data set
 
-# Flags that are options of one strategy, by its name
-FLAGS = {"servers": "server", "staleness": "server", "compress": "compressed", "density": "compressed"}
 
-
-class Asked(NamedTuple):
-    """What was asked of the pipelines; None, or False, was not."""
+class PipelineFlags(NamedTuple):
+    """The flags for pipelines, as they were passed; None, or False, where one was not."""
 
     schedule: str | None = None
     micro: int | None = None
@@ -48,7 +42,7 @@ class Asked(NamedTuple):
     recompute: bool = False
 
 
-def layout_for(
+def parallel_config(
     net: str,
     strategy: str,
     option: Iterable[str] | None,
@@ -57,58 +51,24 @@ def layout_for(
     pipe: int,
     model: int,
     plan: Path | None,
-    asked: Asked,
+    pipeline: PipelineFlags,
     flags: Mapping[str, Any],
     samples: int | None = None,
-) -> Layout:
+) -> ParallelConfig:
     """How the ranks share ``net``; raises ValueError for what does not fit, before any rank is started.
 
-    ``samples`` are those of a step over all ranks, None all there are.
+    ``samples`` is the number of samples in a step over all ranks; None stands for the whole data set.
     """
     find_net(net)
-    find_strategy(strategy)
-    options = with_flags(strategy, read_options(option or []), flags)
+    options, pipe_options = options_by_axis(flags, read_options(option or []), strategy, pipeline.schedule)
     find_strategy(strategy, options)
-    check_data(strategy, options, data)
+    declaration(load_strategy(strategy)).check_options(data, options)
     if pipe > 1 and "micro_batches" in options:
         raise ValueError(
             "--option micro_batches takes a pipeline through several times; pass --micro instead"
         )
-    layout = Layout(strategy, options, data, pipe, model, plan_for(plan, net))
-    return with_pipelines(layout, net, asked, samples)
-
-
-def with_flags(strategy: str, options: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, and the flags that were given; ValueError for those of another strategy, or said twice."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    for name, value in given.items():
-        if strategy != FLAGS[name]:
-            raise ValueError(
-                f"--{name} is for --strategy {FLAGS[name]}, and the strategy here is {strategy}; "
-                "choose that one, or leave the flag out"
-            )
-        if name in options:
-            raise ValueError(
-                f"--{name} {value} and --option {name}={options[name]} set the same; leave one of them out"
-            )
-    return options | given
-
-
-def check_data(strategy: str, options: Mapping[str, Any], ranks: int) -> None:
-    """Raise ValueError where the ranks of the data axis cannot be servers and workers, or compress so."""
-    if strategy == "server":
-        servers = options.get("servers", 1)
-        check_servers(servers, ranks)
-        if ranks < 2:
-            raise ValueError(
-                "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
-            )
-        rule_for(ranks - servers, options.get("staleness"), options.get("softsync"))
-        find_stale_rate(options.get("stale_rate", "naive"))
-    if strategy == "compressed":
-        own = settings_of(Compressed)
-        settings = {name: value for name, value in options.items() if name not in own}
-        find_compressor(options.get("compress", COMPRESSOR), settings)
+    config = ParallelConfig(strategy, options, data, pipe, model, plan_for(plan, net))
+    return with_pipeline(config, net, pipeline, pipe_options, samples)
 
 
 def plan_for(file: Path | None, net: str) -> Plan | None:
@@ -116,47 +76,62 @@ def plan_for(file: Path | None, net: str) -> Plan | None:
     if file is None:
         return None
     plan = read_plan(file)
-    check_plan(plan, find_net(net).build(np.random.default_rng(0)), ModelParallel.kinds_of)
+    check_plan_for(plan, find_net(net).build(np.random.default_rng(0)))
     return plan
 
 
-def with_pipelines(layout: Layout, net: str, asked: Asked, samples: int | None) -> Layout:
-    """The layout with what was asked; raises ValueError for a schedule or bounds that are not defined.
+def with_pipeline(
+    config: ParallelConfig,
+    net: str,
+    flags: PipelineFlags,
+    options: dict[str, Any],
+    samples: int | None,
+) -> ParallelConfig:
+    """The configuration with its pipelines; raises ValueError for a schedule or bounds that are not defined.
 
     The default is 1F1B with two micro-batches for each rank of a pipeline. Numbers that no timetable of this
     net can have are refused before one is written: it grows with their product.
     """
-    schedule, micro, chunks, bounds, recompute = asked
+    schedule, micro, chunks, bounds, recompute = flags
     if schedule in rates.SCHEDULES:
         raise ValueError(
             f"--schedule is the order in a pipeline, and {schedule!r} one of learning rates; pass "
-            f"--lr-schedule {schedule} to train, or choose one of {', '.join(SCHEDULES)}"
+            f"--lr-schedule {schedule} to train, or choose one of {', '.join(pipeline_names())}"
         )
-    if layout.pipe == 1:
-        for name, value in asked._asdict().items():
-            if value is not None and value is not False:  # a 0 was asked for, too
+    if config.pipe == 1:
+        for name, value in flags._asdict().items():
+            if value is not None and value is not False:  # 0 was passed, too
                 raise ValueError(f"--{name} is for pipelines; add --pipe 2 or more, or leave it out")
-        return layout
-    found = find_schedule(schedule or "1f1b")
+        return config
     layers = len(find_net(net).build(np.random.default_rng(0)).children())
-    if layout.pipe * (chunks or 1) > layers:
+    if config.pipe * (chunks or 1) > layers:
         raise ValueError(
-            f"--pipe {layout.pipe}{f' --chunks {chunks}' if chunks else ''} needs a layer for each stage, "
+            f"--pipe {config.pipe}{f' --chunks {chunks}' if chunks else ''} needs a layer for each stage, "
             f"and {net} has {layers} layers; take at most {layers} stages"
         )
-    check_micro_batches(micro, layout, samples)
-    table = found.of(layout.pipe, 2 * layout.pipe if micro is None else micro, chunks)
+    check_micro_batches(micro, config, samples)
+    cuts = None if bounds is None else stage_bounds(bounds)
+    if schedule in pipe_strategies():
+        if chunks is not None or recompute or isinstance(cuts, str):
+            raise ValueError(
+                f"--schedule {schedule} has one stage on each rank, and takes neither --chunks nor "
+                "--recompute nor bounds by bytes or time; leave them out, or choose another schedule"
+            )
+        return replace(config, schedule=schedule, micro=micro, bounds=cuts, pipe_options=options)
+    check_choice("schedule", schedule or "1f1b", pipeline_names())
+    timetable = find_schedule(schedule or "1f1b")
+    table = timetable.of(config.pipe, 2 * config.pipe if micro is None else micro, chunks)
     check_timetable(table)
-    cuts = stage_bounds("bytes" if bounds is None else bounds)
+    cuts = cuts or "bytes"
     check_bounds(table, cuts, layers)
-    if cuts == "time" and layout.data * layout.model > 1:
+    if cuts == "time" and config.data * config.model > 1:
         raise ValueError(
             "--bounds time is measured by each pipeline for itself, and two would find other bounds; measure "
-            "with --data 1 --model 1, and pass the numbers that train tells then, as --bounds 0,3,5"
+            "with --data 1 --model 1, and pass the numbers that train prints then, as --bounds 0,3,5"
         )
     return replace(
-        layout,
-        schedule=found.name,
+        config,
+        schedule=timetable.name,
         micro=table.micros,
         chunks=table.chunks,
         bounds=cuts,
@@ -164,9 +139,9 @@ def with_pipelines(layout: Layout, net: str, asked: Asked, samples: int | None) 
     )
 
 
-def check_micro_batches(micro: int | None, layout: Layout, samples: int | None) -> None:
+def check_micro_batches(micro: int | None, config: ParallelConfig, samples: int | None) -> None:
     """Raise ValueError for micro-batches most of which would get no sample: of a full MNIST none can."""
-    most = max(samples or MOST_SAMPLES, 4 * layout.pipe)
+    most = max(samples or MOST_SAMPLES, 4 * config.pipe)
     if micro is not None and micro > most:
         raise ValueError(
             f"--micro {micro} cuts a step of {samples or MOST_SAMPLES} samples into more parts than samples; "
@@ -187,12 +162,6 @@ def stage_bounds(given: str) -> tuple[int, ...] | str:
     return tuple(map(int, numbers))
 
 
-def check_seed(seed: int) -> None:
-    """Raise ValueError for a number that no generator takes."""
-    if seed < 0:
-        raise ValueError(f"--seed must be 0 or more, got {seed}")
-
-
 def check_positive(flag: str, given: float | None) -> None:
     """Raise ValueError for a number that is not positive and finite; None was not given."""
     if given is not None and not 0 < given < math.inf:  # NaN too
@@ -201,7 +170,7 @@ def check_positive(flag: str, given: float | None) -> None:
 
 def check_device(device: str) -> None:
     """Raise RuntimeError, with the way out, where the GPU cannot be used."""
-    choice("--device", device, ("numpy", "cupy"))
+    check_choice("--device", device, ("numpy", "cupy"))
     if device == "cupy" and (problem := cuda_problem()):
         raise RuntimeError(f"--device cupy: {problem}")
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from ..launch.interrupts import Interrupted
 from ..launch.launch import TRANSPORTS, under_mpiexec
 from ..launch.supervise import supervise
-from .arguments import check_seed, choice
+from .arguments import check_choice
 from .figures import check_writable
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def lesson(
     print(f"lesson {chosen[0].number}; the file to read beside it: {chosen[0].file}\n", flush=True)
     try:
         sys.exit(supervise([sys.executable, str(chosen[0].file)], dict(os.environ)))
-    except Interrupted as told:
-        raise Interrupted(told.number, "the figures that it has drawn are in runs/lessons/") from None
+    except Interrupted as signal:
+        raise Interrupted(signal.number, "the figures that it has drawn are in runs/lessons/") from None
 
 
 def grade(
@@ -86,7 +86,7 @@ def grade(
         Path | None,
         typer.Option(help="the file to grade (default: the starter, where it lies)", metavar="PATH"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="draws the cases; 0 is the public one")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is public")] = 0,
     transport: Annotated[str, typer.Option(help="what ranks are, threads or mpi")] = "threads",
     json: Annotated[Path | None, typer.Option(help="also write the report here", metavar="FILE")] = None,
     gradescope: Annotated[
@@ -120,8 +120,7 @@ def grade(
             listing([find_assignment(assignment, places)] if assignment else find_assignments(places))
         )
         return
-    check_seed(seed)
-    choice("--transport", transport, TRANSPORTS)
+    check_choice("--transport", transport, TRANSPORTS)
     if transport == "mpi" and under_mpiexec():
         raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
     if answers and submission is not None:

@@ -18,6 +18,7 @@ from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
 from .agreement import agree, broadcast_model
+from .replicated import ALLREDUCE
 from .report import is_statistic, trained
 
 Allreduce = Callable[[Comm, Array], Array]
@@ -32,6 +33,7 @@ class ModelAveraging(Backend):
     """
 
     equals_serial = False
+    flags = {"allreduce": ALLREDUCE}
 
     def __init__(
         self, comm: Comm, allreduce: Allreduce, *, period: int | None, same_start: bool, micro_batches: int

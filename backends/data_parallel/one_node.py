@@ -48,6 +48,8 @@ class OneNode(DataParallel):
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
 
+    flags = {}  # no all-reduce
+
     def __init__(self, comm: Comm, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None

@@ -6,22 +6,27 @@ the others: one all-reduce of everything after backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minigrad.backend import Backend, Gradients, Loss, at_least_one, taken_from
 from minigrad.data import Batch, shares
+from minigrad.declaration import Flag
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.tape import OnGrad
 
-from ..comm.collectives import allreduce
+from ..comm.collectives import allreduce, allreduce_names, find_allreduce
 from ..comm.protocol import Comm
 from .agreement import agree, broadcast_model
 from .batch_norm import check_batch_norm, synchronise
 from .report import Report
+
+ALLREDUCE = Flag(
+    str, "algorithm of the all-reduce (default: the transport's own)", "NAME", allreduce_names, find_allreduce
+)
 
 
 class DataParallel(Backend):
@@ -32,6 +37,8 @@ class DataParallel(Backend):
     each rank's own statistics as in the lecture (a serial batch-norm over groups), or "synchronised",
     those of the whole batch.
     """
+
+    flags: ClassVar[Mapping[str, Flag]] = {"allreduce": ALLREDUCE}
 
     def __init__(
         self,

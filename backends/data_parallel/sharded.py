@@ -51,6 +51,8 @@ class Sharded(DataParallel):
     the background, and in stage 3 gathers one unit ahead.
     """
 
+    flags = {}  # no all-reduce
+
     def __init__(
         self,
         comm: Comm,

@@ -68,6 +68,9 @@ class LayerWise(Backend):
                 model.layers[i] = Elsewhere()
         return Stage(model, self.comm)
 
+    def chosen(self) -> dict[str, Any]:
+        return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
+
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:
         """Forward and backward; only the last rank has a loss, the others go back from what they sent."""
         last = self.rank == self.size - 1

@@ -16,13 +16,14 @@ import numpy as np
 
 from minigrad.backend import Loss
 from minigrad.data import Batch, shares
+from minigrad.declaration import Flag
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
 from ..data_parallel.agreement import agree
-from ..data_parallel.stale_rates import find_stale_rate
+from ..data_parallel.stale_rates import STALE_RATES, find_stale_rate
 from ..model_parallel.layers import LayerWise, Stage
 from .flight import Flight, Gradient
 from .stash import Stash
@@ -71,6 +72,15 @@ class AsynchronousPipeline(LayerWise):
     """
 
     equals_serial = False
+    flags = {
+        "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
+        "stale_rate": Flag(
+            str,
+            "effect of staleness on the learning rate (default: damped)",
+            "NAME",
+            lambda: STALE_RATES,
+        ),
+    }
 
     def __init__(
         self,

@@ -18,7 +18,9 @@ from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import interrupts, launch
 from backends.registry import find_strategy, strategy_names
+from minigrad import lookup
 from minigrad.nets import find_net
+from minigrad.settings import check_options, settings_of
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
@@ -86,7 +88,7 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
             placed.append(self.size)
             return super().place(model)
 
-    monkeypatch.setattr(parallel, "find_strategy", lambda name, options: Watched)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Watched)
     common = ["train", "--net", "mlp", "--batch", "all", "--epochs", "1"]
     assert minigrad(*common, "--strategy", "replicated")[0] == 0
     assert placed == [1]
@@ -149,7 +151,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
         def run(self, model, batch, loss_fn, weight, on_grad):
             return super().run(model, batch, loss_fn, 1 / self.size, on_grad)
 
-    monkeypatch.setattr(parallel, "find_strategy", lambda name, options: Unweighted)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and "NOT EQUAL" in out
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
@@ -209,14 +211,11 @@ MISTAKES = [
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
     (["train", "--lr-schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
-    (["train", "--data", "0"], "--data must be at least 1, got 0"),
-    (["train", "--model", "0"], "--model must be at least 1, got 0"),
     (["prove", "--plan", "none.json"], "there is no plan file none.json; write one such as"),
     (
         ["prove", "--data", "2", "--model", "2", "--transport", "threads", "--strategy", "proportional"],
         "Proportional goes by how fast each rank is",
     ),
-    (["train", "--seed", "-3"], "--seed must be 0 or more, got -3"),
     (
         ["train", "--json", "no/where.json"],
         "cannot write no/where.json: its folder must exist and be writable",
@@ -224,6 +223,15 @@ MISTAKES = [
     (["prove", "--svg", "no/where.svg"], "cannot write no/where.svg: its folder must exist"),
     (["prove", "--batch", "6000", "--transport", "threads"], "--batch must be 1 to 5000, got 6000"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--seed", "-3"), ("--data", "0"), ("--model", "0"), ("--epochs", "0"), ("--staleness", "none")],
+)
+def test_a_value_out_of_range_is_a_mistake_of_usage(minigrad, flag, value):
+    status, _, err = minigrad("train", flag, value)
+    assert status == 2 and err.startswith(f"minigrad: Invalid value for '{flag}': ") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -354,23 +362,22 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
     for name in strategy_names():
         backend = run_ranks(1, find_strategy(name))[0]
         assert (backend.rank, backend.size) == (0, 1)
-        assert "micro_batches" in registry.settings_of(find_strategy(name))
+        assert "micro_batches" in settings_of(find_strategy(name))
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
-    points = [
-        EntryPoint("lost", "no.such_module:Thing", registry.GROUP),
-        *entry_points(group=registry.GROUP),
-    ]
+    points = [EntryPoint("lost", "no.such_module:Thing", registry.GROUP), *entry_points(group=registry.GROUP)]
     monkeypatch.setattr(
-        registry, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)]
+        lookup,
+        "entry_points",
+        lambda group, name=None: [p for p in points if p.group == group and name in (None, p.name)],
     )
     assert "lost" in strategy_names()
     assert minigrad("prove", "--net", "mlp", "--strategy", "replicated")[0] == 0
     status, _, err = minigrad("prove", "--strategy", "lost")
     assert status == 1 and err == (
         "minigrad: strategy 'lost' is declared as no.such_module:Thing, which cannot be loaded: "
-        "ModuleNotFoundError: No module named 'no'; install what it needs, or choose another --strategy\n"
+        "ModuleNotFoundError: No module named 'no'; install what it needs, or choose another strategy\n"
     )
 
 
@@ -393,8 +400,8 @@ def taking_anything(comm, **settings):
     ],
 )
 def test_options_of_the_right_type_pass(options):
-    registry.check_options("theirs", registry.settings_of(theirs), options)
-    registry.check_options("any", registry.settings_of(taking_anything), options)
+    check_options("strategy 'theirs'", settings_of(theirs), options)
+    check_options("strategy 'any'", settings_of(taking_anything), options)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +416,7 @@ def test_options_of_the_right_type_pass(options):
 )
 def test_options_of_another_type_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        registry.check_options("theirs", registry.settings_of(theirs), options)
+        check_options("strategy 'theirs'", settings_of(theirs), options)
 
 
 def test_options_are_python_values_or_text():

@@ -20,6 +20,7 @@ from backends.data_parallel import DataParallel
 from backends.launch import capacity, launch
 from backends.launch.capacity import check_capacity
 from backends.pipeline.schedule import Schedule
+from minigrad import lookup
 from minigrad.environment import VALUES
 
 KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -107,9 +108,25 @@ def test_a_zero_is_not_taken_for_nothing(minigrad):
 def test_what_every_rank_would_refuse_is_refused_before_a_rank_is_started(minigrad, monkeypatch):
     monkeypatch.setattr(launch, "supervise", lambda *_: pytest.fail("ranks were started"))
     for command in ("train", "prove"):
-        grid = [command, "--data", "2", "--pipe", "2", "--transport", "mpi", "--strategy"]
-        one_line(minigrad(*grid, "pipedream"), "AsynchronousPipeline")
-        one_line(minigrad(*grid, "model-parallel"), "ModelParallel")
+        grid = [command, "--data", "2", "--transport", "mpi"]
+        one_line(minigrad(*grid, "--pipe", "2", "--schedule", "pipedream"), "AsynchronousPipeline")
+        one_line(minigrad(*grid, "--model", "2", "--strategy", "sharded", "--option", "stage=3"), "Sharded")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("pipeline", "--pipe N"),
+        ("layer-wise", "--pipe N --schedule layer-wise"),
+        ("pipedream", "--pipe N --schedule pipedream"),
+        ("model-parallel", "--model N"),
+    ],
+)
+def test_a_strategy_that_shares_the_model_is_no_way_to_share_the_batch(minigrad, name, way):
+    for command in ("train", "prove"):
+        for grid in (["--data", "2"], ["--data", "2", "--pipe", "2"]):
+            result = minigrad(command, *grid, "--transport", "threads", "--strategy", name)
+            one_line(result, f"strategy '{name}' shares the model, .*; pass {way} instead$")
 
 
 # Whose fault it is
@@ -272,11 +289,11 @@ def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
 
 
 def declare(monkeypatch, *points):
-    everything = [*points, *entry_points(group=registry.GROUP)]
+    everything = [*points, *(p for group in registry.GROUPS.values() for p in entry_points(group=group))]
     monkeypatch.setattr(
-        registry,
+        lookup,
         "entry_points",
-        lambda group, name=None: [p for p in everything if name in (None, p.name)],
+        lambda group, name=None: [p for p in everything if p.group == group and name in (None, p.name)],
     )
 
 

@@ -7,17 +7,19 @@ parallelism whose sum is lossy; error feedback (Seide et al. 2014; Karimireddy e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from minigrad.declaration import Flag
 from minigrad.device import Array, array_module
+from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
+from minigrad.settings import check_options, settings_of
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
 from ...comm.protocol import Comm
-from ...registry import check_options, settings_of
 from ..flat import Flat
 from ..replicated import DataParallel
 from .compressor import Compressor, Identity
@@ -39,6 +41,12 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "power-sgd": PowerSGD,
 }
 COMPRESSOR = "top-k"  # where none is named
+GROUP = "minigrad.compressors"  # the entry points by which other packages add theirs
+
+
+def compressor_names() -> list[str]:
+    """The names that ``find_compressor`` takes; nothing is imported for them."""
+    return choices(COMPRESSORS, GROUP)
 
 
 class Compressed(DataParallel):
@@ -55,6 +63,16 @@ class Compressed(DataParallel):
     ``generator`` (random-k, QSGD, TernGrad).
     """
 
+    flags = {
+        **DataParallel.flags,
+        "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
+        "density": Flag(
+            float,
+            "fraction of the gradient's entries that is sent (default: the compressor's own)",
+            "FRACTION",
+        ),
+    }
+
     def __init__(
         self,
         comm: Comm,
@@ -70,9 +88,17 @@ class Compressed(DataParallel):
         self.compressor = find_compressor(compress, settings)
         self.feedback = self.compressor.feedback if feedback is None else feedback
         self.equals_serial = self.compressor.lossless
+        self.applies_momentum = bool(self.compressor.momentum)
         name = compress if isinstance(compress, str) else type(compress).__name__
         self.described = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
         self.error: Array = None  # None without feedback
+
+    @classmethod
+    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
+        own = settings_of(cls)
+        settings = {name: value for name, value in options.items() if name not in (*own, *cls.flags)}
+        settings |= {"density": options["density"]} if "density" in options else {}
+        find_compressor(options.get("compress", COMPRESSOR), settings)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **self.described}
@@ -113,7 +139,7 @@ class Compressed(DataParallel):
         self.bring(self.places)
         report = self.written(loss)
         v = self.compressor.accumulated(self.error, self.gradient)
-        flags = self.flags(v)
+        flags = self.not_finite(v)
         if flags.any():
             v = array_module(v).zeros_like(v)
         figures = array_module(v).concatenate([report, flags])
@@ -129,7 +155,7 @@ class Compressed(DataParallel):
             parameter.grad = g if found or g.any() else None
         return loss
 
-    def flags(self, v: Array) -> Array:
+    def not_finite(self, v: Array) -> Array:
         """0, or 1 + the number of the first parameter that is not finite, at this rank's place."""
         xp = array_module(v)
         flags = xp.zeros(self.size, v.dtype)
@@ -165,8 +191,6 @@ def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Com
         if settings:
             raise ValueError(f"{', '.join(settings)}: give the settings to {type(compress).__name__} itself")
         return compress
-    if compress not in COMPRESSORS:
-        raise ValueError(f"unknown compressor {compress!r}; choose one of {', '.join(COMPRESSORS)}")
-    kind = COMPRESSORS[compress]
-    check_options(f"compressed, compress={compress}", settings_of(kind.__init__), settings)
+    kind = lookup("compressor", compress, COMPRESSORS, GROUP)
+    check_options(f"strategy 'compressed, compress={compress}'", settings_of(kind.__init__), settings)
     return kind(**settings)
