@@ -17,6 +17,7 @@ import numpy as np
 from minigrad.backend import Loss
 from minigrad.data import Batch, shares
 from minigrad.declaration import Flag
+from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
@@ -91,9 +92,7 @@ class AsynchronousPipeline(LayerWise):
         stale_rate: str = "damped",
         micro_batches: int | None = None,
     ):
-        if versions not in RULES:
-            raise ValueError(f"unknown versions {versions!r}; choose one of {', '.join(RULES)}")
-        self.versions, self.rule = versions, RULES[versions]
+        self.versions, self.rule = versions, lookup("versions", versions, RULES)
         self.stale_rate, self.factor = stale_rate, find_stale_rate(stale_rate)
         needed = comm.size if self.rule.together else 1
         super().__init__(comm, bounds, micro_batches=needed if micro_batches is None else micro_batches)

@@ -359,10 +359,12 @@ def test_strategies_are_found_by_entry_point():
 
 def test_every_declared_strategy_can_be_made_for_one_rank():
     """The names and entry points agree with the classes; options have the types they are given."""
-    for name in strategy_names():
-        backend = run_ranks(1, find_strategy(name))[0]
-        assert (backend.rank, backend.size) == (0, 1)
-        assert "micro_batches" in settings_of(find_strategy(name))
+    for axis in registry.GROUPS:
+        for name in strategy_names(axis):
+            strategy = find_strategy(name, axis=axis)
+            backend = run_ranks(1, strategy)[0]
+            assert (backend.rank, backend.size) == (0, 1)
+            assert "micro_batches" in settings_of(strategy)
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
