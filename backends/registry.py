@@ -43,7 +43,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
             f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
             f"pass {ELSEWHERE[name]} instead"
         )
-    strategy = lookup("strategy", name, {}, GROUPS[axis])
+    strategy: Any = lookup("strategy", name, {}, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
             f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
@@ -74,8 +74,9 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
 
 def declaration(strategy: Strategy) -> type[Declaration]:
     """What a strategy declares; a function declares nothing."""
-    is_class = isinstance(strategy, type) and issubclass(strategy, Declaration)
-    return strategy if is_class else Declaration
+    if isinstance(strategy, type) and issubclass(strategy, Declaration):
+        return strategy
+    return Declaration
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:

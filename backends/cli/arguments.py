@@ -119,8 +119,9 @@ def with_pipeline(
             )
         return replace(config, schedule=schedule, micro=micro, bounds=cuts, pipe_options=options)
     check_choice("schedule", schedule or "1f1b", pipeline_names())
-    timetable = find_schedule(schedule or "1f1b")
-    table = timetable.of(config.pipe, 2 * config.pipe if micro is None else micro, chunks)
+    table = find_schedule(schedule or "1f1b").of(
+        config.pipe, 2 * config.pipe if micro is None else micro, chunks
+    )
     check_timetable(table)
     cuts = cuts or "bytes"
     check_bounds(table, cuts, layers)
@@ -131,7 +132,7 @@ def with_pipeline(
         )
     return replace(
         config,
-        schedule=timetable.name,
+        schedule=schedule or "1f1b",
         micro=table.micros,
         chunks=table.chunks,
         bounds=cuts,

@@ -42,7 +42,6 @@ class RunFolder:
         """Where the folder is, or is to be: other runs of this second have taken the first of these names."""
         for i in range(1000):
             yield self.parent / (self.name + (f"-{i}" if i else ""))
-        raise FileExistsError(f"{self.parent} already holds a thousand runs of this second; clear it")
 
     def is_own(self, path: Path) -> bool:
         try:
@@ -57,13 +56,15 @@ class RunFolder:
             if not path.exists():
                 self.file = path / FIGURES
                 rank.note(KEPT, str(self.file))
-                if made(path, figures):
-                    break
+                if not made(path, figures):
+                    continue
             elif self.is_own(path):
                 write_json(path / FIGURES, figures)
-                break
-        self.written = time.monotonic()
-        return path
+            else:
+                continue
+            self.written = time.monotonic()
+            return path
+        raise FileExistsError(f"{self.parent} already holds a thousand runs of this second; clear it")
 
     @property
     def kept(self) -> str:

@@ -67,9 +67,7 @@ class Training:
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(getattr(comm, "local_rank", comm.rank))
-        dataset = load(self.dataset)
-        train = net.prepare(dataset.train, self.dtype).to(self.device)
-        test = net.prepare(dataset.test, self.dtype).to(self.device)
+        train, test = self.samples(net)
         lr, settings = self.optimizer_settings(net)
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
@@ -111,14 +109,20 @@ class Training:
             )
         accuracies = metrics.accuracies
         figures = {
+            **{name: value for member in members(backend) for name, value in member.figures().items()},
             **metrics.of(history, finished=True),
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
             "train_accuracy": accuracy(model, train),
-            **{name: value for member in members(backend) for name, value in member.figures().items()},
         }
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
+
+    def samples(self, net: Net) -> tuple[Batch, Batch]:
+        """The training and the test samples, as the net takes them, on the device."""
+        dataset = load(self.dataset)
+        train, test = (net.prepare(part, self.dtype) for part in (dataset.train, dataset.test))
+        return train.to(self.device), test.to(self.device)
 
     def rates(self, lr_schedule: str, lr: float, steps: int) -> Callable[[int], float]:
         """The learning rate of every step; raises ValueError for a warm-up that takes all steps."""
