@@ -26,11 +26,12 @@ ELSEWHERE = {
 }
 
 Strategy = Callable[..., Backend]
+OURS: Mapping[str, Strategy] = {}  # all are declared by entry points, ours too
 
 
 def strategy_names(axis: str = "data") -> list[str]:
     """The names of the strategies for an axis; nothing is imported for them."""
-    return sorted(choices({}, GROUPS[axis]))
+    return sorted(choices(OURS, GROUPS[axis]))
 
 
 def load_strategy(name: str, axis: str = "data") -> Strategy:
@@ -43,7 +44,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
             f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
             f"pass {ELSEWHERE[name]} instead"
         )
-    strategy: Any = lookup("strategy", name, {}, GROUPS[axis])
+    strategy = lookup("strategy", name, OURS, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
             f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
@@ -114,7 +115,7 @@ class OneRank(Serial):
 
 
 def read_options(given: Iterable[str]) -> dict[str, Any]:
-    """``name=value`` texts as keywords; what is no Python literal stays text. Raises ValueError."""
+    """``name=value`` texts as keyword arguments; a value that is not a Python literal stays text."""
     options: dict[str, Any] = {}
     for text in given:
         name, equals, value = (part.strip() for part in text.partition("="))
