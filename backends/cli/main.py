@@ -126,7 +126,7 @@ def train(
     if trace is not None:
         check_writable(trace, "--trace")
     training.check_drawing()
-    parallel.check(config.batch or MOST_SAMPLES)
+    parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     console = Console()
 
     def work(comm) -> None:
@@ -216,7 +216,7 @@ def prove(
         batch=batch,
         seed=seed,
     )
-    parallel.check(batch)
+    parallel.check(settings.backend)
     for flag, file in (("--json", json), ("--svg", svg)):
         if file is not None:
             check_writable(file, flag)

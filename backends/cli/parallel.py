@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,13 +41,13 @@ class ParallelConfig:
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
 
-    def check(self, batch_size: int) -> None:
-        """Construct every rank's strategies, without a model; raises what one of them raises.
+    def check(self, backend: Callable[[Comm], Backend]) -> None:
+        """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
         Ranks are threads here, so a mistake is reported once, before any process is started.
         """
         if not under_mpiexec():
-            run_ranks(self.data * self.pipe * self.model, lambda comm: self.backend_on(comm, batch_size))
+            run_ranks(self.data * self.pipe * self.model, backend)
 
     def backend_on(self, comm: Comm, batch_size: int) -> Backend:
         """The strategies on this rank, as a stack where there are several.

@@ -64,7 +64,7 @@ class Proof:
         if not backend.equals_serial:
             raise ValueError(
                 f"by its mathematics {self.name} does not train like one serial machine, "
-                "so there is nothing to prove; choose another --strategy"
+                "so there is nothing to prove; choose another one"
             )
         return backend
 
