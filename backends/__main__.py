@@ -1,6 +1,6 @@
 """``minigrad``, also ``python -m backends``: a signal ends it in one line, also while it loads."""
 
-from .interrupts import guarded
+from .launch.interrupts import guarded
 
 
 def main() -> None:
@@ -9,7 +9,7 @@ def main() -> None:
 
 
 def load_and_run() -> None:
-    from .cli import command
+    from .cli.main import command
 
     command()
 

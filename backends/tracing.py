@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -16,11 +15,6 @@ from minigrad.optim import Optimizer
 from .comm.communicator import Communicator
 from .comm.timeline import kind
 from .comm.trace import Span, Trace, Traced
-
-
-def computing(comm: Communicator, name: str) -> AbstractContextManager:
-    """A span around a ``with``, where ``comm`` is traced."""
-    return comm.computing(name) if isinstance(comm, Traced) else nullcontext()
 
 
 class Recorded(Backend):

@@ -35,7 +35,7 @@ from backends.data_parallel.compression import Compressed
 from backends.data_parallel.compression.low_rank import is_matrix
 from backends.data_parallel.compression.selecting import count_of
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.launch import load_mpi, under_mpiexec
+from backends.launch.launch import load_mpi, under_mpiexec
 from minigrad import ops, optim
 
 LATENCY = 1e-4  # seconds of a message on the virtual clock

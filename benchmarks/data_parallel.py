@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from backends.launch import THREAD_VARIABLES, load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.launch.launch import THREAD_VARIABLES, load_mpi, mpi_problem, start_mpiexec, under_mpiexec
 
 RANKS, LEAST_SECONDS, STEPS_COMPARED = 2, 0.15, 4
 TARGETS = {"W2": (1.7, 1.5), "W3": (1.75, 1.65), "W4": (1.85, 1.8)}  # speedup of the best, of replicated

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from backends.launch import THREAD_VARIABLES, environment, mpi_problem
+from backends.launch.launch import THREAD_VARIABLES, environment, mpi_problem
 
 LINKS = {"1gbit": 10**9, "100mbit": 10**8}
 TARGET = 0.8  # of the smaller of the two, for buckets

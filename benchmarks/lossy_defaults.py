@@ -28,7 +28,7 @@ from typing import Annotated
 
 import typer
 
-from backends.launch import THREAD_VARIABLES
+from backends.launch.launch import THREAD_VARIABLES
 from minigrad.models import NETS
 
 STRATEGIES = (
@@ -65,16 +65,29 @@ def main(
                 for served in map(int, servers.split(",")) if one == "server" else (0,):
                     for number in map(int, workers.split(",")):
                         for by in some(transport, TRANSPORTS):
-                            given = ["--data", str(number + served), "--transport", by]
+                            given = [*axis_of(one), str(number + served), "--transport", by]
                             given += ["--servers", str(served)] if served else []
-                            given += [text for pair in option or () for text in ("--option", pair)]
+                            given += [text for pair in option or () for text in setting(one, pair)]
                             kind = ", ".join([one, *(option or ())])
                             ranks = f"{number} + {served}" if served else str(number)
                             print(
                                 f"| {kind} | {name} | {ranks} | {by} | {machine} | {seeds} |",
-                                row(one, name, tuple(given), seeds, epochs),
+                                row(name, tuple(given), seeds, epochs),
                                 flush=True,
                             )
+
+
+def axis_of(strategy: str) -> list[str]:
+    """The flags that choose the strategy, and last the one of its number of ranks."""
+    if strategy == "pipedream":
+        return ["--schedule", strategy, "--pipe"]
+    return ["--strategy", strategy, "--data"]
+
+
+def setting(strategy: str, pair: str) -> list[str]:
+    """The flags for one NAME=VALUE: an asynchronous pipeline has a flag for each of its options."""
+    name, _, value = pair.partition("=")
+    return [f"--{name.replace('_', '-')}", value] if strategy == "pipedream" else ["--option", pair]
 
 
 def some(given: str, choices: tuple[str, ...]) -> list[str]:
@@ -85,12 +98,12 @@ def some(given: str, choices: tuple[str, ...]) -> list[str]:
     return names
 
 
-def row(strategy: str, net: str, given: tuple[str, ...], seeds: int, epochs: int) -> str:
+def row(net: str, given: tuple[str, ...], seeds: int, epochs: int) -> str:
     """The rest of a line: the accuracies, their differences from serial's, and the CPU seconds."""
-    wanted = [trained("serial", net, (), seed, epochs) for seed in range(seeds)]
+    wanted = [trained(net, (), seed, epochs) for seed in range(seeds)]
     start = cpu_seconds()
     try:
-        found = [trained(strategy, net, given, seed, epochs) for seed in range(seeds)]
+        found = [trained(net, given, seed, epochs) for seed in range(seeds)]
     except ValueError as error:
         return f"{error} |"
     behind = [100 * (a - b) for a, b in zip(found, wanted, strict=True)]
@@ -101,11 +114,11 @@ def row(strategy: str, net: str, given: tuple[str, ...], seeds: int, epochs: int
 
 
 @cache
-def trained(strategy: str, net: str, given: Sequence[str], seed: int, epochs: int) -> float:
+def trained(net: str, given: Sequence[str], seed: int, epochs: int) -> float:
     """The test accuracy of one run; ``FAILED`` where it diverged, ValueError where it could not begin."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "run.json")
-        command = [sys.executable, "-m", "backends.cli", "train", "--strategy", strategy, "--net", net]
+        command = [sys.executable, "-m", "backends", "train", "--net", net]
         command += ["--seed", str(seed), "--epochs", str(epochs), "--json", str(file), *given]
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # ranks are enough for the cores
         quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}

@@ -25,8 +25,8 @@ from rich.table import Table
 from backends.comm import Comm, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
-from backends.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
-from backends.link import one_way
+from backends.launch.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.launch.ping_pong import one_way
 
 SIZES = [8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
 LEAST_BYTES, MOST_REPEATS = 1 << 27, 200  # a figure of one round covers this much, but no more calls

@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.data_parallel import DataParallel
-from backends.launch import load_mpi, under_mpiexec
+from backends.launch.launch import load_mpi, under_mpiexec
 from backends.model_parallel import ModelParallel
 from backends.tracing import recorded, steps_of
 from minigrad.backend import Backend, Serial

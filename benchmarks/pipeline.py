@@ -24,7 +24,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from backends.comm.trace import Traced, gather_trace
-from backends.launch import load_mpi, under_mpiexec
+from backends.launch.launch import load_mpi, under_mpiexec
 from backends.pipeline.measured import plan_of
 from backends.pipeline.picture import draw_pair
 from backends.pipeline.schedules import find_schedule

@@ -13,12 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from backends.arguments import check_seed, choice
-from backends.doctor import Finding
-from backends.figures import check_writable
-from backends.interrupts import Interrupted
-from backends.launch import TRANSPORTS, under_mpiexec
-from backends.supervise import supervise
+from backends.cli.arguments import check_choice
+from backends.cli.doctor import Finding
+from backends.cli.figures import check_writable
+from backends.launch.interrupts import Interrupted
+from backends.launch.launch import TRANSPORTS
+from backends.launch.launcher import under_mpiexec
+from backends.launch.supervise import supervise
 
 if TYPE_CHECKING:
     from .grading.grade import TaskResult
@@ -116,8 +117,7 @@ def grade(
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
         console.print(assignment_table(chosen))
         return
-    check_seed(seed)
-    choice("--transport", transport, TRANSPORTS)
+    check_choice("--transport", transport, TRANSPORTS)
     if transport == "mpi" and under_mpiexec():
         raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
     if answers and submission is not None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .data import Batch, shares
+from .declaration import Declaration
 from .device import Array, to_host
 from .module import Module
 from .optim import Optimizer
@@ -76,7 +77,7 @@ def forward_backward_pass(
     return work.loss_weight * loss.item() if len(work.batch) else 0.0
 
 
-class Backend:
+class Backend(Declaration):
     """One training step of any strategy; a strategy overrides only what it changes.
 
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``finalize`` after the

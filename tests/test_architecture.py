@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -52,6 +53,33 @@ def test_one_file_imports(package, door):
     if package == "hypothesis":  # the grader searches with it
         others = [path for path in others if not path.startswith("lessons/grading/")]
     assert others in ([], ["backends/laws.py"] if package == "hypothesis" else [])
+
+
+ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+CLASSES = {
+    value.partition(":")[2]: Path(*value.partition(":")[0].split(".")).parts[:2]
+    for group in ("minigrad.backends", "minigrad.pipelines", "minigrad.model_parallel")
+    for value in ENTRY_POINTS[group].values()
+}
+COMPOSES = {"backends/stack.py", "backends/tracing.py"}  # what stands inside what, and how it is recorded
+
+
+def names_in(path):
+    """The names that a file uses or imports."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_only_its_own_package_and_the_registry_name_a_strategys_class(path):
+    if str(path) in COMPOSES or "grading" in path.parts:
+        return
+    package = path.parts[:2]
+    named = {name for name in names_in(path) if name in CLASSES and CLASSES[name] != package}
+    assert named <= ({"LayerWise"} if package == ("backends", "pipeline") else set())
 
 
 PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from ..rank import SHIELD
+from ..launch.rank import SHIELD
 from .collectives import allgather
 from .protocol import Comm, wait_limit
 

@@ -27,7 +27,7 @@ from mpi4py import MPI
 from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
 
-from ..launcher import WorldError, check_world, refuse
+from ..launch.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
 from .background import CommunicationThread, Job, Worker
 from .collectives import naive_allreduce

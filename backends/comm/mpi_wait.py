@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..rank import one_that_left
+from ..launch.rank import one_that_left
 from .communicator import NOTHING, Communicator
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller

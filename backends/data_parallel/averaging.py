@@ -19,6 +19,7 @@ from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
 from .consistency import broadcast_model, check_same_on_all_ranks
 from .flat import FlatLayout
+from .replicated import ALLREDUCE
 from .step_summary import is_statistic, trained
 
 Allreduce = Callable[[Comm, Array], Array]
@@ -33,6 +34,7 @@ class ModelAveraging(Backend):
     """
 
     equals_serial = False
+    flags = {"allreduce": ALLREDUCE}
     outermost_only = True
 
     def __init__(

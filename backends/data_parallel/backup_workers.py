@@ -52,6 +52,8 @@ class BackupWorkers(DataParallel):
     All ranks call ``step`` equally often, and ``finalize`` at the end.
     """
 
+    flags = {}  # no all-reduce
+
     def __init__(self, comm: Comm, *, backups: int = 0, micro_batches: int = 1):
         super().__init__(comm, micro_batches=micro_batches)
         self.workers = list(range(1, comm.size)) or [COLLECTOR]

@@ -15,6 +15,7 @@ import numpy as np
 
 from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
+from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
@@ -67,9 +68,8 @@ class Bucketed(DataParallel):
         super().__init__(
             comm, allreduce or collectives.allreduce, micro_batches=micro_batches, batch_norm=batch_norm
         )
-        if progress not in PROGRESS:
-            raise ValueError(f"unknown progress {progress!r}; choose one of {', '.join(PROGRESS)}")
         self.progress, self.algorithm = progress, allreduce
+        self.open_sums = lookup("progress", progress, PROGRESS)
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
         self.sums: Sums | None = None  # opened once, by all ranks together
@@ -94,7 +94,7 @@ class Bucketed(DataParallel):
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
         if self.sums is None:
-            self.sums = PROGRESS[self.progress](self.comm, self.algorithm)
+            self.sums = self.open_sums(self.comm, self.algorithm)
         self.start, self.look, _ = self.sums
         return model
 

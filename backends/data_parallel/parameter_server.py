@@ -25,6 +25,7 @@ from minigrad.backend import (
     forward_backward_pass,
 )
 from minigrad.data import Batch, shares
+from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -72,6 +73,15 @@ class ParameterServer(Backend):
 
     equals_serial = False
     depends_on_timing = outermost_only = True
+    flags = {
+        "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
+        "staleness": Flag(
+            int,
+            "steps that a worker may be ahead of the slowest; 0 is synchronous (default: no limit, each "
+            "gradient is applied when it arrives)",
+            "STEPS",
+        ),
+    }
 
     def __init__(
         self,
@@ -103,6 +113,21 @@ class ParameterServer(Backend):
         self.versions = [0] * servers  # of the parameters here
         self.staleness_counts: Counter[int] = Counter()
         self.lost: dict[int, Lost] = {}
+
+    @classmethod
+    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
+        servers = options.get("servers", 1)
+        check_servers(servers, ranks)
+        if ranks < 2:
+            raise ValueError(
+                "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
+            )
+        rule_for(ranks - servers, options.get("staleness"), options.get("softsync"))
+        find_stale_rate(options.get("stale_rate", "naive"))
+
+    @classmethod
+    def survives(cls, options: Mapping[str, Any]) -> bool:
+        return bool(options.get("survive"))
 
     def settings(self) -> dict[str, Any]:
         """What must be the same on all ranks."""
@@ -267,14 +292,26 @@ class ParameterServer(Backend):
         return at_others(self.comm, own if self.server is None else self.server.weights, self.workers)
 
     @property
-    def writes(self) -> bool:
+    def writes_report(self) -> bool:
         """Whether this rank, of those that are left after ``finalize``, is the one to write the results."""
         return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
 
-    def told(self) -> dict[str, Any]:
-        """What ``finalize`` learned, for JSON: gradients by staleness, and the workers that left."""
+    def figures(self) -> dict[str, Any]:
+        """The gradients by staleness, and the workers that left."""
         staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
         return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
+
+    def rows(self) -> dict[str, str]:
+        rows = {
+            f"worker {rank} left": f"after {lost.steps} steps: {lost.reason}"
+            for rank, lost in self.lost.items()
+        }
+        if not self.staleness_counts:
+            return rows
+        counts = sorted(self.staleness_counts.items())
+        mean = sum(updates * n for updates, n in counts) / sum(n for _, n in counts)
+        text = ", ".join(f"{updates}: {n}" for updates, n in counts)
+        return {"gradients by staleness": f"{text} (mean {mean:.2f})", **rows}
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = MappingProxyType({})) -> None:
         """With ``survive``, let waits end where one of ``ranks`` has ended, if the transport can tell.

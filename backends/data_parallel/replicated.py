@@ -6,22 +6,27 @@ forms: one all-reduce of everything after backward. ``naive.py`` is the slide it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minigrad.backend import Backend, ForwardBackward, Work, accumulated, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
+from minigrad.declaration import Flag
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 
-from ..comm.collectives import allreduce
+from ..comm.collectives import allreduce, allreduce_names, find_allreduce
 from ..comm.communicator import Communicator
 from .batch_norm import check_batch_norm, synchronise
 from .consistency import broadcast_model, check_same_on_all_ranks
 from .step_summary import StepSummary
+
+ALLREDUCE = Flag(
+    str, "algorithm of the all-reduce (default: the transport's own)", "NAME", allreduce_names, find_allreduce
+)
 
 
 class DataParallel(Backend):
@@ -32,6 +37,8 @@ class DataParallel(Backend):
     each rank's own statistics as in the lecture (a serial batch-norm over groups), or "synchronised",
     those of the whole batch.
     """
+
+    flags: ClassVar[Mapping[str, Flag]] = {"allreduce": ALLREDUCE}
 
     def __init__(
         self,

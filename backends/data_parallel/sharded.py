@@ -60,6 +60,7 @@ class Sharded(DataParallel):
     """
 
     outermost_only = True
+    flags = {}  # no all-reduce
 
     def __init__(
         self,

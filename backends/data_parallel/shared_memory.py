@@ -50,6 +50,7 @@ class SharedMemoryDataParallel(DataParallel):
     """
 
     outermost_only = True
+    flags = {}  # no all-reduce
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from minigrad.lookup import lookup
+
 Factor = Callable[[int, float, bool], float]
 
 
@@ -49,6 +51,4 @@ STALE_RATES: dict[str, Factor] = {"damped": damped, "divided": divided, "naive":
 
 def find_stale_rate(name: str) -> Factor:
     """By what the learning rate is multiplied; raises ValueError naming the choices."""
-    if name not in STALE_RATES:
-        raise ValueError(f"unknown stale_rate {name!r}; choose one of {', '.join(STALE_RATES)}")
-    return STALE_RATES[name]
+    return lookup("stale_rate", name, STALE_RATES)

@@ -68,6 +68,9 @@ class LayerWise(Backend):
                 model.layers[i] = Elsewhere()
         return Stage(model, self.comm)
 
+    def chosen(self) -> dict[str, Any]:
+        return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
+
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Only the last rank has a loss; the others go back from what they sent."""
         return loss_fn if self.rank == self.size - 1 else lambda sent, _: sent

@@ -85,6 +85,9 @@ class ModelParallel(Backend):
         self.partial = partial_gradients(model)
         return model
 
+    def chosen(self) -> dict[str, Any]:
+        return {"plan": self.plan}
+
     def chain(
         self, model: Sequential, a: Activation | None = None, into: Cut | None = None, prefix: str = ""
     ) -> Chain:
@@ -206,3 +209,8 @@ def named_in_errors(layer: int | str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         error.args = (f"layer {layer}, {error}",)
         raise
+
+
+def check_plan_for(plan: Plan, model: Module) -> None:
+    """Raise ValueError, naming the layers that can be split, for a plan that does not fit the model."""
+    check_plan(plan, model, ModelParallel.kinds_of)

@@ -2,7 +2,7 @@
 
 from .pipeline import Pipeline
 from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
-from .schedules import SCHEDULES, find_schedule
+from .schedules import SCHEDULES, find_schedule, schedule_names
 from .simulation import Costs, Simulation, simulate
 from .validator import check_schedule, check_timetable
 
@@ -21,5 +21,6 @@ __all__ = [
     "check_schedule",
     "check_timetable",
     "find_schedule",
+    "schedule_names",
     "simulate",
 ]

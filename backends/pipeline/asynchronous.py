@@ -15,12 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, forward_backward_pass
+from minigrad.declaration import Flag
+from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.protocol import Comm
 from ..data_parallel.consistency import check_same_on_all_ranks
-from ..data_parallel.stale_rates import find_stale_rate
+from ..data_parallel.stale_rates import STALE_RATES, find_stale_rate
 from ..model_parallel.layers import LayerWise, Stage
 from .flight import Flight, Gradient
 from .stash import Stash
@@ -70,6 +72,15 @@ class AsynchronousPipeline(LayerWise):
 
     equals_serial = False
     outermost_only = True
+    flags = {
+        "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
+        "stale_rate": Flag(
+            str,
+            "effect of staleness on the learning rate (default: damped)",
+            "NAME",
+            lambda: STALE_RATES,
+        ),
+    }
 
     def __init__(
         self,
@@ -80,9 +91,7 @@ class AsynchronousPipeline(LayerWise):
         stale_rate: str = "damped",
         micro_batches: int | None = None,
     ):
-        if versions not in RULES:
-            raise ValueError(f"unknown versions {versions!r}; choose one of {', '.join(RULES)}")
-        self.versions, self.rule = versions, RULES[versions]
+        self.versions, self.rule = versions, lookup("versions", versions, RULES)
         self.stale_rate, self.factor = stale_rate, find_stale_rate(stale_rate)
         needed = comm.size if self.rule.together else 1
         super().__init__(comm, bounds, micro_batches=needed if micro_batches is None else micro_batches)

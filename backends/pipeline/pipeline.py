@@ -115,6 +115,9 @@ class Pipeline(Backend):
         model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
+    def chosen(self) -> dict[str, Any]:
+        return {"bounds": list(self.bounds)}
+
     def cut(self, model: Layers) -> tuple[int, ...]:
         """The bounds asked for; ValueError unless they give every stage a layer."""
         check_bounds(self.table, self.asked, len(model.layers))

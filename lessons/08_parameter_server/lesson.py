@@ -23,7 +23,7 @@ from watched import BATCH, batches, digits, network, served, sgd
 from backends.comm.virtual import Link
 from backends.data_parallel.server import ANSWER, PUSH
 from backends.data_parallel.shards import Shards
-from backends.launch import load_mpi, under_mpiexec
+from backends.launch.launch import load_mpi, under_mpiexec
 from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
 from minigrad.backend import Serial

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backends.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
-from backends.supervise import MARK, sweep, sweep_memory, watched
+from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
+from backends.launch.supervise import MARK, sweep, sweep_memory, watched
 
 from .assignment import Assignment, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign

@@ -22,7 +22,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backends.launch import load_mpi, rank_under_mpiexec
+from backends.launch.launch import load_mpi
+from backends.launch.launcher import rank_under_mpiexec
 
 from .assignment import Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases

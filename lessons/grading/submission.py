@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from backends.comm.mailboxes import elsewhere
-from backends.launch import THREAD_VARIABLES
-from backends.supervise import MARK
+from backends.launch.launch import THREAD_VARIABLES
+from backends.launch.supervise import MARK
 
 from . import sandbox
 from .assignment import Wrong

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from backends import cli, launcher
+from backends.__main__ import main
+from backends.launch import launcher
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def minigrad(tmp_path, monkeypatch, capsys):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
         with pytest.raises(SystemExit) as end:
-            sys.exit(cli.main())
+            sys.exit(main())
         out, err = capsys.readouterr()
         return end.value.code or 0, out, err
 

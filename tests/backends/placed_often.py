@@ -14,8 +14,8 @@ from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.grid import Grid
 from backends.model_parallel.place import ModelParallel
 from backends.pipeline import Pipeline
+from backends.registry import GROUPS, find_strategy, strategy_names
 from backends.stack import Stack
-from backends.strategies import find_strategy, strategy_names
 from minigrad import nn, ops, optim
 from minigrad.backend import Backend
 from minigrad.data import Batch
@@ -56,8 +56,9 @@ def piped(strategy: Make, comm: Comm) -> Backend:
 
 
 BY_NAME: dict[str, tuple[Make, Callable[[int], Module]]] = {
-    name: (find_strategy(name), plain)
-    for name in strategy_names()
+    name: (find_strategy(name, axis=axis), plain)
+    for axis in GROUPS
+    for name in strategy_names(axis)
     if name not in ("serial", "bucketed", "sharded")
 }
 STRATEGIES: dict[str, tuple[Make, Callable[[int], Module]]] = {

@@ -22,8 +22,8 @@ from backends.model_parallel.layers import LayerWise
 from backends.model_parallel.place import ModelParallel
 from backends.pipeline.asynchronous import AsynchronousPipeline
 from backends.pipeline.pipeline import Pipeline
+from backends.registry import strategy_names
 from backends.stack import Stack
-from backends.strategies import strategy_names
 from minigrad import Tape, ops, optim
 from minigrad.backend import Serial
 from tests.backends import pipeline_nets, sharded_nets, test_stack

@@ -8,10 +8,11 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from backends import cli, launcher
+from backends.__main__ import main
 from backends.comm import chrome, run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced, gather_trace
+from backends.launch import launcher
 from tests.bugs.mutant import mutant
 
 
@@ -126,7 +127,7 @@ def test_train_writes_a_trace_whose_bytes_are_the_ledgers(tmp_path, monkeypatch,
     command = "minigrad train --data 2 --transport threads --net mlp --epochs 1 --batch 1000 --trace run.json"
     monkeypatch.setattr(sys, "argv", command.split())
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     out = capsys.readouterr().out
     assert end.value.code == 0 and "trace in run.json" in out and "rank 1 |" in out
     content = json.loads((tmp_path / "run.json").read_text())
@@ -146,7 +147,7 @@ def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["minigrad", "train", "--trace", "no/where.json"])
     with pytest.raises(SystemExit):
-        cli.main()
+        main()
     assert (
         "cannot write no/where.json" in (err := capsys.readouterr().err)
         and "name another with --trace" in err

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backends import laws
 from backends.comm import collectives, run_ranks
 from backends.comm.threads import Deadlock
+from minigrad import lookup
 from minigrad.data import shares
 from minigrad.testing import arrays, shapes
 from tests.backends.strict import Strict
@@ -67,7 +68,7 @@ def test_another_package_adds_an_allreduce(monkeypatch):
     star = EntryPoint(
         "star", "backends.comm.collectives.tree:reduce_broadcast_allreduce", "minigrad.allreduces"
     )
-    monkeypatch.setattr(collectives, "entry_points", lambda **query: EntryPoints([star]).select(**query))
+    monkeypatch.setattr(lookup, "entry_points", lambda **query: EntryPoints([star]).select(**query))
     assert collectives.find_allreduce("star") is collectives.reduce_broadcast_allreduce
     assert collectives.allreduce_names() == [*collectives.ALLREDUCES, "star"]
 

@@ -11,13 +11,17 @@ from importlib.metadata import EntryPoint, entry_points
 import numpy as np
 import pytest
 
-from backends import arguments, cli, figures, interrupts, launch, layout, strategies, training
+from backends import registry
+from backends.cli import arguments, figures, main, parallel, training
+from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.run_folder import RunFolder
-from backends.strategies import find_strategy, strategy_names
+from backends.launch import interrupts, launch
+from backends.registry import find_strategy, strategy_names
+from minigrad import lookup
 from minigrad.backend import forward_backward_pass
 from minigrad.models import find_net
+from minigrad.settings import check_options, settings_of
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
@@ -85,7 +89,7 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
             placed.append(self.size)
             return super().place(model)
 
-    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Watched)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Watched)
     common = ["train", "--net", "mlp", "--batch", "all", "--epochs", "1"]
     assert minigrad(*common, "--strategy", "replicated")[0] == 0
     assert placed == [1]
@@ -148,7 +152,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
         def forward_backward(self, work, inner=forward_backward_pass):
             return super().forward_backward(work._replace(loss_weight=1 / self.size), inner)
 
-    monkeypatch.setattr(layout, "find_strategy", lambda name, options: Unweighted)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and "NOT EQUAL" in out
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
@@ -208,14 +212,11 @@ MISTAKES = [
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),
     (["train", "--lr-schedule", "steep"], "unknown schedule 'steep'; choose one of constant, cosine, step"),
-    (["train", "--data", "0"], "--data must be at least 1, got 0"),
-    (["train", "--model", "0"], "--model must be at least 1, got 0"),
     (["prove", "--plan", "none.json"], "there is no plan file none.json; write one such as"),
     (
         ["prove", "--data", "2", "--model", "2", "--transport", "threads", "--strategy", "proportional"],
         "Proportional goes by how fast each rank is",
     ),
-    (["train", "--seed", "-3"], "--seed must be 0 or more, got -3"),
     (
         ["train", "--json", "no/where.json"],
         "cannot write no/where.json: its folder must exist and be writable",
@@ -223,6 +224,15 @@ MISTAKES = [
     (["prove", "--svg", "no/where.svg"], "cannot write no/where.svg: its folder must exist"),
     (["prove", "--batch", "6000", "--transport", "threads"], "--batch must be 1 to 5000, got 6000"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--seed", "-3"), ("--data", "0"), ("--model", "0"), ("--epochs", "0"), ("--staleness", "none")],
+)
+def test_a_value_out_of_range_is_a_mistake_of_usage(minigrad, flag, value):
+    status, _, err = minigrad("train", flag, value)
+    assert status == 2 and err.startswith(f"minigrad: Invalid value for '{flag}': ") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -350,27 +360,28 @@ def test_strategies_are_found_by_entry_point():
 
 def test_every_declared_strategy_can_be_made_for_one_rank():
     """The names and entry points agree with the classes; options have the types they are given."""
-    for name in strategy_names():
-        backend = run_ranks(1, find_strategy(name))[0]
-        assert (backend.rank, backend.size) == (0, 1)
-        if name != "naive":  # which is the slide, without options
-            assert "micro_batches" in strategies.settings_of(find_strategy(name))
+    for axis in registry.GROUPS:
+        for name in strategy_names(axis):
+            strategy = find_strategy(name, axis=axis)
+            backend = run_ranks(1, strategy)[0]
+            assert (backend.rank, backend.size) == (0, 1)
+            if name != "naive":  # which is the slide, without options
+                assert "micro_batches" in settings_of(strategy)
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
-    points = [
-        EntryPoint("lost", "no.such_module:Thing", strategies.GROUP),
-        *entry_points(group=strategies.GROUP),
-    ]
+    points = [EntryPoint("lost", "no.such_module:Thing", registry.GROUP), *entry_points(group=registry.GROUP)]
     monkeypatch.setattr(
-        strategies, "entry_points", lambda group, name=None: [p for p in points if name in (None, p.name)]
+        lookup,
+        "entry_points",
+        lambda group, name=None: [p for p in points if p.group == group and name in (None, p.name)],
     )
     assert "lost" in strategy_names()
     assert minigrad("prove", "--net", "mlp", "--strategy", "replicated")[0] == 0
     status, _, err = minigrad("prove", "--strategy", "lost")
     assert status == 1 and err == (
         "minigrad: strategy 'lost' is declared as no.such_module:Thing, which cannot be loaded: "
-        "ModuleNotFoundError: No module named 'no'; install what it needs, or choose another --strategy\n"
+        "ModuleNotFoundError: No module named 'no'; install what it needs, or choose another strategy\n"
     )
 
 
@@ -393,8 +404,8 @@ def taking_anything(comm, **settings):
     ],
 )
 def test_options_of_the_right_type_pass(options):
-    strategies.check_options("theirs", strategies.settings_of(theirs), options)
-    strategies.check_options("any", strategies.settings_of(taking_anything), options)
+    check_options("strategy 'theirs'", settings_of(theirs), options)
+    check_options("strategy 'any'", settings_of(taking_anything), options)
 
 
 @pytest.mark.parametrize(
@@ -409,13 +420,13 @@ def test_options_of_the_right_type_pass(options):
 )
 def test_options_of_another_type_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        strategies.check_options("theirs", strategies.settings_of(theirs), options)
+        check_options("strategy 'theirs'", settings_of(theirs), options)
 
 
 def test_options_are_python_values_or_text():
     given = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
     wanted = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
-    assert strategies.read_options(given) == wanted
+    assert registry.read_options(given) == wanted
 
 
 def test_the_ranks_share_the_cores():
@@ -424,7 +435,7 @@ def test_the_ranks_share_the_cores():
 
 
 def test_importing_the_command_needs_no_mpi4py():
-    code = "import sys, backends.cli; sys.exit('mpi4py' in sys.modules)"
+    code = "import sys, backends.cli.main; sys.exit('mpi4py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -435,6 +446,6 @@ def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     def raising(*_):
         raise error(*([2] if error is interrupts.Interrupted else []))
 
-    monkeypatch.setattr(cli.health, "examine", raising)
+    monkeypatch.setattr(main.health, "examine", raising)
     monkeypatch.setattr(interrupts, "end", lambda told: sys.exit(told.code))
     assert minigrad("doctor")[0] == 130

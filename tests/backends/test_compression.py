@@ -14,8 +14,8 @@ from backends.data_parallel import Compressed
 from backends.data_parallel.compression import COMPRESSORS, QSGD, DeepGradientCompression, TopK
 from backends.laws import bound_for, trains_like_serial
 from backends.model_parallel.place import ModelParallel
+from backends.registry import find_strategy
 from backends.stack import Stack
-from backends.strategies import find_strategy
 from minigrad import nn, ops, optim
 from minigrad.backend import Work
 from tests.backends.compression_laws import InOrder, Textbook, nothing_is_lost, trains_like

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.data_parallel import NaiveDataParallel, naive
 from backends.laws import trains_like_serial
-from backends.strategies import find_strategy
+from backends.registry import find_strategy
 from minigrad import nn, ops
 from minigrad.backend import Serial
 from tests.backends.test_data_parallel import batches_of

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from backends import launch, launcher
+from backends.launch import launcher
 from tests.bugs.mutant import mutant
 
 HYDRA = ("PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD")
@@ -34,7 +34,7 @@ def takes_leave(only_rank_0, monkeypatch) -> None:
 
 
 def test_a_rank_that_is_not_needed_takes_leave(monkeypatch):
-    takes_leave(launch.only_rank_0, monkeypatch)
+    takes_leave(launcher.only_rank_0, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_rank_that_is_not_needed_takes_leave(monkeypatch):
     ids=["says something else", "goes on", "does not wait for the answer", "waits for ever"],
 )
 def test_broken_copies_do_not(right, wrong, monkeypatch):
-    broken = mutant("backends.launch", (right, wrong))
+    broken = mutant("backends.launch.launcher", (right, wrong))
     with pytest.raises(AssertionError):
         takes_leave(broken.only_rank_0, monkeypatch)
 
@@ -58,20 +58,20 @@ def test_it_ends_too_where_nobody_answers_or_listens(monkeypatch):
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(SystemExit):
-        launch.only_rank_0()
+        launcher.only_rank_0()
     monkeypatch.setenv("HYDI_CONTROL_FD", "7")
     ours, proxys = socket.socketpair()
     monkeypatch.setenv("PMI_FD", str(ours.fileno()))
     with ours, proxys, pytest.raises(SystemExit):
-        launch.only_rank_0()
+        launcher.only_rank_0()
     with pytest.raises(SystemExit):
-        launch.only_rank_0()  # the pipe is closed
+        launcher.only_rank_0()  # the pipe is closed
 
 
 def test_rank_0_and_who_has_no_mpiexec_go_on(monkeypatch):
     for name in (*HYDRA, *launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
-    launch.only_rank_0()
+    launcher.only_rank_0()
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    launch.only_rank_0()
+    launcher.only_rank_0()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from backends import layout
+from backends.cli import parallel
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.measured import plan_of
@@ -56,11 +56,12 @@ def test_prove_a_grid(minigrad, tmp_path):
         ["--pipe", "3", "--data", "2"],
         ["--pipe", "2", "--data", "2", "--strategy", "bucketed", "--option", "bucket_bytes=1000"],
         ["--pipe", "2", "--data", "2", "--batch", "3", "--micro", "5"],
-        ["--data", "2", "--strategy", "pipeline", "--option", "schedule=chimera"],
-        ["--data", "3", "--strategy", "layer-wise", "--option", "bounds=0,2,5,6"],
-        ["--data", "2", "--strategy", "layer-wise", "--model", "2"],
-        ["--data", "2", "--strategy", "pipeline", "--model", "2"],
-        ["--data", "2", "--strategy", "model-parallel", "--option", 'plan={"1": "column", "3": "row"}'],
+        ["--pipe", "2", "--schedule", "chimera"],
+        ["--pipe", "3", "--schedule", "layer-wise", "--bounds", "0,2,5,6"],
+        ["--pipe", "2", "--schedule", "layer-wise", "--model", "2", "--data", "2"],
+        ["--pipe", "2", "--schedule", "layer-wise", "--micro", "3"],
+        ["--pipe", "2", "--model", "2"],
+        ["--model", "2", "--data", "2"],
     ],
     ids=" ".join,
 )
@@ -74,7 +75,7 @@ def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_
         def forward_backward(self, work, inner=forward_backward_pass):
             return super().forward_backward(work._replace(loss_weight=1.001 * work.loss_weight), inner)
 
-    monkeypatch.setattr(layout, "Pipeline", Equal)
+    monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Equal)
     status, found, out = proof(minigrad, tmp_path, "--pipe", "2")
     assert status == 1 and not found["passed"] and "NOT EQUAL" in out
 
@@ -158,7 +159,7 @@ def test_a_run_without_a_pipeline_is_drawn_too(minigrad, tmp_path):
 
 def test_an_asynchronous_pipeline_is_drawn_by_its_steps(minigrad, tmp_path):
     status, _, err = minigrad(
-        *COMMON[:-2], "--data", "2", "--strategy", "pipedream", *THREADS, "--trace", "run.json"
+        *COMMON[:-2], "--pipe", "2", "--schedule", "pipedream", *THREADS, "--trace", "run.json"
     )
     assert status == 0, err
     names = {span.what for span in read_trace(tmp_path / "run.json")[0].spans}
@@ -166,7 +167,7 @@ def test_an_asynchronous_pipeline_is_drawn_by_its_steps(minigrad, tmp_path):
     assert "F forward" in minigrad("trace", "run.json")[1]
 
 
-ORDERS = ", ".join(SCHEDULES)
+ORDERS = ", ".join([*SCHEDULES, "layer-wise", "pipedream"])
 MISTAKES = [
     (["prove", "--schedule", "1f1b"], "--schedule is for pipelines; add --pipe 2 or more, or leave it out"),
     (["train", "--micro", "4"], "--micro is for pipelines; add --pipe 2 or more, or leave it out"),
@@ -174,7 +175,6 @@ MISTAKES = [
     (["train", "--bounds", "time"], "--bounds is for pipelines"),
     (["train", "--recompute"], "--recompute is for pipelines"),
     (["train", "--schedule", "cosine"], "pass --lr-schedule cosine to train, or choose one of naive, gpipe"),
-    (["prove", "--pipe", "0"], "--pipe must be at least 1, got 0"),
     (["prove", "--pipe", "2", "--schedule", "2f2b"], f"unknown schedule '2f2b'; choose one of {ORDERS}"),
     (["prove", "--pipe", "2", "--micro", "0"], "the number of micro-batches must be at least 1, got 0"),
     (
@@ -203,8 +203,20 @@ MISTAKES = [
     ),
     (["train", "--pipe", "2", "--option", "micro_batches=2"], "pass --micro instead"),
     (
-        ["prove", "--data", "2", "--strategy", "model-parallel", "--model", "2", *THREADS],
-        "ModelParallel splits layers, so nothing can stand inside of it; put it innermost",
+        ["prove", "--pipe", "2", "--schedule", "layer-wise", "--chunks", "2"],
+        "--schedule layer-wise has one stage on each rank, and takes neither --chunks nor --recompute nor",
+    ),
+    (
+        ["prove", "--pipe", "2", "--schedule", "pipedream", *THREADS],
+        "by its mathematics schedule 'pipedream' does not train like one serial machine",
+    ),
+    (
+        ["train", "--pipe", "2", "--versions", "2bw"],
+        "--versions is for --schedule pipedream, and the schedule here is 1f1b; choose that one, or leave",
+    ),
+    (
+        ["train", "--pipe", "2", "--schedule", "pipedream", "--versions", "latest", *THREADS],
+        "unknown versions 'latest'; choose one of stashing, vertical, 2bw, live",
     ),
     (["trace", "run.json"], "there is no trace file run.json; minigrad train --trace run.json writes one"),
     (["trace", "run.json", "--png", "no/where.png"], "cannot write no/where.png"),
@@ -222,9 +234,9 @@ def test_a_mistake_ends_in_one_line(minigrad, arguments, message, tmp_path):
 
 
 def test_an_asynchronous_pipeline_has_no_other_inside(minigrad):
-    arguments = ["train", "--pipe", "2", "--data", "2", "--strategy", "pipedream", *THREADS]
+    arguments = ["train", "--pipe", "2", "--data", "2", "--schedule", "pipedream", *THREADS]
     status, _, err = minigrad(*arguments)
-    assert status == 1 and err.count("\n") == 1 and "let it stand alone" in err
+    assert status == 1 and err.count("\n") == 1 and "AsynchronousPipeline updates parameters" in err
 
 
 def of_a_plan(**changes):

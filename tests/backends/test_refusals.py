@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from backends import capacity, figures, launch, layout, strategies
-from backends.capacity import check_capacity
+from backends import registry
+from backends.cli import figures, parallel
+from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
+from backends.launch import capacity, launch
+from backends.launch.capacity import check_capacity
 from backends.pipeline.schedule import Schedule
-from backends.refusal import LONGEST, in_one_line, is_refusal
+from minigrad import lookup
 from minigrad.environment import VALUES
 
 KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -57,7 +60,7 @@ def test_absurd_sizes_are_refused_before_anything_is_computed(
 
     for owner, name in (
         (Schedule, "of"),
-        (layout, "run_ranks"),
+        (parallel, "run_ranks"),
         (launch, "run_ranks"),
         (launch, "supervise"),
     ):
@@ -105,9 +108,25 @@ def test_a_zero_is_not_taken_for_nothing(minigrad):
 def test_what_every_rank_would_refuse_is_refused_before_a_rank_is_started(minigrad, monkeypatch):
     monkeypatch.setattr(launch, "supervise", lambda *_: pytest.fail("ranks were started"))
     for command in ("train", "prove"):
-        grid = [command, "--data", "2", "--pipe", "2", "--transport", "mpi", "--strategy"]
-        one_line(minigrad(*grid, "pipedream"), "AsynchronousPipeline")
-        one_line(minigrad(*grid, "model-parallel"), "ModelParallel")
+        grid = [command, "--data", "2", "--transport", "mpi"]
+        one_line(minigrad(*grid, "--pipe", "2", "--schedule", "pipedream"), "AsynchronousPipeline")
+        one_line(minigrad(*grid, "--model", "2", "--strategy", "sharded", "--option", "stage=3"), "Sharded")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("pipeline", "--pipe N"),
+        ("layer-wise", "--pipe N --schedule layer-wise"),
+        ("pipedream", "--pipe N --schedule pipedream"),
+        ("model-parallel", "--model N"),
+    ],
+)
+def test_a_strategy_that_shares_the_model_is_no_way_to_share_the_batch(minigrad, name, way):
+    for command in ("train", "prove"):
+        for grid in (["--data", "2"], ["--data", "2", "--pipe", "2"]):
+            result = minigrad(command, *grid, "--transport", "threads", "--strategy", name)
+            one_line(result, f"strategy '{name}' shares the model, .*; pass {way} instead$")
 
 
 # Whose fault it is
@@ -208,7 +227,7 @@ def test_a_variable_takes_its_own_values_only(minigrad, monkeypatch, name):
 
 
 def test_a_wrong_backend_of_matplotlib_is_named_before_training(tmp_path):
-    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
     variables = {**os.environ, "MPLBACKEND": "junk"}
     ended = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
@@ -231,7 +250,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
 
 
 def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
-    command = [sys.executable, "-m", "backends.cli", "train", "--net", "mlp", "--epochs", "1"]
+    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
@@ -256,7 +275,7 @@ MODULES = {
 def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
     (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
     monkeypatch.syspath_prepend(str(tmp_path))
-    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", strategies.GROUP))
+    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUP))
     for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
         one_line(
             minigrad(*command, "--strategy", "theirs"), f"'theirs' is declared as plug_in_that_{how}:Thing"
@@ -265,18 +284,16 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_pat
 
 
 def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
-    declare(
-        monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", strategies.GROUP)
-    )
+    declare(monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUP))
     one_line(minigrad("prove", "--data", "2"), "'replicated' is declared twice, as .* rename one of them")
 
 
 def declare(monkeypatch, *points):
-    everything = [*points, *entry_points(group=strategies.GROUP)]
+    everything = [*points, *(p for group in registry.GROUPS.values() for p in entry_points(group=group))]
     monkeypatch.setattr(
-        strategies,
+        lookup,
         "entry_points",
-        lambda group, name=None: [p for p in everything if name in (None, p.name)],
+        lambda group, name=None: [p for p in everything if p.group == group and name in (None, p.name)],
     )
 
 

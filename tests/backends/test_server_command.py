@@ -1,18 +1,19 @@
 """The command's flags for parameter servers and for compressed gradients. Ranks are threads here."""
 
-import inspect
 import json
 import warnings
+from inspect import signature
 
 import numpy as np
 import pytest
 
-from backends import arguments, cli, launch, options
 from backends.comm import run_ranks
 from backends.data_parallel.compression import COMPRESSORS, Compressed
-from backends.strategies import find_strategy, settings_of
+from backends.launch import launch
+from backends.registry import declared_flags, load_strategy, strategy_names
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
+from minigrad.settings import settings_of
 from tests.bugs.mutant import mutant
 
 TRAIN = ["train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--transport", "threads"]
@@ -58,13 +59,15 @@ def test_prove_takes_the_compressor_that_loses_nothing(minigrad):
     assert "does not train like one serial machine" in minigrad(*common, "top-k")[2]
 
 
-def test_every_flag_is_an_option_of_the_strategy_it_is_for():
-    """Compressors take what the strategy hands on."""
-    for name, strategy in arguments.FLAGS.items():
-        found = settings_of(find_strategy(strategy)).keys()
-        assert name in found or any(name in settings_of(kind.__init__) for kind in COMPRESSORS.values())
-        assert name in inspect.signature(cli.train).parameters
-        assert getattr(options, name.capitalize()).__metadata__[0].rich_help_panel.endswith(strategy)
+def test_every_flag_is_an_option_of_the_strategies_that_declare_it():
+    """Compressors take what the strategy hands on; a function is an option by its name."""
+    for name, owners in declared_flags().items():
+        for strategy, flag in owners.items():
+            axis = "data" if strategy in strategy_names() else "pipe"
+            made = load_strategy(strategy, axis)
+            handed_on = any(name in settings_of(kind.__init__) for kind in COMPRESSORS.values())
+            assert name in signature(made).parameters or handed_on
+            assert (flag.read is None) == (name in settings_of(made) or handed_on)
 
 
 MISTAKES = [

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from backends import cli
+from backends.__main__ import main
 from lessons import commands
 from lessons.grading import find_assignment
 from lessons.grading.grade import SubmissionFile, combine, grade
@@ -30,7 +30,7 @@ def minigrad(capsys, monkeypatch, tmp_path, toys):
     def minigrad(*arguments):
         monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
         try:
-            cli.main()
+            main()
             status = 0
         except SystemExit as left:
             status = left.code
@@ -285,7 +285,7 @@ def test_a_mistake_is_answered_in_one_line(line, words, minigrad, tmp_path, toys
 def test_without_hypothesis_it_says_how_to_get_it():
     text = (
         "import sys\nsys.modules['hypothesis'] = None\nsys.argv = ['minigrad', 'grade', 'a1']\n"
-        "from backends import cli\ncli.main()"
+        "from backends.__main__ import main\nmain()"
     )
     found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert found.returncode == 1

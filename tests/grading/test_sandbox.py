@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backends.doctor import examine
+from backends.cli.doctor import examine
 from lessons.grading import sandbox
 from lessons.grading.sandbox import prefix, protections
 

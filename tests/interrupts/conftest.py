@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from backends.launch import mpi_problem
+from backends.launch.launch import mpi_problem
 
 OVER_MPI = ("MPI", "survive", "run", "rank", "mpich", "storm")
 

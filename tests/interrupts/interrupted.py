@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.launch import cores
-from backends.sweep import SHARED, mapped
+from backends.launch.launch import cores
+from backends.launch.sweep import SHARED, mapped
 
 MARK = "MINIGRAD_TEST_RUN"  # in the variables of all that a run starts
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)

@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from backends import sweep
-from backends.supervise import watched, without_banner
+from backends.launch import sweep
+from backends.launch.supervise import watched, without_banner
 
 
 def sleeper(mark: str) -> subprocess.Popen:

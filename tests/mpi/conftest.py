@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.launch import environment, find_mpiexec, mpi_problem
-from backends.supervise import sweep_memory
+from backends.launch.launch import environment, find_mpiexec, mpi_problem
+from backends.launch.supervise import sweep_memory
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Processes:
 
     def minigrad(self, *arguments: str, **variables: str) -> Job:
         """Run the command as a user would."""
-        return self.run([sys.executable, "-m", "backends.cli", *arguments], variables)
+        return self.run([sys.executable, "-m", "backends", *arguments], variables)
 
     def ranks(self, n: int, script: str, seconds: float = 120, **variables: str) -> Job:
         """Run ``script`` (the text of a Python program) on ``n`` MPI processes."""

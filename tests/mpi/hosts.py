@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.launch import find_mpiexec
+from backends.launch.launch import find_mpiexec
 
 NAMESPACES = {"net": "net", "uts": "uts", "ipc": "ipc", "mount": "mnt", "pid": "pid_for_children"}
 TOOLS = ("ip", "tc", "unshare", "nsenter", "mount", "readlink", "sh")

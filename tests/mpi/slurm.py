@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from backends.supervise import MARK
-from backends.sweep import marked
+from backends.launch.supervise import MARK
+from backends.launch.sweep import marked
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 SECONDS = 120  # that the daemons may take to start, and a job to its end

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from backends.launch import find_mpiexec
+from backends.launch.launch import find_mpiexec
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -48,7 +48,7 @@ def test_a_pipeline_of_processes_is_proved_traced_and_drawn_beside_its_plan(proc
 
 
 def test_more_ranks_asked_for_than_mpiexec_started(processes):
-    command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.cli"]
+    command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends"]
     job = processes.run([*command, "train", "--data", "4"])
     assert job.status != 0
     lines = [line for line in job.err.splitlines() if line.startswith("minigrad")]
@@ -59,7 +59,7 @@ def test_more_ranks_asked_for_than_mpiexec_started(processes):
 
 
 def test_started_by_hand_the_number_of_ranks_is_mpiexecs(processes):
-    command = [str(find_mpiexec()), "-n", "3", sys.executable, "-m", "mpi4py", "-m", "backends.cli"]
+    command = [str(find_mpiexec()), "-n", "3", sys.executable, "-m", "mpi4py", "-m", "backends"]
     job = processes.run([*command, "prove", "--net", "mlp", "--json", "proof.json"])
     assert job.status == 0, job.err
     assert json.loads((processes.folder / "proof.json").read_text())["config"]["data"] == 3

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from backends.launch import find_mpiexec
+from backends.launch.launch import find_mpiexec
 
 from .conftest import HELLO, alive, until
 
-RUN = [sys.executable, "-m", "backends.cli", "run", "-n"]
+RUN = [sys.executable, "-m", "backends", "run", "-n"]
 
 
 def test_the_exception_of_one_rank_ends_all(processes):
@@ -84,8 +84,8 @@ def test_run_passes_arguments_to_srun_and_its_status_through(processes):
     assert job.status == 5
     options = "--kill-on-bad-exit --quit-on-interrupt --export=ALL -n 4"
     assert job.out.splitlines() == [
-        f"in Slurm job 77: srun {options} python -m backends.rank script.py 'a b'",
-        f"srun: {options} {sys.executable} -m backends.rank script.py a b",
+        f"in Slurm job 77: srun {options} python -m backends.launch.rank script.py 'a b'",
+        f"srun: {options} {sys.executable} -m backends.launch.rank script.py a b",
     ]
 
 

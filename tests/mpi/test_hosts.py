@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from backends.launch import environment
+from backends.launch.launch import environment
 from minigrad.models import find_net
 from tests.mpi.hosts import BURST, Host, Hosts, problem
 
@@ -66,7 +66,7 @@ def run(processes, hosts, *arguments):
 def test_prove_across_two_hosts(processes, hosts):
     """The proof holds, and the parameters and the gradients crossed the link."""
     job, (first, second) = run(
-        processes, hosts, "-m", "backends.cli", "prove", "--data", "4", "--json", "proof.json"
+        processes, hosts, "-m", "backends", "prove", "--data", "4", "--json", "proof.json"
     )
     assert job.status == 0, job.err
     assert "PROVED" in job.out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.launch import mpiexec_vendor
+from backends.launch.launch import mpiexec_vendor
 
 SCRIPT = """
 import os, select

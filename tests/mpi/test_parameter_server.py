@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from backends.launch import find_mpiexec
+from backends.launch.launch import find_mpiexec
 from tests.backends import trained_apart
 
 from .conftest import alive, until

@@ -14,7 +14,7 @@ from tests.interrupts.interrupted import finish, started
 
 from .conftest import alive, until
 
-RUN = [sys.executable, "-m", "backends.cli", "run", "--survive", "-n"]
+RUN = [sys.executable, "-m", "backends", "run", "--survive", "-n"]
 
 TRAINING = """
 import json, warnings

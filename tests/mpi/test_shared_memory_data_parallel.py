@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from backends.launch import environment
+from backends.launch.launch import environment
 from tests.mpi.hosts import Hosts, problem
 
 TRAIN = """

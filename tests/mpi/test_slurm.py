@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from backends.launch import find_mpiexec, mpiexec_vendor
+from backends.launch.launch import find_mpiexec, mpiexec_vendor
 from tests.mpi.slurm import Slurm, problem
 
-MINIGRAD = f"{sys.executable} -m backends.cli"
+MINIGRAD = f"{sys.executable} -m backends"
 WHO = """
 from mpi4py import MPI
 from backends.comm.mpi import MPIComm

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from backends.comm.shared_memory import MPICH_BYTES, check_room_for_ranks
-from backends.launch import SCHEDULER_VARIABLES, on_this_machine
+from backends.launch.launch import SCHEDULER_VARIABLES, on_this_machine
 
-TRAIN = [sys.executable, "-m", "backends.cli", "train", "--data", "2", "--net", "sigmoid", "--epochs", "1"]
+TRAIN = [sys.executable, "-m", "backends", "train", "--data", "2", "--net", "sigmoid", "--epochs", "1"]
 
 
 def test_too_little_shared_memory_for_mpi_says_what_else_can_be_done():

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from backends.launch import find_mpiexec, mpiexec_vendor
+from backends.launch.launch import find_mpiexec, mpiexec_vendor
 from tests.mpi.stand_ins import MPIEXEC, SRUN, put
 
 # What was left over from another job, or is another MPI's, and a word of what is said of it
@@ -78,13 +78,13 @@ def test_another_mpis_mpiexec_is_refused(processes):
     mine = mpiexec_vendor()
     names = "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE" if mine == "MPICH" else "PMI_RANK PMI_SIZE"
     mpiexec = put(processes.folder / "mpiexec", MPIEXEC)
-    command = [mpiexec, "-n", "2", sys.executable, "-m", "backends.cli", *TRAIN]
+    command = [mpiexec, "-n", "2", sys.executable, "-m", "backends", *TRAIN]
     refused(processes.run(command, {"NAMES": names}), "use the mpiexec beside")
     assert not (processes.folder / "runs").exists()
 
 
 def test_threads_by_each_rank_are_refused(processes):
-    mpiexec = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "backends.cli"]
+    mpiexec = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "backends"]
     refused(processes.run([*mpiexec, *TRAIN, "--transport", "threads"]), "leave mpiexec or srun out")
 
 
@@ -109,7 +109,7 @@ def job(processes):
     return run
 
 
-MINIGRAD = [sys.executable, "-m", "backends.cli"]
+MINIGRAD = [sys.executable, "-m", "backends"]
 connecting = pytest.mark.skipif(mpiexec_vendor() != "MPICH", reason="srun --mpi=pmi2 is for MPICH")
 
 

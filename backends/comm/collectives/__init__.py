@@ -9,11 +9,11 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 
 import numpy as np
 
 from minigrad.device import Array
+from minigrad.lookup import choices, lookup
 
 from ..protocol import Comm
 from .doubling import doubling_allgather, doubling_allreduce
@@ -78,7 +78,7 @@ GROUP = "minigrad.allreduces"
 
 def allreduce_names() -> list[str]:
     """The names that ``find_allreduce`` takes; nothing is imported for them."""
-    return [*ALLREDUCES, *sorted({point.name for point in entry_points(group=GROUP)} - ALLREDUCES.keys())]
+    return choices(ALLREDUCES, GROUP)
 
 
 def find_allreduce(name: str) -> Allreduce:
@@ -86,8 +86,4 @@ def find_allreduce(name: str) -> Allreduce:
 
     Raises ValueError, naming the choices, for an unknown name.
     """
-    if name in ALLREDUCES:
-        return ALLREDUCES[name]
-    for point in entry_points(group=GROUP, name=name):
-        return point.load()
-    raise ValueError(f"unknown all-reduce {name!r}; choose one of {', '.join(allreduce_names())}")
+    return lookup("all-reduce", name, ALLREDUCES, GROUP)

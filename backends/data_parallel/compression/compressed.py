@@ -7,18 +7,20 @@ parallelism whose sum is lossy; error feedback (Seide et al. 2014; Karimireddy e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from minigrad.backend import Backend, SquareNorms
+from minigrad.declaration import Flag
 from minigrad.device import Array, array_module
+from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.settings import check_options, settings_of
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
 from ...comm.protocol import Comm
-from ...strategies import check_options, settings_of
 from ..flat import FlatLayout
 from ..replicated import DataParallel
 from .compressor import Compressor, Identity
@@ -40,6 +42,12 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "power-sgd": PowerSGD,
 }
 COMPRESSOR = "top-k"  # where none is named
+GROUP = "minigrad.compressors"  # the entry points by which other packages add theirs
+
+
+def compressor_names() -> list[str]:
+    """The names that ``find_compressor`` takes; nothing is imported for them."""
+    return choices(COMPRESSORS, GROUP)
 
 
 class Compressed(DataParallel):
@@ -57,6 +65,15 @@ class Compressed(DataParallel):
     """
 
     outermost_only = True
+    flags = {
+        **DataParallel.flags,
+        "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
+        "density": Flag(
+            float,
+            "fraction of the gradient's entries that is sent (default: the compressor's own)",
+            "FRACTION",
+        ),
+    }
 
     def __init__(
         self,
@@ -73,9 +90,17 @@ class Compressed(DataParallel):
         self.compressor = find_compressor(compress, settings)
         self.feedback = self.compressor.feedback if feedback is None else feedback
         self.equals_serial = self.compressor.lossless
+        self.applies_momentum = bool(self.compressor.momentum)
         name = compress if isinstance(compress, str) else type(compress).__name__
         self.described = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
         self.error: Array = None  # None without feedback
+
+    @classmethod
+    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
+        own = settings_of(cls)
+        settings = {name: value for name, value in options.items() if name not in (*own, *cls.flags)}
+        settings |= {"density": options["density"]} if "density" in options else {}
+        find_compressor(options.get("compress", COMPRESSOR), settings)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **self.described}
@@ -116,7 +141,7 @@ class Compressed(DataParallel):
         self.copy_gradients_in(self.places)
         summary = self.pack_summary(loss)
         v = self.compressor.accumulated(self.error, self.gradient)
-        flags = self.flags(v)
+        flags = self.not_finite(v)
         if flags.any():
             v = array_module(v).zeros_like(v)
         figures = array_module(v).concatenate([summary, flags])
@@ -132,7 +157,7 @@ class Compressed(DataParallel):
             parameter.grad = g if found or g.any() else None
         return loss
 
-    def flags(self, v: Array) -> Array:
+    def not_finite(self, v: Array) -> Array:
         """0, or 1 + the number of the first parameter that is not finite, at this rank's place."""
         xp = array_module(v)
         flags = xp.zeros(self.size, v.dtype)
@@ -176,8 +201,6 @@ def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Com
         if settings:
             raise ValueError(f"{', '.join(settings)}: give the settings to {type(compress).__name__} itself")
         return compress
-    if compress not in COMPRESSORS:
-        raise ValueError(f"unknown compressor {compress!r}; choose one of {', '.join(COMPRESSORS)}")
-    kind = COMPRESSORS[compress]
-    check_options(f"compressed, compress={compress}", settings_of(kind.__init__), settings)
+    kind = lookup("compressor", compress, COMPRESSORS, GROUP)
+    check_options(f"strategy 'compressed, compress={compress}'", settings_of(kind.__init__), settings)
     return kind(**settings)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -24,18 +24,16 @@ from minigrad.models import Net, find_net
 from minigrad.optim import find_optimizer
 from minigrad.train import History, accuracy, fit
 
-from .comm import Comm
-from .data_parallel import ParameterServer
-from .data_parallel.compression import Compressed
-from .layout import Layout, chosen, member_of
-from .tracing import recorded
+from ..comm import Comm
+from ..tracing import recorded
+from .parallel import ParallelConfig, chosen, members
 
 
 @dataclass(frozen=True)
-class Training(Layout):
-    """The settings of one run; every rank holds the same."""
+class Training:
+    """The settings of one run; every rank holds the same. A ``batch`` of None is all samples."""
 
-    strategy: str = "serial"
+    parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
     dataset: str = "mnist5k"
     net: str = "lenet"
     transport: str = "threads"
@@ -50,51 +48,38 @@ class Training(Layout):
     clip: float | None = None
     seed: int = 0
 
+    def config(self) -> dict[str, Any]:
+        """All settings by name, for metrics.json."""
+        settings = asdict(self)
+        return settings.pop("parallel") | settings
+
     def backend(self, comm: Comm) -> Backend:
         """The strategies on this rank."""
-        return self.backend_on(comm, self.batch or len(load(self.dataset).train))
+        return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(
         self, comm: Comm, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. What was measured on this rank.
+        """Train on this rank; rank 0 draws the progress. Returns what was measured on this rank.
 
-        ``keep`` is told, after every epoch, what has been measured so far.
+        ``keep`` is called after every epoch with what has been measured so far.
         """
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
-        dataset = load(self.dataset)
-        train = net.prepare(dataset.train, self.dtype).to(self.device)
-        test = net.prepare(dataset.test, self.dtype).to(self.device)
+        train, test = self.samples(net)
         lr, settings = self.optimizer_settings(net)
-        compressed = member_of(backend, Compressed)
-        if compressed is not None and compressed.compressor.momentum and "momentum" in settings:
-            settings["momentum"] = 0.0  # it is in what is exchanged
-        lr_schedule = self.lr_schedule or net.schedule
-        steps = self.steps(train)
-        if self.warm_up >= steps:
-            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
-        rates = warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
+        if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
+            settings["momentum"] = 0.0
+        lr_schedule, steps = self.lr_schedule or net.schedule, self.steps(train)
+        rates = self.rates(lr_schedule, lr, steps)
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
-        accuracies: list[float] = []
-        taken = {"lr": lr, "lr_schedule": lr_schedule, **chosen(backend)}
-
-        def measured(history: History, finished: bool) -> dict[str, Any]:
-            return {
-                "config": {"momentum": None, **asdict(self), **taken, **settings},
-                "finished": finished,
-                "losses": history.losses,
-                "test_accuracies": accuracies,
-                "seconds": history.seconds,
-                "samples_per_second": history.samples_per_second,
-                "ranks": comm.size,
-            }
-
+        taken = {"momentum": None, **self.config(), "lr": lr, "lr_schedule": lr_schedule, **settings}
+        metrics = Metrics(taken | chosen(backend), comm.size, [])
         with progress_bar(console, steps, shown=comm.rank == 0) as bar:
             task = bar.task_ids[0]
             console.show_cursor(True)  # which the bar hides; a process that is killed cannot show it again
@@ -105,8 +90,8 @@ class Training(Layout):
             def on_epoch(epoch: int, history: History) -> None:
                 if self.batch is not None or epoch == self.epochs - 1:
                     with comm.computing("test"):
-                        accuracies.append(accuracy(model, test))
-                keep(measured(history, finished=False))
+                        metrics.accuracies.append(accuracy(model, test))
+                keep(metrics.of(history, finished=False))
 
             history = fit(
                 model,
@@ -121,16 +106,28 @@ class Training(Layout):
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
-        server = member_of(backend, ParameterServer)
+        accuracies = metrics.accuracies
         figures = {
-            **measured(history, finished=True),
+            **{name: value for member in members(backend) for name, value in member.figures().items()},
+            **metrics.of(history, finished=True),
             "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
             "train_accuracy": accuracy(model, train),
-            **({} if server is None else server.told()),
         }
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
+
+    def samples(self, net: Net) -> tuple[Batch, Batch]:
+        """The training and the test samples, as the net takes them, on the device."""
+        dataset = load(self.dataset)
+        train, test = (net.prepare(part, self.dtype) for part in (dataset.train, dataset.test))
+        return train.to(self.device), test.to(self.device)
+
+    def rates(self, lr_schedule: str, lr: float, steps: int) -> Callable[[int], float]:
+        """The learning rate of every step; raises ValueError for a warm-up that takes all steps."""
+        if self.warm_up >= steps:
+            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
+        return warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""
@@ -142,6 +139,25 @@ class Training(Layout):
     def steps(self, train: Batch) -> int:
         """How many steps the run takes."""
         return self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
+
+
+class Metrics(NamedTuple):
+    """What metrics.json holds of a run, while it goes on and at its end."""
+
+    config: dict[str, Any]
+    ranks: int
+    accuracies: list[float]
+
+    def of(self, history: History, finished: bool) -> dict[str, Any]:
+        return {
+            "config": self.config,
+            "finished": finished,
+            "losses": history.losses,
+            "test_accuracies": self.accuracies,
+            "seconds": history.seconds,
+            "samples_per_second": history.samples_per_second,
+            "ranks": self.ranks,
+        }
 
 
 def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
@@ -160,8 +176,8 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
     return bar
 
 
-def report(metrics: dict[str, Any]) -> Table:
-    """What a person wants to know of a finished run."""
+def report(metrics: dict[str, Any], backend: Backend) -> Table:
+    """The table of a finished run, with the rows of its strategies."""
     config = metrics["config"]
     table = Table(
         title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
@@ -178,12 +194,9 @@ def report(metrics: dict[str, Any]) -> Table:
         table.add_row(
             "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"
         )
-    if counts := metrics.get("staleness"):
-        mean = sum(int(updates) * n for updates, n in counts.items()) / sum(counts.values())
-        shown = ", ".join(f"{updates}: {n}" for updates, n in counts.items())
-        table.add_row("gradients by staleness", f"{shown} (mean {mean:.2f})")
-    for rank, lost in metrics.get("lost", {}).items():
-        table.add_row(f"worker {rank} left", f"after {lost['steps']} steps: {lost['reason']}")
+    for member in members(backend):
+        for name, text in member.rows().items():
+            table.add_row(name, text)
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
     return table

@@ -6,7 +6,7 @@ import os
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,38 +15,39 @@ from minigrad.environment import check_variables
 from minigrad.lr_schedules import find_schedule
 from minigrad.optim import find_optimizer
 
+from ..comm.chrome import chrome_trace
+from ..comm.trace import Traced, gather_trace
+from ..launch.capacity import cores
+from ..launch.interrupts import Interrupted
+from ..launch.launch import check_room, choose_transport, run, run_script, say, world_size
+from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof, training
 from .arguments import (
     MOST_SAMPLES,
-    Asked,
+    PipelineFlags,
     batch_size,
+    check_choice,
     check_device,
     check_positive,
-    check_seed,
-    choice,
-    layout_for,
+    parallel_config,
 )
-from .capacity import cores
-from .comm.chrome import chrome_trace
-from .comm.trace import Traced, gather_trace
-from .data_parallel import ParameterServer
 from .figures import check_writable, write_json
-from .interrupts import Interrupted, guarded
-from .launch import check_room, choose_transport, run, run_script, say, world_size
-from .layout import about, member_of
+from .parallel import members
 from .refusal import in_one_line, is_refusal
 from .run_folder import RunFolder
+from .strategy_flags import WithStrategyFlags
 from .trace_view import show, show_trace
 
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Train, and prove that parallel training equals serial training.",
+    help="Train neural networks in parallel, and prove that this equals serial training.",
 )
 
 
 @app.command()
+@WithStrategyFlags
 def train(
     dataset: options.DatasetName = "mnist5k",
     net: options.NetName = "lenet",
@@ -61,10 +62,6 @@ def train(
     recompute: options.Recompute = False,
     strategy: options.Strategy = None,
     option: options.Options = None,
-    servers: options.Servers = None,
-    staleness: options.Staleness = None,
-    compress: options.Compress = None,
-    density: options.Density = None,
     transport: options.Transport = None,
     oversubscribe: options.Oversubscribe = False,
     device: options.Device = "numpy",
@@ -79,18 +76,19 @@ def train(
     seed: options.Seed = 0,
     json: options.Json = None,
     trace: options.TraceFile = None,
+    *,
+    flags: dict[str, Any],
 ) -> None:
-    """Train a network on handwritten digits; figures and curves are kept under runs/."""
-    choice("--dataset", dataset, options.DATASETS)
-    choice("--dtype", dtype, options.DTYPES)
+    """Train a network on handwritten digits; results and curves are written to a folder under runs/."""
+    check_choice("--dataset", dataset, options.DATASETS)
+    check_choice("--dtype", dtype, options.DTYPES)
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
     transport = choose_transport(transport, ranks)
     check_room(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 else "replicated")
-    asked = Asked(schedule, micro, chunks, bounds, recompute)
-    flags = {"servers": servers, "staleness": staleness, "compress": compress, "density": density}
-    layout = layout_for(
+    pipeline = PipelineFlags(schedule, micro, chunks, bounds, recompute)
+    parallel = parallel_config(
         net,
         strategy,
         option,
@@ -98,19 +96,18 @@ def train(
         pipe=pipe,
         model=model,
         plan=plan,
-        asked=asked,
+        pipeline=pipeline,
         flags=flags,
         samples=batch_size(batch),
     )
     check_device(device)
     check_positive("--lr", lr)
     check_positive("--clip", clip)
-    check_seed(seed)
     find_optimizer(optimizer)
     if lr_schedule is not None:
         find_schedule(lr_schedule)
     config = training.Training(
-        **vars(layout),
+        parallel,
         dataset=dataset,
         net=net,
         transport=transport,
@@ -130,7 +127,7 @@ def train(
     if trace is not None:
         check_writable(trace, "--trace")
     training.check_drawing()
-    config.check(config.batch or MOST_SAMPLES)
+    parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     console = Console()
 
     def work(comm) -> None:
@@ -140,35 +137,35 @@ def train(
         keep = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
         try:
             metrics = config.run(traced or comm, backend, console, keep)
-        except Interrupted as told:
-            raise Interrupted(told.number, files.kept) from None
-        lost = metrics.get("lost", {})  # the ranks that are left know the same of them
-        found = None if traced is None or lost else gather_trace(comm, traced)
-        told = {} if lost or traced is None else about(comm, backend)
-        server = member_of(backend, ParameterServer)
-        if not (comm.rank == 0 if server is None else server.writes):
+        except Interrupted as signal:
+            raise Interrupted(signal.number, files.kept) from None
+        lost = metrics.get("lost")  # all ranks that are left know the same of them
+        gathered = None if traced is None or lost else gather_trace(comm, traced)
+        if not all(member.writes_report for member in members(backend)):
             return
         metrics["run"] = files.run
         folder = files.write(metrics)
         if json is not None:
             write_json(json, metrics)
         training.draw_curves(metrics, folder / "curves.png")
-        console.print(training.report(metrics))  # last: nobody may be there to read it
+        console.print(training.report(metrics, backend))  # last: nobody may be there to read it
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
-        if trace is not None and found is not None:
-            write_json(trace, chrome_trace(found, told))
-            show_trace(found, folder / "timeline.png", console)
+        if trace is not None and gathered is not None:
+            write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
+            show_trace(gathered, folder / "timeline.png", console)
             console.print(
                 f"trace in {trace}, for ui.perfetto.dev and minigrad trace {trace}; "
                 f"picture in {folder / 'timeline.png'}"
             )
 
-    sys.exit(run(ranks, config.transport, work, sys.argv[1:], survive=bool(layout.options.get("survive"))))
+    survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
+    sys.exit(run(ranks, config.transport, work, sys.argv[1:], survive=survive))
 
 
 @app.command()
+@WithStrategyFlags
 def prove(
     net: options.NetName = "lenet",
     data: options.Data = None,
@@ -182,25 +179,25 @@ def prove(
     recompute: options.Recompute = False,
     strategy: Annotated[str | None, typer.Option(help=f"{options.STRATEGIES} (default: replicated)")] = None,
     option: options.Options = None,
-    compress: options.Compress = None,
     transport: options.Transport = None,
     oversubscribe: options.Oversubscribe = False,
     dtype: options.Dtype = "float64",
-    batch: Annotated[int, typer.Option(help="samples in the step, over all ranks")] = 13,
+    batch: Annotated[int, typer.Option(min=1, help="number of samples in the step, over all ranks")] = 13,
     seed: options.Seed = 0,
     json: options.Json = None,
-    svg: Annotated[Path | None, typer.Option(help="also draw the table, to this file")] = None,
+    svg: Annotated[Path | None, typer.Option(help="also draw the table to this SVG file")] = None,
+    *,
+    flags: dict[str, Any],
 ) -> None:
-    """Take one step serially, one in parallel; compare all gradients on all ranks (status 1: unequal)."""
-    choice("--dtype", dtype, options.DTYPES)
+    """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal)."""
+    check_choice("--dtype", dtype, options.DTYPES)
     ranks = world_size(data, model, pipe)
     data = ranks // (pipe * model)
     transport = choose_transport(transport, ranks)
     check_room(ranks, transport, oversubscribe)
     strategy = strategy or ("serial" if data == 1 < pipe else "replicated")
-    asked = Asked(schedule, micro, chunks, bounds, recompute)
-    flags = {"compress": compress}
-    layout = layout_for(
+    pipeline = PipelineFlags(schedule, micro, chunks, bounds, recompute)
+    parallel = parallel_config(
         net,
         strategy,
         option,
@@ -208,20 +205,19 @@ def prove(
         pipe=pipe,
         model=model,
         plan=plan,
-        asked=asked,
+        pipeline=pipeline,
         flags=flags,
         samples=batch,
     )
-    check_seed(seed)
     settings = proof.Proof(
-        **vars(layout),
+        parallel,
         net=net,
         transport=transport,
         dtype=dtype,
         batch=batch,
         seed=seed,
     )
-    settings.check(batch)
+    parallel.check(settings.backend)
     for flag, file in (("--json", json), ("--svg", svg)):
         if file is not None:
             check_writable(file, flag)
@@ -242,16 +238,16 @@ def prove(
 
 @app.command("trace")
 def trace_command(
-    file: Annotated[Path, typer.Argument(help="what train --trace wrote")],
+    file: Annotated[Path, typer.Argument(help="file that train --trace wrote")],
     step: Annotated[
-        int | None, typer.Option(help="which one, from 0 (default: one of median length)")
+        int | None, typer.Option(help="number of the step, from 0 (default: a step of median length)")
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="also draw it, to this file")] = None,
+    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file")] = None,
     width: Annotated[
-        int | None, typer.Option(min=20, help="columns of the drawing (default: the terminal's)")
+        int | None, typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)")
     ] = None,
 ) -> None:
-    """Show a step of a traced run; that of a pipeline below its plan."""
+    """Show one step of a traced run; for a pipeline, next to its planned schedule."""
     if png is not None:
         check_writable(png, "--png")
         training.check_drawing()
@@ -261,19 +257,22 @@ def trace_command(
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run_command(
-    script: Annotated[list[str], typer.Argument(help="a Python file, and what it is given")],
-    ranks: Annotated[int, typer.Option("-n", help="how many processes")] = cores(),
-    hosts: Annotated[Path | None, typer.Option(help="print the line for the hosts in this file")] = None,
-    survive: Annotated[bool, typer.Option("--survive", help="outlive a rank that is killed")] = False,
+    script: Annotated[list[str], typer.Argument(help="a Python file and its arguments")],
+    ranks: Annotated[int, typer.Option("-n", help="number of processes")] = cores(),
+    hosts: Annotated[
+        Path | None,
+        typer.Option(help="print the command for the hosts in this file"),
+    ] = None,
+    survive: Annotated[bool, typer.Option("--survive", help="go on when a rank is killed")] = False,
     oversubscribe: options.Oversubscribe = False,
 ) -> None:
-    """Run a script on MPI processes: on this machine, or in the Slurm job that this is."""
+    """Run a Python script on MPI processes, on this machine or in the current Slurm job."""
     sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
 
 
 @app.command()
 def doctor() -> None:
-    """Look at what this machine offers, and say how to mend what is missing."""
+    """Check what this machine offers, and how to install what is missing."""
     findings = health.examine()
     Console().print(health.report(findings))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
@@ -281,11 +280,6 @@ def doctor() -> None:
 
 for entry in entry_points(group="minigrad.commands"):  # commands of other packages, as the lessons'
     app.command(entry.name)(entry.load())
-
-
-def main() -> None:
-    """The entry point: what a signal ends says so in one line."""
-    guarded(command)
 
 
 def command() -> None:
@@ -305,7 +299,3 @@ def command() -> None:
             raise
         say(f"{usage()} (see minigrad --help)")
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How fast messages between two ranks are: latency and bandwidth, measured.
 
-``python -m backends.link``, started by mpiexec, prints both for its first two ranks as JSON.
+``python -m backends.launch.ping_pong``, started by mpiexec, prints both for its first two ranks as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
-from .comm import Comm
+from ..comm import Comm
 from .launch import load_mpi
 
 SMALL, LARGE = 8, 1 << 22  # bytes of the messages that show the latency and the bandwidth

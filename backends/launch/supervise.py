@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,13 +19,13 @@ from pathlib import Path
 from typing import IO
 
 from . import sweep as sweeping
-from .figures import KEPT, kept_in
 from .interrupts import Interrupted
 from .signals import SIGNALS
 from .sweep import MARK, sweep_memory
 
 __all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory", "watched"]
 
+KEPT = "kept"  # the note in the job's folder: where a training writes its figures
 LOOK = 0.05  # seconds between two looks at the job
 GRACE = 2.5  # seconds for a user's script to end by itself, once told to
 LOST = 255  # mpiexec's status where its proxy, or what that was starting, is gone
@@ -251,3 +252,14 @@ def children(pid: int) -> list[int]:
             if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 found.append(int(child))
     return found
+
+
+def kept_in(file: Path | None) -> str:
+    """In words, what a training has kept in the file of its figures."""
+    try:
+        steps = len(json.loads(file.read_text())["losses"]) if file else 0
+    except (OSError, ValueError):
+        steps = 0
+    if not steps:
+        return "nothing was kept, the first epoch had not ended"
+    return f"the figures of its first {steps} steps are in {file}"

@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_info
 from minigrad import mnist
 from minigrad.device import cuda_problem
 
-from . import slurm
-from .comm import run_ranks
-from .comm.wire import cuda_aware
-from .launch import (
+from ..comm import run_ranks
+from ..comm.wire import cuda_aware
+from ..launch import slurm
+from ..launch.launch import (
     THREAD_VARIABLES,
     cores,
     environment,
@@ -35,10 +35,10 @@ from .launch import (
     size_under_mpiexec,
     under_mpiexec,
 )
-from .launcher import WorldError, step_tasks
-from .link import measure
-from .strategies import strategy_names
-from .supervise import supervise
+from ..launch.launcher import WorldError, step_tasks
+from ..launch.ping_pong import measure
+from ..launch.supervise import supervise
+from ..registry import strategy_names
 
 
 class Finding(NamedTuple):
@@ -132,7 +132,7 @@ def mpi_version() -> str:
     line = "from backends.comm import mpi; print(mpi.library_version())"
     if under_mpiexec():
         load_mpi()
-        from .comm import mpi as transport
+        from ..comm import mpi as transport
 
         return transport.library_version()
     status, lines = answer([sys.executable, "-c", line])
@@ -177,9 +177,9 @@ def links() -> list[Finding]:
     findings = [Finding("thread ranks", speeds(run_ranks(2, measure)[0]))]
     if mpi_problem() or under_mpiexec():
         return findings
-    command = [str(find_mpiexec()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "backends.link"]
+    ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
     try:
-        status, lines = answer(command)
+        status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
             return [*findings, Finding("MPI ranks", speeds(json.loads(line)))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import stat
 import subprocess
@@ -88,6 +89,42 @@ def launcher() -> Launcher | None:
             "left over, or use the mpiexec of the MPI that mpi4py loads"
         )
     return None if ranks is None else Launcher(0, ranks, (RANKS,))
+
+
+def under_mpiexec() -> bool:
+    """Whether this process is a rank that an mpiexec or a srun started; raises WorldError as ``launcher``."""
+    return launcher() is not None
+
+
+def rank_under_mpiexec() -> int | None:
+    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    here = launcher()
+    return None if here is None else here.rank
+
+
+def only_rank_0() -> None:
+    """Go on as the one process that a script without MPI needs: under an mpiexec the other ranks end here.
+
+    MPICH's mpiexec looks, on a whole core, at the pipe of a rank that ended and never started MPI, until the
+    job ends; so such a rank first takes leave as MPI's end does (``finalize`` of PMI-1, its answer awaited).
+    """
+    try:
+        rank = rank_under_mpiexec()
+    except WorldError as error:
+        refuse(str(error))
+    if not rank:
+        return
+    if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
+        with suppress(OSError):
+            os.write(pipe := int(os.environ["PMI_FD"]), b"cmd=finalize\n")
+            select.select([pipe], [], [], 1)
+    raise SystemExit
+
+
+def size_under_mpiexec() -> int | None:
+    """How many ranks this process's mpiexec started, where it tells."""
+    here = launcher()
+    return None if here is None else here.size
 
 
 def number(name: str) -> int | None:

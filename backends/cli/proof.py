@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
 from minigrad.models import find_net
 
-from .comm import Comm
-from .laws import Difference, bound_for, differences_from_serial
-from .layout import Layout, chosen, ranks_of
+from ..comm import Comm
+from ..laws import Difference, bound_for, differences_from_serial
+from .parallel import ParallelConfig, chosen, ranks_of
 
 
 @dataclass(frozen=True)
-class Proof(Layout):
+class Proof:
     """The settings of one comparison; every rank holds the same."""
 
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
     dtype: str = "float64"
@@ -48,16 +49,22 @@ class Proof(Layout):
             [batch],
             dtype=self.dtype,
             seed=self.seed,
-            serial=Serial(self.micro or 1),
+            serial=Serial(self.parallel.micro or 1),
         )
         return self.verdict(found, **chosen(backend)) if comm.rank == 0 else None
 
+    @property
+    def name(self) -> str:
+        """The strategy or the schedule, in words."""
+        serial = self.parallel.strategy == "serial" and self.parallel.schedule is not None
+        return f"schedule {self.parallel.schedule!r}" if serial else f"strategy {self.parallel.strategy!r}"
+
     def backend(self, comm: Comm) -> Backend:
-        backend = self.backend_on(comm, self.batch)
+        backend = self.parallel.backend_on(comm, self.batch)
         if not backend.equals_serial:
             raise ValueError(
-                f"by its mathematics strategy {self.strategy!r} does not train like one serial machine, "
-                "so there is nothing to prove; choose another --strategy"
+                f"by its mathematics {self.name} does not train like one serial machine, "
+                "so there is nothing to prove; choose another one"
             )
         return backend
 
@@ -75,8 +82,9 @@ class Proof(Layout):
             }
             for d in found
         ]
+        settings = asdict(self)
         return {
-            "config": {**asdict(self), **chosen},
+            "config": {**settings.pop("parallel"), **settings, **chosen},
             "bound": bound,
             "max_abs_error": max(d.absolute for d in found),
             "max_rel_error": worst,

@@ -5,24 +5,22 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import select
 import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from ..comm import Comm, run_ranks
+from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
+from ..grid import check_grid
 from . import slurm
 from .capacity import check_capacity, cores
-from .comm import Comm, run_ranks
-from .comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
-from .grid import check_grid
 from .launcher import (
     RANKS,
     WorldError,
@@ -30,55 +28,20 @@ from .launcher import (
     check_world,
     launcher,
     process_number,
-    refuse,
+    size_under_mpiexec,
     step_tasks,
     tell,
+    under_mpiexec,
 )
 from .supervise import GRACE, supervise
 
 if TYPE_CHECKING:
-    from .comm.mpi import MPIComm
+    from ..comm.mpi import MPIComm
 
 TRANSPORTS = ("threads", "mpi")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def under_mpiexec() -> bool:
-    """Whether this process is a rank that an mpiexec or a srun started; raises WorldError as ``launcher``."""
-    return launcher() is not None
-
-
-def rank_under_mpiexec() -> int | None:
-    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
-    here = launcher()
-    return None if here is None else here.rank
-
-
-def only_rank_0() -> None:
-    """Go on as the one process that a script without MPI needs: under an mpiexec the other ranks end here.
-
-    MPICH's mpiexec looks, on a whole core, at the pipe of a rank that ended and never started MPI, until the
-    job ends; so such a rank first takes leave as MPI's end does (``finalize`` of PMI-1, its answer awaited).
-    """
-    try:
-        rank = rank_under_mpiexec()
-    except WorldError as error:
-        refuse(str(error))
-    if not rank:
-        return
-    if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
-        with suppress(OSError):
-            os.write(pipe := int(os.environ["PMI_FD"]), b"cmd=finalize\n")
-            select.select([pipe], [], [], 1)
-    raise SystemExit
-
-
-def size_under_mpiexec() -> int | None:
-    """How many ranks this process's mpiexec started, where it tells."""
-    here = launcher()
-    return None if here is None else here.size
 
 
 def find_mpiexec() -> Path | None:
@@ -190,7 +153,7 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
     In a Slurm job that is srun, where it can connect them, else mpiexec. Raises ValueError for more ranks
     than the job has CPUs.
     """
-    python = [sys.executable, "-m", "backends.rank", *arguments]
+    python = [sys.executable, "-m", "backends.launch.rank", *arguments]
     told = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
@@ -220,7 +183,8 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[s
             f"only MPICH's mpiexec lets ranks outlive one that is killed, this is {vendor}'s; "
             "pip install mpich, or leave survive out"
         )
-    return [start[0], "-disable-auto-cleanup", *start[1:], sys.executable, "-m", "backends.shield", *command]
+    wrapped = [sys.executable, "-m", "backends.launch.rank_wrapper", *command]
+    return [start[0], "-disable-auto-cleanup", *start[1:], *wrapped]
 
 
 def run_script(
@@ -336,7 +300,7 @@ def load_mpi() -> type[MPIComm]:
     here = launcher()
     if here is not None and find_mpiexec() is not None:
         check_library(here, mpiexec_vendor())
-    from .comm.mpi import MPIComm
+    from ..comm.mpi import MPIComm
 
     return MPIComm
 

@@ -1,7 +1,7 @@
 """A rank of an MPI job: how it is known, what it notes for the launcher, and how it ends all others.
 
-``python -m backends.rank script.py`` is ``python -m mpi4py script.py``, which ends the job where the script
-raises, and the launcher learns of it also before MPI has started.
+``python -m backends.launch.rank script.py`` runs ``python -m mpi4py script.py``, which ends the job when the
+script raises. The launcher learns of that even before MPI has started.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import rank
-from .comm import Comm, broadcast
-from .figures import FIGURES, KEPT, kept_in, write_json
+from ..comm import Comm, broadcast
+from ..launch import rank
+from ..launch.supervise import KEPT, kept_in
+from .figures import FIGURES, write_json
 
 EVERY = 1.0  # seconds between two writings of the figures
 
@@ -41,7 +42,6 @@ class RunFolder:
         """Where the folder is, or is to be: other runs of this second have taken the first of these names."""
         for i in range(1000):
             yield self.parent / (self.name + (f"-{i}" if i else ""))
-        raise FileExistsError(f"{self.parent} already holds a thousand runs of this second; clear it")
 
     def is_own(self, path: Path) -> bool:
         try:

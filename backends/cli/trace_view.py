@@ -8,15 +8,15 @@ from typing import Any
 
 from rich.console import Console
 
-from .comm.chrome import category, read_trace
-from .comm.spans import Trace
-from .comm.timeline import amount, draw, duration, gantt, summary
-from .pipeline import find_schedule
-from .pipeline.measured import plan_of, ranks_of
-from .pipeline.picture import LETTERS, draw_pair, ends, label, legend
-from .pipeline.schedule import Timetable
-from .pipeline.spans import as_trace, bubble_of, bubbles_of, instructions_of
-from .tracing import steps_of
+from ..comm.chrome import category, read_trace
+from ..comm.spans import Trace
+from ..comm.timeline import amount, draw, duration, gantt, summary
+from ..pipeline import find_schedule
+from ..pipeline.measured import plan_of, ranks_of
+from ..pipeline.picture import LETTERS, draw_pair, ends, label, legend
+from ..pipeline.schedule import Timetable
+from ..pipeline.spans import as_trace, bubble_of, bubbles_of, instructions_of
+from ..tracing import steps_of
 
 
 def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> None:

@@ -1,12 +1,13 @@
-"""Between mpiexec and a rank: when the rank is killed, mpiexec does not learn of it and lets the others be.
+"""A process between mpiexec and a rank: when the rank is killed, mpiexec does not notice; the others go on.
 
-``python -m backends.shield command`` runs ``command``; it ends with its status, or 0 where it was killed.
-MPICH's mpiexec ends a job when one of its processes closes its pipe or ends by a signal, also with
-``-disable-auto-cleanup``; this process holds the pipe. That option is needed beside it: with it mpiexec
-bears that a process ends without MPI's end, and tells the others by SIGUSR1, which would end them.
+``python -m backends.launch.rank_wrapper command`` runs ``command`` and exits with its status, or with 0 if a
+signal killed it. MPICH's mpiexec ends a job when one of its processes closes its pipe or dies by a signal,
+even with ``-disable-auto-cleanup``, so this process holds the pipe. The option is also needed: with it,
+mpiexec tolerates a process that exits without MPI_Finalize. It then sends SIGUSR1 to the other ranks, which
+would kill them, so this wrapper ignores it.
 
-Before the rank has said, by SIGUSR2, that the others watch for its end, they would wait for it: then this
-process goes as it went, and mpiexec ends the job.
+Until the rank announces (SIGUSR2) that the others watch for failures, a failure would leave them waiting; in
+that phase this process dies with the rank, so mpiexec ends the job.
 """
 
 from __future__ import annotations

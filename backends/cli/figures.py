@@ -1,4 +1,4 @@
-"""Files of figures, in JSON: whole or untouched, and in words what a training has kept in its own."""
+"""Files of figures, in JSON: whole or untouched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 FIGURES = "metrics.json"  # of a training, in its folder
-KEPT = "kept"  # the note, for the launcher of a job, of where they are
 
 
 def check_writable(file: Path, flag: str = "--json") -> None:
@@ -26,14 +25,3 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
     except OSError as error:  # a full disk does not say which file
         part.unlink(missing_ok=True)
         raise OSError(f"cannot write {file}: {error.strerror}") from error
-
-
-def kept_in(file: Path | None) -> str:
-    """In words, what a training has kept in the file of its figures."""
-    try:
-        steps = len(json.loads(file.read_text())["losses"]) if file else 0
-    except (OSError, ValueError):
-        steps = 0
-    if not steps:
-        return "nothing was kept, the first epoch had not ended"
-    return f"the figures of its first {steps} steps are in {file}"

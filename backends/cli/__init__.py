@@ -1,0 +1,1 @@
+"""The ``minigrad`` command: its options, what they start, and what it prints."""

@@ -1,0 +1,122 @@
+"""How ranks share the work, as the command line says it: --data x --pipe x --model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minigrad.backend import Backend
+from minigrad.models import SAMPLE
+
+from ..comm import run_ranks
+from ..comm.protocol import Comm
+from ..grid import Grid
+from ..launch.launcher import under_mpiexec
+from ..pipeline import schedule_names
+from ..registry import find_strategy, strategy_names
+from ..stack import Stack
+
+PIPELINE, MODEL_PARALLEL = "pipeline", "model-parallel"  # the strategies of their axes
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    """``strategy`` on the data axis, each of its ranks a pipeline, each stage of that a split model.
+
+    Every rank holds the same settings. ``schedule`` and the settings after it are for ``pipe`` > 1. It names
+    a timetable of ``Pipeline``, or another strategy of the pipe axis, which takes ``pipe_options``.
+    """
+
+    strategy: str = "replicated"
+    options: dict[str, Any] = field(default_factory=dict)
+    data: int = 1
+    pipe: int = 1
+    model: int = 1
+    plan: dict[str, str] | None = None
+    schedule: str | None = None
+    micro: int | None = None
+    chunks: int | None = None
+    bounds: Sequence[int] | str | None = None
+    recompute: bool = False
+    pipe_options: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, backend: Callable[[Comm], Backend]) -> None:
+        """Construct ``backend`` on every rank, without a model; raises what one of them raises.
+
+        Ranks are threads here, so a mistake is reported once, before any process is started.
+        """
+        if not under_mpiexec():
+            run_ranks(self.data * self.pipe * self.model, backend)
+
+    def backend_on(self, comm: Comm, batch_size: int) -> Backend:
+        """The strategies on this rank, as a stack where there are several.
+
+        The default plan, and bounds by time, are for steps of ``batch_size`` samples. Raises ValueError
+        unless ``comm`` has as many ranks as the grid.
+        """
+        strategy = find_strategy(self.strategy, self.options)
+        split = self.model > 1 or self.plan is not None
+        if self.pipe == 1 and not split:
+            return strategy(comm)
+        grid = Grid(comm, data=self.data, pipe=self.pipe, model=self.model)
+        sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": max(batch_size // self.data, 1)}
+        members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
+        if self.pipe > 1:
+            members.append(self.pipeline(grid.pipe, **sample))
+        if split:
+            members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
+        return members[0] if len(members) == 1 else Stack(*members)
+
+    def pipeline(self, comm: Comm, **sample: Any) -> Backend:
+        """The strategy on the pipe axis; None stands for its own defaults."""
+        given = {"micro_batches": self.micro, "bounds": self.bounds}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.schedule in pipe_strategies():
+            return find_strategy(self.schedule, self.pipe_options, "pipe")(comm, **given)
+        given |= {} if self.schedule is None else {"schedule": self.schedule}
+        pipeline = find_strategy(PIPELINE, axis="pipe")
+        return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **given, **sample)
+
+    def trace_notes(self) -> dict[str, Any]:
+        """The metadata of a trace: a pipeline's numbers, and the ranks of each in the order of its stages."""
+        if self.pipe == 1 or self.schedule in pipe_strategies():
+            return {}
+        first = (d * self.pipe * self.model + m for d in range(self.data) for m in range(self.model))
+        return {
+            "pipeline": {
+                "schedule": self.schedule,
+                "micro_batches": self.micro,
+                "chunks": self.chunks,
+                "ranks": [[rank + stage * self.model for stage in range(self.pipe)] for rank in first],
+            }
+        }
+
+
+def pipe_strategies() -> list[str]:
+    """The strategies of the pipe axis that ``--schedule`` names, beside the timetables of ``Pipeline``."""
+    return [name for name in strategy_names("pipe") if name != PIPELINE]
+
+
+def pipeline_names() -> list[str]:
+    """All names that ``--schedule`` takes."""
+    return [*schedule_names(), *pipe_strategies()]
+
+
+def ranks_of(*, data: int, pipe: int, model: int, **other: Any) -> str:
+    """The grid in words, with the axes that have several ranks."""
+    axes = {"data": data, "pipe": pipe, "model": model}
+    several = {axis: n for axis, n in axes.items() if n > 1}
+    if len(several) < 2:
+        return f"{data * pipe * model} rank(s)"
+    return f"{' x '.join(map(str, several.values()))} rank(s), {' x '.join(several)}"
+
+
+def members(backend: Backend) -> tuple[Backend, ...]:
+    """The strategies in a stack, from the outermost; of another backend itself."""
+    return backend.members if isinstance(backend, Stack) else (backend,)
+
+
+def chosen(backend: Backend) -> dict[str, Any]:
+    """The settings that the strategies chose by themselves when the model was placed."""
+    return {name: value for member in members(backend) for name, value in member.chosen().items()}

@@ -1,0 +1,130 @@
+"""The strategies by name: an entry-point group for each axis of the grid, where other packages add theirs."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from inspect import Parameter
+from typing import Any
+
+from minigrad.backend import Backend, Serial
+from minigrad.declaration import Declaration, Flag
+from minigrad.lookup import choices, lookup, origins
+from minigrad.settings import check_options, settings_of
+
+from .comm import Comm
+
+GROUP = "minigrad.backends"
+GROUPS = {"data": GROUP, "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
+"""The entry-point group of the strategies that share the batch, the layers, or each layer."""
+ELSEWHERE = {
+    "pipeline": "--pipe N",
+    "layer-wise": "--pipe N --schedule layer-wise",
+    "pipedream": "--pipe N --schedule pipedream",
+    "model-parallel": "--model N",
+}
+
+Strategy = Callable[..., Backend]
+OURS: Mapping[str, Strategy] = {}  # all are declared by entry points, ours too
+
+
+def strategy_names(axis: str = "data") -> list[str]:
+    """The names of the strategies for an axis; nothing is imported for them."""
+    return sorted(choices(OURS, GROUPS[axis]))
+
+
+def load_strategy(name: str, axis: str = "data") -> Strategy:
+    """The class or function that makes the strategy called ``name`` from a communicator.
+
+    Raises ValueError, naming the choices, for an unknown name; RuntimeError for one that cannot be imported.
+    """
+    if axis == "data" and name in ELSEWHERE and name not in strategy_names():
+        raise ValueError(
+            f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
+            f"pass {ELSEWHERE[name]} instead"
+        )
+    strategy = lookup("strategy", name, OURS, GROUPS[axis])
+    if not callable(strategy):
+        raise RuntimeError(
+            f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
+            f"{type(strategy).__name__}, not a class or function that takes a communicator"
+        )
+    return strategy
+
+
+def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str = "data") -> Strategy:
+    """The strategy called ``name`` with these options, to be called with a communicator.
+
+    Raises ValueError for an option it does not have, or one of another type; else as ``load_strategy``.
+    """
+    strategy = load_strategy(name, axis)
+    if not options:
+        return strategy
+    readers = {option: flag for option, flag in declaration(strategy).flags.items() if flag.read is not None}
+    read = {
+        option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
+        for option, flag in readers.items()
+    }
+    check_options(f"strategy {name!r}", settings_of(strategy) | read, options)
+    return partial(
+        strategy,
+        **{o: readers[o].read(value) if o in readers else value for o, value in options.items()},  # pyright: ignore
+    )
+
+
+def declaration(strategy: Strategy) -> type[Declaration]:
+    """What a strategy declares; a function declares nothing."""
+    if isinstance(strategy, type) and issubclass(strategy, Declaration):
+        return strategy
+    return Declaration
+
+
+def declared_flags() -> dict[str, dict[str, Flag]]:
+    """The flags of all strategies: by the flag's name, the strategies that declare it.
+
+    A strategy that cannot be imported has none: it is refused where it is chosen.
+    """
+    flags: dict[str, dict[str, Flag]] = {}
+    for strategy, declared in declarations():
+        for name, flag in declared.flags.items():
+            flags.setdefault(name, {})[strategy] = flag
+    return flags
+
+
+def declarations() -> Iterator[tuple[str, type[Declaration]]]:
+    """What the strategies of the data and the pipe axis declare, by name."""
+    for axis in ("data", "pipe"):
+        for name in strategy_names(axis):
+            try:
+                yield name, declaration(load_strategy(name, axis))
+            except RuntimeError:
+                continue
+
+
+class OneRank(Serial):
+    """One machine, which ``--strategy serial`` names; raises ValueError where there are more ranks."""
+
+    def __init__(self, comm: Comm, *, micro_batches: int = 1):
+        if comm.size > 1:
+            raise ValueError(
+                f"strategy 'serial' takes 1 rank, got {comm.size}; pass --data 1, or choose "
+                "another --strategy"
+            )
+        super().__init__(micro_batches)
+
+
+def read_options(given: Iterable[str]) -> dict[str, Any]:
+    """``name=value`` texts as keyword arguments; a value that is not a Python literal stays text."""
+    options: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name.isidentifier() and equals):
+            raise ValueError(f"--option takes name=value, as in --option micro_batches=4; got {text!r}")
+        if name in options:
+            raise ValueError(f"--option {name} is given twice; leave one out")
+        try:
+            options[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options

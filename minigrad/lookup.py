@@ -1,0 +1,55 @@
+"""Things by name: those of a table, and those that other packages declare as entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def choices(table: Mapping[str, Any], group: str) -> list[str]:
+    """The names in ``table``, then those that other packages declare in ``group``; nothing is imported."""
+    return [*table, *sorted({point.name for point in entry_points(group=group)} - table.keys())]
+
+
+def lookup(kind: str, name: str, table: Mapping[str, T], group: str = "") -> T:
+    """The ``kind`` called ``name``: from ``table``, else what another package declares in ``group``.
+
+    Raises ValueError, naming the choices, for an unknown name, and RuntimeError as ``load`` does.
+    """
+    if name in table:
+        return table[name]
+    names = choices(table, group) if group else list(table)
+    if name not in names:
+        raise ValueError(f"unknown {kind} {name!r}; choose one of {', '.join(names)}")
+    return load(kind, name, group)
+
+
+def load(kind: str, name: str, group: str) -> Any:
+    """The object that the entry point ``name`` of ``group`` refers to.
+
+    Raises RuntimeError, naming the package, where two declare it or it cannot be imported.
+    """
+    points = {point.value: point for point in entry_points(group=group, name=name)}
+    declared = f"{kind} {name!r} is declared"
+    if len(points) > 1:
+        raise RuntimeError(f"{declared} twice, as {origins(name, group)}; uninstall or rename one of them")
+    (point,) = points.values()
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:  # importing a plug-in may run anything
+        raise RuntimeError(
+            f"{declared} as {origins(name, group)}, which cannot be loaded: {type(error).__name__}: {error}; "
+            f"install what it needs, or choose another {kind}"
+        ) from error
+
+
+def origins(name: str, group: str) -> str:
+    """The objects that entry points call ``name``, and the packages that declare them, where known."""
+    points = {point.value: point for point in entry_points(group=group, name=name)}
+    return " and as ".join(
+        value if point.dist is None else f"{value} by the package {point.dist.name}"
+        for value, point in points.items()
+    )

@@ -1,0 +1,171 @@
+"""A package of someone else adds a strategy, a schedule, a compressor and an all-reduce by entry points."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backends import laws
+from backends.comm import run_ranks
+from backends.comm.trace import Traced
+from backends.grid import Grid
+from backends.launch.launch import mpi_problem
+from backends.model_parallel import ModelParallel
+from backends.pipeline import Pipeline
+from backends.stack import Stack
+from minigrad.backend import Serial
+from minigrad.mnist import load
+from minigrad.models import SAMPLE, find_net
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "tests" / "example_package"
+THREADS = ["--transport", "threads"]
+PROVED = [
+    ["--data", "3", "--strategy", "grouped", "--groups", "3"],
+    ["--data", "3", "--allreduce", "star"],
+    ["--data", "3", "--strategy", "compressed", "--compress", "reversed"],
+    ["--pipe", "2", "--schedule", "last-in-first-out", "--micro", "3"],
+]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as pip installs it: the module, and the entry points that it declares."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "minigrad_example.py").write_bytes((PACKAGE / "minigrad_example.py").read_bytes())
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    info = folder / f"minigrad_example-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    lines = [
+        "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items())])
+        for group, points in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def minigrad(installed, tmp_path):
+    """Runs the command, with the package installed, in an empty folder: (exit status, output, errors)."""
+    path = os.pathsep.join(filter(None, [str(installed), str(ROOT), os.environ.get("PYTHONPATH")]))
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", "backends", *arguments],
+            env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("flags", PROVED, ids=" ".join)
+def test_each_is_proved(minigrad, flags):
+    status, out, err = minigrad("prove", "--net", "mlp", *THREADS, *flags)
+    assert status == 0 and "PROVED" in out, err
+
+
+def test_each_trains_from_the_command_line_as_one_machine(minigrad, tmp_path):
+    def losses(*flags):
+        common = [
+            "--net",
+            "mlp",
+            "--batch",
+            "1000",
+            "--epochs",
+            "1",
+            "--dtype",
+            "float64",
+            "--json",
+            "m.json",
+        ]
+        status, out, err = minigrad("train", *common, *THREADS, *flags)
+        assert status == 0, err
+        figures = json.loads((tmp_path / "m.json").read_text())
+        if "grouped" in flags:
+            assert figures["gradient reductions"] == 3 * 5 and figures["config"]["options"] == {"groups": 3}
+            assert re.search(r"gradient reductions\W+15\b", out)
+        return figures["losses"]
+
+    one = losses()
+    for flags in PROVED:
+        assert losses(*flags) == pytest.approx(one, rel=1e-9)
+
+
+def test_the_flag_is_in_the_help_of_both_commands(minigrad):
+    for command in ("train", "prove"):
+        out = minigrad(command, "--help")[1]
+        assert "Options of grouped" in out and "--groups" in out and "GROUPS" in out
+        assert "grouped" in out.partition("--strategy")[2] and "last-in-first-out" in out
+        assert re.search(r"halving, star\b", out) and re.search(
+            r"power-sgd, +reversed", " ".join(out.split())
+        )
+
+
+MISTAKES = [
+    (
+        ["--groups", "2"],
+        "--groups is for --strategy grouped, and the strategy here is replicated; choose that",
+    ),
+    (["--strategy", "grouped", "--groups", "0"], "--groups must be at least 1, got 0"),
+    (
+        ["--strategy", "grouped", "--groups", "2", "--option", "groups=3"],
+        "--groups 2 and --option groups=3 set the same; leave one of them out",
+    ),
+    (
+        ["--strategy", "grouped", "--servers", "1"],
+        "--servers is for --strategy server, and the strategy here",
+    ),
+    (["--strategy", "grouped", "--allreduce", "star"], "and the strategy here is grouped; choose that one"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), MISTAKES)
+def test_a_flag_that_does_not_fit_is_refused_in_one_line(minigrad, flags, message):
+    status, out, err = minigrad("train", "--data", "2", *THREADS, *flags)
+    assert status == 1 and not out and err.count("\n") == 1 and message in err
+
+
+@pytest.mark.parametrize("transport", ["threads", "mpi"])
+def test_it_stands_in_a_stack_of_three_axes(minigrad, tmp_path, transport):
+    if transport == "mpi" and mpi_problem():
+        pytest.skip(str(mpi_problem()))
+    grid = ["--data", "2", "--pipe", "2", "--model", "2", "--strategy", "grouped", "--transport", transport]
+    status, out, err = minigrad("prove", "--net", "mlp", *grid, "--json", "proof.json")
+    assert status == 0 and "grouped 1f1b pipelines on 2 x 2 x 2" in out, err
+    assert json.loads((tmp_path / "proof.json").read_text())["max_rel_error"] <= 2e-15
+
+
+def test_it_stands_in_a_traced_stack(installed, monkeypatch):
+    monkeypatch.syspath_prepend(str(installed))
+    from minigrad_example import GroupedDataParallel  # pyright: ignore
+
+    net = find_net("mlp")
+    batch = net.prepare(load("mnist5k").train[:13], "float64")
+
+    def stack(comm):
+        grid = Grid(comm, data=2, pipe=2, model=2)
+        sample = {"sample": SAMPLE, "batch_size": 6}
+        pipeline = Pipeline(grid.pipe, micro_batches=4, **sample)
+        return Stack(GroupedDataParallel(grid.data), pipeline, ModelParallel(grid.model, **sample))
+
+    def compare(comm):
+        traced = Traced(comm)
+        return laws.differences_from_serial(
+            stack, traced, net.build, net.loss, [batch], dtype=np.float64, serial=Serial(4)
+        )
+
+    found = run_ranks(8, partial(compare))[0]
+    assert max(difference.relative for difference in found) <= 2e-15
