@@ -17,12 +17,12 @@ from minigrad.nets import find_net
 from .data_parallel.compression import Compressed
 from .data_parallel.compression.compressed import COMPRESSOR, find_compressor
 from .data_parallel.server_rules import check_servers, rule_for
-from .data_parallel.stale_rates import find_stale_rate
 from .layout import Layout
-from .model_parallel.place import ModelParallel
+from .model_parallel.model_parallel import ModelParallel
 from .model_parallel.plan import Plan, check_plan, read_plan
+from .partition import check_bounds
 from .pipeline import SCHEDULES, check_timetable, find_schedule
-from .pipeline.bounds import check_bounds
+from .stale_rates import find_stale_rate
 from .strategies import find_strategy, read_options, settings_of
 
 
@@ -116,7 +116,7 @@ def plan_for(file: Path | None, net: str) -> Plan | None:
     if file is None:
         return None
     plan = read_plan(file)
-    check_plan(plan, find_net(net).build(np.random.default_rng(0)), ModelParallel.kinds_of)
+    check_plan(plan, find_net(net).build(np.random.default_rng(0)), ModelParallel.splits_of)
     return plan
 
 
@@ -148,7 +148,7 @@ def with_pipelines(layout: Layout, net: str, asked: Asked, samples: int | None) 
     table = found.of(layout.pipe, 2 * layout.pipe if micro is None else micro, chunks)
     check_timetable(table)
     cuts = stage_bounds("bytes" if bounds is None else bounds)
-    check_bounds(table, cuts, layers)
+    check_bounds(cuts, table.stages, layers)
     if cuts == "time" and layout.data * layout.model > 1:
         raise ValueError(
             "--bounds time is measured by each pipeline for itself, and two would find other bounds; measure "

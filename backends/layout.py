@@ -17,7 +17,7 @@ from .comm.protocol import Comm
 from .comm.trace import Traced
 from .grid import Grid
 from .launch import under_mpiexec
-from .model_parallel.place import ModelParallel
+from .model_parallel.model_parallel import ModelParallel
 from .pipeline import Pipeline
 from .stack import Stack
 from .strategies import find_strategy

@@ -20,7 +20,7 @@ from minigrad.tensor import Tensor
 
 from .comm.collectives import allgather
 from .data_parallel.compression import Compressed
-from .model_parallel.place import ModelParallel
+from .model_parallel.model_parallel import ModelParallel
 from .pipeline.asynchronous import AsynchronousPipeline
 from .pipeline.pipeline import Pipeline
 

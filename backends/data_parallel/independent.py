@@ -17,7 +17,7 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
-from .agreement import agree, broadcast_model
+from ..consistency import broadcast_model, check_same_on_all_ranks
 from .report import is_statistic, trained
 
 Allreduce = Callable[[Comm, Array], Array]
@@ -49,7 +49,7 @@ class ModelAveraging(Backend):
 
     def place(self, model: Module) -> Module:
         """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
-        agree(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.settings())
         if self.same_start:
             broadcast_model(self.comm, model)
         return model

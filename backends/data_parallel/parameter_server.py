@@ -23,14 +23,14 @@ from minigrad.tape import OnGrad
 
 from ..comm.collectives import allgather
 from ..comm.protocol import Comm, RankEnded
-from .agreement import agree, broadcast_model
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..stale_rates import find_stale_rate
 from .independent import statistics
 from .report import trained
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
 from .server_rules import check_servers, rule_for
 from .shards import Shards, beside_workers
-from .stale_rates import find_stale_rate
 
 
 class ParameterServer(Backend):
@@ -108,7 +108,7 @@ class ParameterServer(Backend):
         """
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
-        agree(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers

@@ -19,7 +19,7 @@ from minigrad.tape import OnGrad
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from .agreement import agree, broadcast_model
+from ..consistency import broadcast_model, check_same_on_all_ranks
 from .batch_norm import check_batch_norm, synchronise
 from .report import Report
 
@@ -59,7 +59,7 @@ class DataParallel(Backend):
 
         Raises ValueError, naming both, where ranks built different models or chose different settings.
         """
-        agree(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
         if self.batch_norm == "synchronised":
             self.meets_in_forward = synchronise(model, self.comm)

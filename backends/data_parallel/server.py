@@ -18,9 +18,9 @@ from minigrad.optimizer import Optimizer, Part
 
 from ..comm.collectives.exchange import charge
 from ..comm.protocol import Comm, RankEnded
+from ..stale_rates import Factor, naive
 from .flat import Piece
 from .server_rules import Rule
-from .stale_rates import Factor, naive
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples

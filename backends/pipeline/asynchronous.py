@@ -21,10 +21,10 @@ from minigrad.optimizer import Optimizer
 from minigrad.tape import OnGrad
 
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree
-from ..data_parallel.stale_rates import find_stale_rate
-from ..model_parallel.layers import LayerWise, Stage
+from ..consistency import check_same_on_all_ranks
+from ..stale_rates import find_stale_rate
 from .flight import Flight, Gradient
+from .layer_wise import LayerWise, Stage
 from .stash import Stash
 
 
@@ -108,7 +108,7 @@ class AsynchronousPipeline(LayerWise):
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
-        agree(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
+        check_same_on_all_ranks(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
         return super().place(model)
 
     def run(self, model: Module, batch: Batch, loss_fn: Loss, weight: float, on_grad: OnGrad | None) -> float:

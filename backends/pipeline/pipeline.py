@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
@@ -21,13 +20,11 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.protocol import Comm
-from ..data_parallel.agreement import agree, broadcast_model
-from ..model_parallel.chain import Chain, joined_over
-from ..model_parallel.dropout import share_state
-from ..model_parallel.plan import modules
-from .bounds import bounds_by_bytes, bounds_by_time, check_bounds
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
+from ..placement import all_gather_named, parameter_shard, share_dropout_state
 from .engine import Engine
-from .holders import Holders, Layers, only
+from .holders import Holders, only
 from .mail import Mail
 from .schedule import Order, Schedule, Timetable
 from .schedules import find_schedule
@@ -78,22 +75,20 @@ class Pipeline(Backend):
         Raises ValueError where ranks have different models or settings, there are more stages than layers,
         bounds do not fit, or a schedule with copies of layers meets dropout or running statistics.
         """
-        if not isinstance(model, Sequential | Chain):
+        if not isinstance(model, Sequential):
             raise ValueError(
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
                 "pass by one another; make it a Sequential, with what belongs together as one of its layers"
             )
         settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.asked}
-        agree(
+        check_same_on_all_ranks(
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
         self.bounds = self.cut(model)
         self.holders = Holders(model, self.table, self.bounds)
         self.holders.refuse_copies(model, self.schedule.name)
         broadcast_model(self.comm, model)
-        for _, layer in modules(model):
-            if isinstance(layer, nn.Dropout):
-                share_state(self.comm, layer.rng)
+        share_dropout_state(self.comm, model)
         by_name = model.named_parameters()
         mine, several = self.holders.on(self.rank), self.holders.in_several_stages()
         self.groups = []
@@ -116,14 +111,14 @@ class Pipeline(Backend):
         model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
-    def cut(self, model: Layers) -> tuple[int, ...]:
+    def cut(self, model: Sequential) -> tuple[int, ...]:
         """The bounds asked for; ValueError unless they give every stage a layer."""
-        check_bounds(self.table, self.asked, len(model.layers))
+        check_bounds(self.asked, self.table.stages, len(model.layers))
         if not isinstance(self.asked, str):
             return self.asked
         if self.asked == "bytes":
             return bounds_by_bytes(model, self.table.stages)
-        if self.sample is None or isinstance(model, Chain):
+        if self.sample is None or any(parameter_shard(*array[1:]) for array in model.named_arrays()):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
                 'pass sample=, or take bounds by "bytes"'
@@ -166,7 +161,7 @@ class Pipeline(Backend):
 
     def joined(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
-        found = joined_over(self.comm, values)
+        found = all_gather_named(self.comm, values)
         by_name = {self.holders.serial[name]: value for name, value in found.items()}
         return {name: by_name[name] for name in self.holders.used_in if name in by_name}
 
@@ -177,7 +172,7 @@ class Staged(Module):
     All ranks call it. Raises RuntimeError where a tape is open, which could not follow it to other ranks.
     """
 
-    def __init__(self, model: Layers, engine: Engine):
+    def __init__(self, model: Sequential, engine: Engine):
         self.model, self.engine = model, engine
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import drawings
 import matplotlib.pyplot as plt
 import numpy as np
+from backends.model_parallel.plan import SPLITS
 
 from backends.comm import adjoint, run_ranks
 from backends.comm.collectives import allgather, barrier, ring_allreduce
@@ -22,10 +23,10 @@ from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.launch import only_rank_0
-from backends.model_parallel import LayerWise, ModelParallel
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.kinds import KINDS
-from backends.model_parallel.neurons import RowLinear
+from backends.model_parallel import ModelParallel
+from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.sharding import ShardedTensor
+from backends.pipeline import LayerWise
 from minigrad import Tape, Tensor, mnist, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -246,13 +247,13 @@ print("\n5. The bias of the row layer is added once")
 class BiasOnEveryRank(RowLinear):
     """Wrong: the bias is in every partial result."""
 
-    def split_forward(self, a):
-        y = ops.linear(a.cut_as(self.cut).x, self.weight, self.bias)
-        return Activation(adjoint.fan_in(y, comm=self.cut.comm))
+    def sharded_forward(self, a):
+        y = ops.linear(a.redistribute(self.shard).local, self.weight, self.bias)
+        return ShardedTensor(adjoint.fan_in(y, comm=self.shard.comm))
 
 
 class Wrong(ModelParallel):
-    kinds = {nn.Linear: {**KINDS[nn.Linear], "row": BiasOnEveryRank}}
+    splits = {nn.Linear: {**SPLITS[nn.Linear], "row": BiasOnEveryRank}}
 
 
 def errors_by_step(strategy, steps=6, lr=0.5):

@@ -16,7 +16,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import mail
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedule import Backward, Forward, Schedule

@@ -12,9 +12,9 @@ from backends.comm.collectives.exchange import Tag
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for
-from backends.model_parallel.layers import LayerWise
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial

@@ -3,7 +3,7 @@
 from functools import partial
 
 from backends.data_parallel.bucketed import Bucketed
-from backends.pipeline.partition import block_partition, optimal
+from backends.partition import block_partition, optimal
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from tests.backends import pipeline_laws, stale_training
@@ -106,13 +106,14 @@ def two_versions_are_the_loops() -> None:
 # Bugs
 
 SERIAL, LOOP = "of its largest element on rank", "on rank . of 3"
-(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, PARTITION, STASH, FLIGHT, ASYNCHRONOUS) = (
+(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, FLIGHT, ASYNCHRONOUS) = (
     f"backends.pipeline.{module}"
     for module in (
         *("mail", "engine", "pipeline", "holders", "one_way", "zero_bubble"),
-        *("partition", "stash", "flight", "asynchronous"),
+        *("stash", "flight", "asynchronous"),
     )
 )
+PARTITION = "backends.partition"
 RECEIVED = "        x = self.posted.pop(stop)()\n"
 ONE_BUFFER = f"""{RECEIVED}        room = vars(self).setdefault("room", {{}})
         room = room.setdefault((stop.kind, stop.stage, x.shape), x)

@@ -13,11 +13,11 @@ import numpy as np
 from minigrad.module import Module
 from minigrad.tensor import Parameter
 
-from ..comm.collectives import allgather, broadcast
-from ..comm.protocol import Comm
+from .comm.collectives import allgather, broadcast
+from .comm.protocol import Comm
 
 
-def agree(comm: Comm, model: Module, settings: dict[str, Any]) -> None:
+def check_same_on_all_ranks(comm: Comm, model: Module, settings: dict[str, Any]) -> None:
     """Raise ValueError, on every rank, unless all ranks built the same model and chose the same settings.
 
     The error names the first parameter (or state array) that differs from rank 0's and both shapes, or
