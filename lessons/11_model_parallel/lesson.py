@@ -15,7 +15,6 @@ from pathlib import Path
 import drawings
 import matplotlib.pyplot as plt
 import numpy as np
-from backends.model_parallel.plan import SPLITS
 
 from backends.comm import adjoint, run_ranks
 from backends.comm.collectives import allgather, barrier, ring_allreduce
@@ -25,6 +24,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.launch import only_rank_0
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
 from backends.pipeline import LayerWise
 from minigrad import Tape, Tensor, mnist, nn, op, ops

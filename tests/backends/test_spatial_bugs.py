@@ -86,7 +86,7 @@ BUGS = {
         "ops.pad(receptive_field_of(Tensor(g), outs, shards, back._replace(padding=(back.padding[0], 0))),"
         " width=((0, 0), (0, 0), (0, 0), (0, 2 * back.padding[1])))",
     ),
-    "images get their gradient twice": ("layers", "ShardedTensor(a.local.detach(), a.cuts)", "a"),
+    "images get their gradient twice": ("layers", "ShardedTensor(a.local.detach(), a.shards)", "a"),
     "batch-norm is each tile's own": ("layers", "partial(allgather, tiling.comm)", "None"),
     "batch-norm's weights are not summed": (
         "layers", "self.partial = dict.fromkeys(layer.parameters(), tiling.comm)", "pass",
@@ -144,6 +144,6 @@ def test_a_border_that_travels_shows_in_the_bytes():
         sends_halos_and_weights(
             Window(3, 1, 1), (2, 2), 1,
             with_bug(
-                "halo", "if not last:", "if width.update({cut.axis: (0, 0)}):"
+                "halo", "if not last:", "if width.update({shard.axis: (0, 0)}):"
             )["model_parallel"]["ModelParallel"],
         )  # fmt: skip
