@@ -25,7 +25,7 @@ from ..consistency import check_same_on_all_ranks
 from ..stale_rates import find_stale_rate
 from .flight import Flight, Gradient
 from .layer_wise import LayerWise, Stage
-from .stash import Stash
+from .weight_stash import WeightStash
 
 
 class Rule(NamedTuple):
@@ -159,7 +159,7 @@ class AsynchronousPipeline(LayerWise):
         age = stash.newest.updates - self.due.updates
         self.staleness[age] += 1
         stash.advance()
-        self.versions_held = max(self.versions_held, stash.held)
+        self.versions_held = max(self.versions_held, stash.n_versions)
         lr, optimizer.lr = optimizer.lr, optimizer.lr * self.factor(age, 1.0, optimizer.adaptive)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss that tells of it is on its way
             super().update(model, optimizer)
@@ -194,7 +194,7 @@ class AsynchronousPipeline(LayerWise):
         """Nothing is in flight, and all stages have the weights that they hold now."""
         assert isinstance(model, Stage)
         behind = self.rank if self.rule.vertical else 0
-        stash = Stash(model.parameters(), behind=behind, copies=self.rule.copies)
+        stash = WeightStash(model.parameters(), delay=behind, copies=self.rule.copies)
         return Flight(self.comm, model.model, stash, self.late)
 
     def end(self) -> list[float]:

@@ -21,9 +21,8 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.protocol import Comm
 from ..comm.trace import Traced
-from .mail import Mail, Stop
-from .schedule import Backward, Forward, Instruction, Timetable, Weight
-from .spans import span_name
+from .p2p import Hop, PipelineComm
+from .schedule import Backward, Forward, Instruction, Timetable, Weight, span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
@@ -70,7 +69,7 @@ class Engine:
     comm: Comm
     table: Timetable
     parts: Mapping[int, Module]
-    mail: Mail
+    p2p: PipelineComm
     shared: tuple[Tensor, ...] = ()
     recompute: bool = False
 
@@ -107,7 +106,7 @@ class Step:
     ):
         self.engine, self.micros, self.weights = engine, micros, weights
         self.loss, self.loss_fn = loss, loss_fn
-        self.rank, self.table, self.mail = engine.comm.rank, engine.table, engine.mail
+        self.rank, self.table, self.p2p = engine.comm.rank, engine.table, engine.p2p
         self.passed: dict[tuple[int, int], Passed] = {}
         self.kept: dict[tuple[int, int], tuple[Input, Replay]] = {}
         self.later: dict[tuple[int, int], list[WeightGradient]] = {}
@@ -124,7 +123,7 @@ class Step:
         for n, i in enumerate(instructions):
             for coming in instructions[n : n + AHEAD]:
                 if not isinstance(coming, Weight):
-                    self.mail.post(self.stop(coming), self.micros[coming.micro].x.shape)
+                    self.p2p.post(self.hop(coming), self.micros[coming.micro].x.shape)
             told = announce if final.get(i.chunk) == n else None
             if isinstance(i, Forward):
                 self.forward(i)
@@ -132,7 +131,7 @@ class Step:
                 self.backward(i, told)
             else:
                 self.weight(i, told)
-        self.mail.finish()
+        self.p2p.finish()
         if on_grad is not None and instructions:
             for parameter in self.engine.shared:
                 on_grad(parameter)
@@ -152,13 +151,13 @@ class Step:
     def splits(self, i: Backward) -> bool:
         return (i.micro, i.chunk) in self.table.split[self.rank]
 
-    def stop(self, i: Forward | Backward) -> Stop:
-        return Stop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
+    def hop(self, i: Forward | Backward) -> Hop:
+        return Hop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
 
     def forward(self, i: Forward) -> None:
-        stop, micro = self.stop(i), self.micros[i.micro]
-        x = Input(self.mail.receive(stop, micro.x.shape) if stop.stage else micro.x)
-        x.requires_grad = stop.stage > self.mail.first
+        hop, micro = self.hop(i), self.micros[i.micro]
+        x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
+        x.requires_grad = hop.stage > self.p2p.first
         with self.computing(i):
             if self.engine.recompute:
                 self.kept[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
@@ -168,17 +167,17 @@ class Step:
                 with Tape() as tape:
                     y = self.through(i, x)
                 self.passed[i.micro, i.chunk] = Passed(tape, x, y)
-        if self.mail.goes(stop):
-            self.mail.expect(Stop(Backward, i.micro, stop.stage), micro.x.shape, y.data)
-            self.mail.send(stop, y.data)
+        if self.p2p.goes(hop):
+            self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
+            self.p2p.send(hop, y.data)
         elif len(micro):
             self.losses[i.micro] = self.weights[i.micro] * y.item()
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
-        stop, place = self.stop(i), (i.micro, i.chunk)
-        comes = self.mail.comes(stop)
-        seed = self.mail.receive(stop, self.micros[i.micro].x.shape) if comes else self.weights[i.micro]
-        if stop.stage < self.mail.first:
+        hop, place = self.hop(i), (i.micro, i.chunk)
+        comes = self.p2p.comes(hop)
+        seed = self.p2p.receive(hop, self.micros[i.micro].x.shape) if comes else self.weights[i.micro]
+        if hop.stage < self.p2p.first:
             self.passed.pop(place, self.kept.pop(place, None))
             return
         with self.computing(i):
@@ -188,15 +187,15 @@ class Step:
                     self.passed[place] = Passed(tape, x, self.through(i, x))
             tape, x, y = self.passed.pop(place)
             if y.tape is None:
-                raise stopped(stop.stage)
+                raise stopped(hop.stage)
             if self.splits(i):
                 self.later[place] = tape.backward(y, seed, weights_later=True)
             else:
                 tape.backward(y, seed, on_grad)
-        if self.mail.goes(stop):
+        if self.p2p.goes(hop):
             if x.grad is None:
-                raise stopped(stop.stage)
-            self.mail.send(stop, x.grad)
+                raise stopped(hop.stage)
+            self.p2p.send(hop, x.grad)
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
         with self.computing(i):
@@ -206,7 +205,7 @@ class Step:
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """What a chunk of layers makes of ``x``; in the last stage the loss."""
         part = self.engine.parts[i.chunk]
-        if self.stop(i).stage == self.table.stages - 1:
+        if self.hop(i).stage == self.table.stages - 1:
             return self.loss(Fed(part, x), self.micros[i.micro], self.loss_fn)
         y = part(x)
         if not isinstance(y, Tensor):

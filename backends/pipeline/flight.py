@@ -26,11 +26,10 @@ from ..comm.collectives.exchange import Tag
 from ..comm.protocol import Comm
 from ..comm.trace import Traced
 from .engine import Input
-from .schedule import Backward, Forward
-from .spans import span_name
-from .stash import Stash
+from .schedule import Backward, Forward, span_name
+from .weight_stash import WeightStash
 
-LOSS_TAG = 30_000  # behind those of ``mail``
+LOSS_TAG = 30_000  # behind those of ``p2p``
 
 
 class Gradient(NamedTuple):
@@ -58,7 +57,7 @@ class Flight:
     ``late`` is the number of steps until a batch is back on all ranks.
     """
 
-    def __init__(self, comm: Comm, part: Module, stash: Stash, late: int):
+    def __init__(self, comm: Comm, part: Module, stash: WeightStash, late: int):
         self.comm, self.part, self.stash, self.late = comm, part, stash, late
         self.first, self.last = comm.rank == 0, comm.rank == comm.size - 1
         self.step = self.micros = 0

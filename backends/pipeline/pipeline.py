@@ -24,11 +24,10 @@ from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
 from ..placement import all_gather_named, parameter_shard, share_dropout_state
 from .engine import Engine
-from .holders import Holders, only
-from .mail import Mail
+from .p2p import PipelineComm
 from .schedule import Order, Schedule, Timetable
-from .schedules import find_schedule
-from .validator import check_timetable
+from .schedules import checked_timetable, find_schedule
+from .stages import StageMap, keep_only
 
 
 class Pipeline(Backend):
@@ -60,8 +59,7 @@ class Pipeline(Backend):
             schedule = find_schedule(schedule) if isinstance(schedule, str) else Schedule(schedule)
         self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.table: Timetable = self.schedule.of(self.size, self.micro_batches, chunks)
-        check_timetable(self.table)
+        self.table: Timetable = checked_timetable(self.schedule, self.size, self.micro_batches, chunks)
         self.asked = bounds if isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
@@ -85,30 +83,30 @@ class Pipeline(Backend):
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
         self.bounds = self.cut(model)
-        self.holders = Holders(model, self.table, self.bounds)
-        self.holders.refuse_copies(model, self.schedule.name)
+        self.stage_map = StageMap(model, self.table, self.bounds)
+        self.stage_map.refuse_copies(model, self.schedule.name)
         broadcast_model(self.comm, model)
         share_dropout_state(self.comm, model)
         by_name = model.named_parameters()
-        mine, several = self.holders.on(self.rank), self.holders.in_several_stages()
+        mine, several = self.stage_map.on(self.rank), self.stage_map.in_several_stages()
         self.groups = []
-        for ranks, names in self.holders.groups().items():
+        for ranks, names in self.stage_map.groups().items():
             group = self.comm.split(int(self.rank in ranks))
             if self.rank in ranks:
                 self.groups.append((group, [by_name[name] for name in names]))
         chunks = {
-            chunk: only(model, range(self.bounds[stage], self.bounds[stage + 1]))
+            chunk: keep_only(model, range(self.bounds[stage], self.bounds[stage + 1]))
             for chunk, stage in self.table.stages_of(self.rank).items()
         }
         self.engine = Engine(
             self.comm,
             self.table,
             chunks,
-            Mail(self.comm, self.table, self.holders.first),
+            PipelineComm(self.comm, self.table, self.stage_map.first),
             tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad),
             self.recompute,
         )
-        model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
+        model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
     def cut(self, model: Sequential) -> tuple[int, ...]:
@@ -146,9 +144,9 @@ class Pipeline(Backend):
 
     def total(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters, each once."""
-        seen, rows = set(self.holders.on(self.rank)), [squares]
+        seen, rows = set(self.stage_map.on(self.rank)), [squares]
         for rank, found in enumerate(allgather(self.comm, squares)):
-            new = {name: i for i, name in enumerate(self.holders.on(rank)) if name not in seen}
+            new = {name: i for i, name in enumerate(self.stage_map.on(rank)) if name not in seen}
             seen.update(new)
             rows.append(found[list(new.values())])
         return np.concatenate(rows)
@@ -162,8 +160,8 @@ class Pipeline(Backend):
     def joined(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
         found = all_gather_named(self.comm, values)
-        by_name = {self.holders.serial[name]: value for name, value in found.items()}
-        return {name: by_name[name] for name in self.holders.used_in if name in by_name}
+        by_name = {self.stage_map.serial[name]: value for name, value in found.items()}
+        return {name: by_name[name] for name in self.stage_map.used_in if name in by_name}
 
 
 class Staged(Module):

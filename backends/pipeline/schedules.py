@@ -1,16 +1,21 @@
-"""The timetables of pipelined training, by name: naive, GPipe, one forward one backward, ...
+"""The schedules by name: naive, GPipe, one forward one backward, ...
 
-Lecture section: pipelining. Lesson: 13_pipeline.
+Lecture section: pipelining. Lesson: 13_pipeline. Schedules and their checks are loaded by name, since a pipeline
+runs any timetable without knowing how it was made.
 """
 
 from __future__ import annotations
 
-from .one_way import ONE_WAY
-from .schedule import Schedule
-from .two_way import TWO_WAY
-from .zero_bubble import ZERO_BUBBLE
+from .schedule import Schedule, Timetable
 
-SCHEDULES: dict[str, Schedule] = {schedule.name: schedule for schedule in (*ONE_WAY, *ZERO_BUBBLE, *TWO_WAY)}
+
+def load(module: str, name: str):
+    """An attribute of a module of this package, imported when it is asked for."""
+    return getattr(__import__(f"{__package__}.{module}", fromlist=[name]), name)
+
+
+MODULES = ("unidirectional", "zero_bubble", "bidirectional")
+SCHEDULES: dict[str, Schedule] = {s.name: s for module in MODULES for s in load(module, "SCHEDULES")}
 
 
 def find_schedule(name: str) -> Schedule:
@@ -18,3 +23,8 @@ def find_schedule(name: str) -> Schedule:
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r}; choose one of {', '.join(SCHEDULES)}")
     return SCHEDULES[name]
+
+
+def checked_timetable(schedule: Schedule, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
+    """The schedule's timetable for these numbers; raises ValueError as ``validator.check_timetable`` does."""
+    return load("validator", "check_schedule")(schedule, ranks, micros, chunks)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from minigrad.backend import at_least_one
 
-from .one_way import gpipe, in_turn, one_f_one_b
 from .schedule import Backward, Forward, Instruction, Order, Schedule, Weight
+from .unidirectional import gpipe, in_turn, one_f_one_b
 
 
 def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
@@ -83,23 +83,23 @@ def with_weights(
             yield Weight(tuple(micros[first : first + every]), chunk)
 
 
-ZERO_BUBBLE = (
-    Schedule(zb_h1, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks)),
-    Schedule(zb_h2, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, 2 * ranks - 1)),
+SCHEDULES = (
+    Schedule(zb_h1, most_in_flight=lambda rank, n: min(n.micros, n.ranks)),
+    Schedule(zb_h2, most_in_flight=lambda rank, n: min(n.micros, 2 * n.ranks - 1)),
     Schedule(
         with_weights_batched(gpipe),
         "gpipe-batched",
-        most_in_flight=lambda rank, ranks, micros, chunks: micros,
+        most_in_flight=lambda rank, n: n.micros,
     ),
     Schedule(
         with_weights_batched(one_f_one_b, 2),
         "1f1b-pairs",
-        most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks - rank + 1),
+        most_in_flight=lambda rank, n: min(n.micros, n.ranks - rank + 1),
     ),
     Schedule(
         with_weights_batched(one_f_one_b),
         "1f1b-batched",
-        most_in_flight=lambda rank, ranks, micros, chunks: micros,
+        most_in_flight=lambda rank, n: n.micros,
     ),
-    Schedule(zb_batched, most_in_flight=lambda rank, ranks, micros, chunks: micros),
+    Schedule(zb_batched, most_in_flight=lambda rank, n: n.micros),
 )

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from backends.comm.timeline import save
-from backends.pipeline.picture import figure_of
+from backends.pipeline.gantt import figure_of
 
 BLUE, ORANGE, GREEN, RED = RANK_COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
 INK, GREY, PAPER = "#222222", "#8a8a8a", "#e4e1da"

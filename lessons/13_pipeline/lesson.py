@@ -36,9 +36,9 @@ from backends.pipeline import (
     simulate,
 )
 from backends.pipeline.asynchronous import AsynchronousPipeline
-from backends.pipeline.mail import Mail
-from backends.pipeline.picture import as_trace, bubble_of, draw_pair, slots
-from backends.pipeline.spans import instructions_of
+from backends.pipeline.gantt import draw_pair, slots
+from backends.pipeline.p2p import PipelineComm
+from backends.pipeline.trace import as_trace, bubble_of, instructions_of
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -167,16 +167,16 @@ assert worst <= bound_for(float)
 print("\n3. The closest mistake: one receive buffer")
 
 
-class OneBuffer(Mail):
+class OneBuffer(PipelineComm):
     """Wrong: what comes is always put into the same memory."""
 
     def __init__(self, *given):
         super().__init__(*given)
         self.buffers = {}
 
-    def receive(self, stop, shape):
-        x = super().receive(stop, shape)
-        buffer = self.buffers.setdefault((stop.kind, x.shape), x)
+    def receive(self, hop, shape):
+        x = super().receive(hop, shape)
+        buffer = self.buffers.setdefault((hop.kind, x.shape), x)
         buffer[...] = x
         return buffer
 
@@ -184,7 +184,7 @@ class OneBuffer(Mail):
 class Wrong(Pipeline):
     def place(self, model):
         model = super().place(model)
-        self.engine.mail = OneBuffer(self.comm, self.table, self.holders.first)
+        self.engine.p2p = OneBuffer(self.comm, self.table, self.stage_map.first)
         return model
 
 
@@ -423,7 +423,7 @@ def eager(rank, ranks, micros, chunks):
         yield Backward(micro)
 
 
-mine = Schedule(eager, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, 2 * (ranks - rank) - 1))
+mine = Schedule(eager, most_in_flight=lambda rank, n: min(n.micros, 2 * (n.ranks - rank) - 1))
 check_schedule(mine, P, M)
 lines, found = by_latency({"gpipe": ("gpipe", 1), "1f1b": ("1f1b", 1), "eager": (mine, 1)})
 dots = {name: [one.seconds for one in some] for name, some in found.items()}

@@ -7,7 +7,9 @@ from backends.pipeline.simulation import Stuck
 from tests.backends import schedule_laws as laws
 from tests.bugs.mutant import mutant
 
-ONE, ZERO, TWO = (f"backends.pipeline.{module}" for module in ("one_way", "zero_bubble", "two_way"))
+ONE, ZERO, TWO = (
+    f"backends.pipeline.{module}" for module in ("unidirectional", "zero_bubble", "bidirectional")
+)
 LIBRARY = {ONE: "ONE_WAY", ZERO: "ZERO_BUBBLE", TWO: "TWO_WAY"}
 
 

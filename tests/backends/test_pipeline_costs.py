@@ -17,7 +17,7 @@ from backends.pipeline import engine
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
-from backends.pipeline.spans import instruction_of
+from backends.pipeline.trace import instruction_of
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.op import op
@@ -307,7 +307,7 @@ BUGS = {
     ),
     "idles for a second before every instruction": (
         partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),
-        ("engine", "        told = ", "        self.mail.comm.compute(1)\n            told = "),
+        ("engine", "        told = ", "        self.p2p.comm.compute(1)\n            told = "),
     ),
 }
 

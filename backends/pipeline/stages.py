@@ -16,7 +16,7 @@ from ..placement import Placeholder
 from .schedule import Timetable
 
 
-class Holders:
+class StageMap:
     """Where the layers and parameters of a model are whose stage s is its layers bounds[s] to bounds[s + 1].
 
     Parameters go by their serial names, a tied one by its first. Ranks, stages and layers are numbers.
@@ -84,7 +84,7 @@ def listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def only(model: Sequential, layers: Sequence[int]) -> Sequential:
+def keep_only(model: Sequential, layers: Sequence[int]) -> Sequential:
     """The model with these layers only, by their names; others give what they take."""
     some = copy(model)
     some.layers = [layer if i in layers else Placeholder() for i, layer in enumerate(model.layers)]  # pyright: ignore

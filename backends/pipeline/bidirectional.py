@@ -87,14 +87,14 @@ def full_twice(ranks: int, micros: int, chunks: int) -> None:
     take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=2, least=2 * ranks)
 
 
-TWO_WAY = (
+SCHEDULES = (
     Schedule(
         chimera,
         route=down_or_up,
         check=two_directions,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: (
-            min(micros, ranks) // 2 + min(micros // 2, rank + 1, ranks - rank)
+        most_in_flight=lambda rank, n: (
+            min(n.micros, n.ranks) // 2 + min(n.micros // 2, rank + 1, n.ranks - rank)
         ),
     ),
     Schedule(
@@ -102,6 +102,6 @@ TWO_WAY = (
         route=down_or_up,
         check=full_twice,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: ranks + 1,
+        most_in_flight=lambda rank, n: n.ranks + 1,
     ),
 )

@@ -62,18 +62,16 @@ def groups_of_ranks(ranks: int, micros: int, chunks: int) -> None:
     take(f"micro-batches in multiples of the {ranks} ranks", micros, step=ranks, least=ranks)
 
 
-ONE_WAY = (
-    Schedule(naive, most_in_flight=lambda rank, ranks, micros, chunks: 1),
-    Schedule(gpipe, most_in_flight=lambda rank, ranks, micros, chunks: micros),
-    Schedule(
-        one_f_one_b, "1f1b", most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks - rank)
-    ),
+SCHEDULES = (
+    Schedule(naive, most_in_flight=lambda rank, n: 1),
+    Schedule(gpipe, most_in_flight=lambda rank, n: n.micros),
+    Schedule(one_f_one_b, "1f1b", most_in_flight=lambda rank, n: min(n.micros, n.ranks - rank)),
     Schedule(
         interleaved,
         check=groups_of_ranks,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: min(
-            micros * chunks, 2 * (ranks - rank - 1) + (chunks - 1) * ranks + 1
+        most_in_flight=lambda rank, n: min(
+            n.micros * n.chunks, 2 * (n.ranks - rank - 1) + (n.chunks - 1) * n.ranks + 1
         ),
     ),
 )
