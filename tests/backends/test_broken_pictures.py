@@ -2,6 +2,7 @@
 
 import pytest
 
+from backends.pipeline import schedule, trace
 from backends.pipeline.schedule import Backward, Forward, Weight
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
@@ -62,10 +63,11 @@ def test_the_law_of_the_bubble_catches(bug):
 
 
 NAME_BUGS = {
-    "the chunk is not named": ("if instruction.chunk else", "if False else"),
-    "runs may have gaps": ("micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
-    "runs end one early": ("run[-1] + 1)", "run[-1])"),
+    "the chunk is not named": ("schedule", "if instruction.chunk else", "if False else"),
+    "runs may have gaps": ("schedule", "micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
+    "runs end one early": ("trace", "run[-1] + 1)", "run[-1])"),
     "what goes back went forward": (
+        "trace",
         'if kind == "forward" else Backward)',
         'if kind != "weight" else Backward)',
     ),
@@ -74,7 +76,10 @@ NAME_BUGS = {
 
 @pytest.mark.parametrize("bug", NAME_BUGS)
 def test_the_law_of_the_names_catches(bug):
-    broken = mutant("backends.pipeline.trace", NAME_BUGS[bug])
+    where, *change = NAME_BUGS[bug]
+    broken = {name: vars(module) for name, module in (("schedule", schedule), ("trace", trace))}
+    broken[where] = vars(mutant(f"backends.pipeline.{where}", change))
+    broken[where].update(Forward=Forward, Backward=Backward, Weight=Weight)
     with pytest.raises(AssertionError):
         for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):
-            assert broken.instruction_of(broken.span_name(i)) == i
+            assert broken["trace"]["instruction_of"](broken["schedule"]["span_name"](i)) == i

@@ -128,7 +128,7 @@ def every_slot_is_drawn(table, costs, module=picture):
     """The law: an instruction begins in the column of its time and fills its columns; dots fill the rest."""
     plan = simulate(table, costs)
     slots_wide = int(plan.makespan)
-    lines = module.slots(module.as_trace(plan), unit=1).splitlines()
+    lines = module.slots(as_trace(plan), unit=1).splitlines()
     for rank, line in enumerate(lines[:-1]):
         label, row, share = line.split("|")
         assert label.split() == ["rank", str(rank)]
