@@ -49,7 +49,7 @@ class Fed(Module):
         return self.part(self.x)
 
 
-class Passed(NamedTuple):
+class SavedForward(NamedTuple):
     """A micro-batch that went forward through a stage: ``x`` came in, ``y`` went out, or is the loss."""
 
     tape: Tape
@@ -107,9 +107,9 @@ class Step:
         self.engine, self.micros, self.weights = engine, micros, weights
         self.loss, self.loss_fn = loss, loss_fn
         self.rank, self.table, self.p2p = engine.comm.rank, engine.table, engine.p2p
-        self.passed: dict[tuple[int, int], Passed] = {}
-        self.kept: dict[tuple[int, int], tuple[Input, Replay]] = {}
-        self.later: dict[tuple[int, int], list[WeightGradient]] = {}
+        self.saved_forwards: dict[tuple[int, int], SavedForward] = {}
+        self.saved_inputs: dict[tuple[int, int], tuple[Input, Replay]] = {}
+        self.deferred: dict[tuple[int, int], list[WeightGradient]] = {}
         self.losses: dict[int, float] = {}
 
     def run(self, on_grad: OnGrad | None) -> dict[int, float]:
@@ -124,13 +124,13 @@ class Step:
             for coming in instructions[n : n + AHEAD]:
                 if not isinstance(coming, Weight):
                     self.p2p.post(self.hop(coming), self.micros[coming.micro].x.shape)
-            told = announce if final.get(i.chunk) == n else None
+            hook = announce if final.get(i.chunk) == n else None
             if isinstance(i, Forward):
                 self.forward(i)
             elif isinstance(i, Backward):
-                self.backward(i, told)
+                self.backward(i, hook)
             else:
-                self.weight(i, told)
+                self.weight(i, hook)
         self.p2p.finish()
         if on_grad is not None and instructions:
             for parameter in self.engine.shared:
@@ -160,13 +160,13 @@ class Step:
         x.requires_grad = hop.stage > self.p2p.first
         with self.computing(i):
             if self.engine.recompute:
-                self.kept[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
+                self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
                 with Unrecorded():  # as in training: masks are drawn, statistics are the micro-batch's
                     y = self.through(i, x)
             else:
                 with Tape() as tape:
                     y = self.through(i, x)
-                self.passed[i.micro, i.chunk] = Passed(tape, x, y)
+                self.saved_forwards[i.micro, i.chunk] = SavedForward(tape, x, y)
         if self.p2p.goes(hop):
             self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
             self.p2p.send(hop, y.data)
@@ -178,29 +178,29 @@ class Step:
         comes = self.p2p.comes(hop)
         seed = self.p2p.receive(hop, self.micros[i.micro].x.shape) if comes else self.weights[i.micro]
         if hop.stage < self.p2p.first:
-            self.passed.pop(place, self.kept.pop(place, None))
+            self.saved_forwards.pop(place, self.saved_inputs.pop(place, None))
             return
         with self.computing(i):
-            if place in self.kept:
-                x, replay = self.kept.pop(place)
+            if place in self.saved_inputs:
+                x, replay = self.saved_inputs.pop(place)
                 with replay, Tape() as tape:
-                    self.passed[place] = Passed(tape, x, self.through(i, x))
-            tape, x, y = self.passed.pop(place)
+                    self.saved_forwards[place] = SavedForward(tape, x, self.through(i, x))
+            tape, x, y = self.saved_forwards.pop(place)
             if y.tape is None:
-                raise stopped(hop.stage)
+                raise no_gradient_error(hop.stage)
             if self.splits(i):
-                self.later[place] = tape.backward(y, seed, weights_later=True)
+                self.deferred[place] = tape.backward(y, seed, weights_later=True)
             else:
                 tape.backward(y, seed, on_grad)
         if self.p2p.goes(hop):
             if x.grad is None:
-                raise stopped(hop.stage)
+                raise no_gradient_error(hop.stage)
             self.p2p.send(hop, x.grad)
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
         with self.computing(i):
-            found = [self.later.pop((micro, i.chunk), []) for micro in i.micros]
-            finish_weights([gradient for later in found for gradient in later], on_grad)
+            found = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
+            finish_weights([gradient for deferred_weights in found for gradient in deferred_weights], on_grad)
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """What a chunk of layers makes of ``x``; in the last stage the loss."""
@@ -221,7 +221,7 @@ class Step:
         return comm.computing(span_name(instruction)) if isinstance(comm, Traced) else nullcontext()
 
 
-def stopped(stage: int) -> ValueError:
+def no_gradient_error(stage: int) -> ValueError:
     """What is raised where stages wait for gradients that the layers behind them do not give."""
     return ValueError(
         f"no gradient goes back through stage {stage}: what it puts out depends on nothing trained before; "

@@ -358,13 +358,13 @@ drawings.recomputation(N, plain, by_segments, points, FIGURES / "recomputation.p
 # ## 8. Never empty
 # PipeDream does not wait for the pipeline to drain: the next batch goes forward at once, with weights that
 # the last batches have not changed yet. A stage's gradient is p - 1 - s updates old ("stashing"), p - 1
-# ("vertical"), or one ("2bw"), and old weights are kept for it. "live" does not keep them: a batch goes
+# ("vertical"), or one ("2bw"), and old weights are kept for it. "no_stash" does not keep them: a batch goes
 # back through other weights than it went forward with, which is the gradient of nothing.
 
 # %%
 print("\n8. Never empty")
 RULES = {"2bw": [1] * P, "stashing": [P - 1 - s for s in range(P)], "vertical": [P - 1] * P}
-RULES["live"] = RULES["stashing"]
+RULES["no_stash"] = RULES["stashing"]
 some = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000])
 
 
@@ -393,12 +393,12 @@ for versions, staleness in RULES.items():
     assert [max(backend.staleness) for _, backend in found] == staleness
     assert (
         held
-        == {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "live": [1] * 4}[versions]
+        == {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "no_stash": [1] * 4}[versions]
     )
 last = {name: np.median(curve[-50:]) for name, curve in curves.items()}
 print("   loss at the end: " + ", ".join(f"{name} {loss:.2f}" for name, loss in last.items()))
 assert last["serial"] < min(last["2bw"], last["stashing"])
-assert max(last["2bw"], last["stashing"]) < min(last["vertical"], last["live"])
+assert max(last["2bw"], last["stashing"]) < min(last["vertical"], last["no_stash"])
 drawings.versions(curves, FIGURES / "versions.png")
 
 # %% [markdown]

@@ -74,7 +74,7 @@ class Watched(Step):
 
     def backward(self, i, on_grad):
         super().backward(i, on_grad)
-        self.note(i.micro, i.chunk, self.later.get((i.micro, i.chunk)))
+        self.note(i.micro, i.chunk, self.deferred.get((i.micro, i.chunk)))
 
     def weight(self, i, on_grad):
         super().weight(i, on_grad)

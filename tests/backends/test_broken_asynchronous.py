@@ -43,7 +43,7 @@ class OneBuffer(Flight):
 
 class UpdatesDuringWarmUp(AsynchronousPipeline):
     def update(self, model, optimizer):
-        if self.due is None:
+        if self.ready is None:
             for parameter in model.parameters():
                 parameter.grad = np.zeros_like(parameter.data)
             optimizer.step()
@@ -76,8 +76,8 @@ BUGS = {
         "2bw",
         broken(
             "asynchronous",
-            "self.late if self.rule.together",
-            "self.late if self.rule.together and self.behind",
+            "self.late if self.rule.same_step",
+            "self.late if self.rule.same_step and self.behind",
         ),
     ),
     "a flush after every batch": (
@@ -86,7 +86,7 @@ BUGS = {
     ),
     "batches' gradients mixed": (
         "2bw",
-        broken("flight", "hold(self.stash.parameters, self.gradients.get(batch))", "pass"),
+        broken("flight", "point_gradients_at(self.stash.parameters, self.gradients.get(batch))", "pass"),
     ),
     "one receive buffer": ("stashing", pipeline_of(Flight=OneBuffer)),
     "what is in flight is lost": (

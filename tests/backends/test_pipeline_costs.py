@@ -289,7 +289,7 @@ def test_schedules_go_both_ways_in_less_time():
 
 KEEPS = """                entries = list(tape.entries)
                 tape.backward(y, seed, on_grad)
-                self.kept[place, "held"] = entries
+                self.saved_inputs[place, "held"] = entries
 """
 PLAN = Costs([1, 2], [0, 2], [1, 3], message=1)
 BUGS = {
@@ -307,7 +307,7 @@ BUGS = {
     ),
     "idles for a second before every instruction": (
         partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),
-        ("engine", "        told = ", "        self.p2p.comm.compute(1)\n            told = "),
+        ("engine", "        hook = ", "        self.p2p.comm.compute(1)\n            hook = "),
     ),
 }
 

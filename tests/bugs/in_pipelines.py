@@ -200,7 +200,7 @@ BUGS = [
     Bug("the weights that were lent stay", STASH, "self.point_at(self.newest.arrays)", "pass",
         vertical_versions_are_the_loops, LOOP),
     Bug("two batches' gradients are added", FLIGHT,
-        "hold(self.stash.parameters, self.gradients.get(batch))", "pass", two_versions_are_the_loops, LOOP),
+        "point_gradients_at(self.stash.parameters, self.gradients.get(batch))", "pass", two_versions_are_the_loops, LOOP),
     Bug("what is in flight at the end is lost", ASYNCHRONOUS,
         "for batch in range(max(steps - self.delay, 0), steps):", "for batch in ():",
         stashed_weights_are_the_loops, LOOP),
