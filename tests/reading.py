@@ -1,7 +1,7 @@
 """What a reader must read: for each subject the files that its imports lead to, and how many lines they have.
 
-``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files explain one
-another; of other folders a reader trusts the docstrings. Another checkout's root may be given, to compare.
+``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files explain
+one another; of other folders a reader trusts the docstrings. Another checkout's root may be given, to compare.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def module(root: Path, name: list[str]) -> Iterator[Path]:
 
 
 def reading(file: Path, root: Path = ROOT) -> list[Path]:
-    """``file`` and all that its imports lead to in its own folder of backends/, without bare lists of names."""
+    """``file`` and all files that its imports lead to in its own folder, without bare lists of names."""
     folder = root.joinpath(*file.relative_to(root).parts[:2])
     files, front = [file], [file]
     while front:

@@ -56,8 +56,8 @@ class AsynchronousPipeline(LayerWise):
     - "vertical": the same with w^(t-p+1) on all stages, PipeDream's vertical sync. Each holds p versions.
     - "2bw": batch t's gradient is that at w^(t-1), the sum over p ``micro_batches`` or more. Each stage holds
       2 versions, the last one 1 (PipeDream-2BW, Narayanan et al. 2021).
-    - "no_stash": with the weights that are there when a micro-batch goes back: the gradient of nothing. To see
-      that it fails.
+    - "no_stash": with the weights that the stage holds when a micro-batch goes back: the gradient of nothing.
+      To see that it fails.
 
     ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update
     has the learning rate of the step it is made in, which ``stale_rate`` multiplies where the gradient is

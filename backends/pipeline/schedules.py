@@ -1,7 +1,7 @@
 """The schedules by name: naive, GPipe, one forward one backward, ...
 
-Lecture section: pipelining. Lesson: 13_pipeline. Schedules and their checks are loaded by name, since a pipeline
-runs any timetable without knowing how it was made.
+Lecture section: pipelining. Lesson: 13_pipeline. Schedules and their checks are loaded by name, since a
+pipeline runs any timetable without knowing how it was made.
 """
 
 from __future__ import annotations

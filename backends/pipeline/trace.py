@@ -1,9 +1,9 @@
 """The plan and the run of a pipeline as traces of the same kind: one span for each instruction.
 
 Lecture section: pipelining. Lesson: 13_pipeline. A span has the instruction's ``span_name``; spans with other
-names are not instructions. ``plan_of`` simulates the instructions of a run with the times that they took. What
-the run takes longer than this plan is waiting: for messages, for a core that another rank uses, or for what a
-rank does between its instructions.
+names are not instructions. ``plan_of`` simulates the instructions of a run with the times that they took.
+What the run takes longer than this plan is waiting: for messages, for a core that another rank uses, or for
+what a rank does between its instructions.
 """
 
 from __future__ import annotations

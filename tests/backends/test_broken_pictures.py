@@ -76,9 +76,9 @@ NAME_BUGS = {
 
 @pytest.mark.parametrize("bug", NAME_BUGS)
 def test_the_law_of_the_names_catches(bug):
-    where, *change = NAME_BUGS[bug]
+    where, right, wrong = NAME_BUGS[bug]
     broken = {name: vars(module) for name, module in (("schedule", schedule), ("trace", trace))}
-    broken[where] = vars(mutant(f"backends.pipeline.{where}", change))
+    broken[where] = vars(mutant(f"backends.pipeline.{where}", (right, wrong)))
     broken[where].update(Forward=Forward, Backward=Backward, Weight=Weight)
     with pytest.raises(AssertionError):
         for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):

@@ -58,7 +58,8 @@ BUGS = {
     ),
     "the halo's gradient is dropped": ("halo", "d[index_along(axis, route.sends[source])] += rows", "pass"),
     "the halo's gradient replaces the owner's": (
-        "halo", "d[index_along(axis, route.sends[source])] += rows", "d[index_along(axis, route.sends[source])] = rows",
+        "halo", "d[index_along(axis, route.sends[source])] += rows",
+        "d[index_along(axis, route.sends[source])] = rows",
     ),
     "every tile has a border of its own": (
         "halo", WANTED, WANTED + """
@@ -70,7 +71,8 @@ BUGS = {
     "the border is the image's other end": (
         "halo", GIVEN, GIVEN + """
     framed = inside(y, {i: sides for i, sides in border.items() if i != axis})
-    framed[index_along(axis, slice(mine.before))] = x[index_along(axis, slice(x.shape[axis] - mine.before, None))]""",
+    framed[index_along(axis, slice(mine.before))] = x[index_along(axis, slice(x.shape[axis] - mine.before,
+    None))]""",
     ),
     "max pooling pads with zeros": ("layers", "border = -math.inf", "border = 0.0"),
     "average pooling does not count the border": (

@@ -119,18 +119,22 @@ BUGS = [
     Bug("each rank drops the first neurons' mask", DROPOUT, "numbers = shard.local_part(numbers)",
         "numbers = numbers[:, : shard.local_size]", columns_and_rows_train_like_serial, SERIAL),
     Bug("what filters send back is not added up", CONV,
-        "x = in_channels_last(adjoint.fan_out, a.gather().local, comm=self.shard.comm)", "x = a.gather().local",
+        "x = in_channels_last(adjoint.fan_out, a.gather().local, comm=self.shard.comm)",
+        "x = a.gather().local",
         filters_and_channels_train_like_serial, SERIAL),
     Bug("channels get a bias from every rank", CONV,
         "y = ops.conv2d(a.redistribute(self.shard).local, self.weight, **self.settings)\n"
-        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm, bias=self.bias))",
+        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm,"
+        " bias=self.bias))",
         "y = ops.conv2d(a.redistribute(self.shard).local, *self.own_parameters, **self.settings)\n"
-        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm, bias=None))",
+        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm,"
+        " bias=None))",
         filters_and_channels_train_like_serial, SERIAL),
     Bug("the halo is off by one", FIELD, "low = min(max(start, 0), n)",
         "start, stop = start + (first > 0), stop + (first > 0)\n        low = min(max(start, 0), n)",
         tiles_pass_like_the_image, PASSES),
-    Bug("the halo's gradient is not sent home", HALO, "d[index_along(axis, route.sends[source])] += rows", "pass",
+    Bug("the halo's gradient is not sent home", HALO, "d[index_along(axis, route.sends[source])] += rows",
+        "pass",
         tiles_pass_like_the_image, PASSES),
     Bug("the halo's gradient replaces the owner's", HALO, "d[index_along(axis, route.sends[source])] += rows",
         "d[index_along(axis, route.sends[source])] = rows", tiles_pass_like_the_image, PASSES),
