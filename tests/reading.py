@@ -1,7 +1,7 @@
 """What a reader must read: for each subject the files that its imports lead to, and how many lines they have.
 
-``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files explain
-one another; of other folders a reader trusts the docstrings. Another checkout's root may be given, to compare.
+``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files
+explain one another; of other folders a reader trusts the docstrings. Another checkout's root may be given.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class Step:
         y = part(x)
         if not isinstance(y, Tensor):
             raise ValueError(
-                f"stage {self.stop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
+                f"stage {self.hop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
                 "next; keep layers that hand on more than that in one module, or choose other bounds"
             )
         return y
