@@ -210,8 +210,8 @@ def sent(kind, side, kernel=K, ranks=T, rank=1):
         counts.append(traced.record.ledger.sent())
         tape.backward(y, np.ones(y.shape))
         counts.append(traced.record.ledger.sent())
-        for name, among in second.partial.items():  # as ``finish`` does
-            ring_allreduce(among, vars(second)[name].grad)
+        for parameter, among in second.partial.items():  # as ``finish`` does
+            ring_allreduce(among, parameter.grad)
         counts.append(traced.record.ledger.sent())
         return np.diff(np.array(counts) // (1, 8), axis=0)
 
