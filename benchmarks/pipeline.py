@@ -25,10 +25,9 @@ from threadpoolctl import threadpool_limits
 
 from backends.comm.trace import Traced, gather_trace
 from backends.launch.launch import load_mpi, under_mpiexec
-from backends.pipeline.measured import plan_of
-from backends.pipeline.picture import draw_pair
+from backends.pipeline.gantt import draw_pair
 from backends.pipeline.schedules import find_schedule
-from backends.pipeline.spans import as_trace, bubble_of
+from backends.pipeline.trace import as_trace, bubble_of, plan_of
 
 CASES = {"MLP": ((512, 4), (1024, 8)), "W4": ((512, 4), (1024, 8))}  # samples, micro-batches
 TARGETS = {4: {"plain": 1.3, "batched": 1.45}, 8: {"plain": 1.45, "batched": 1.6}}  # speedups

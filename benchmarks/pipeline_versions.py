@@ -35,18 +35,18 @@ CALIBRATION = {
         "2bw": "0.16-0.19",
         "stashing": "0.11-0.38",
         "vertical": "1.4-2.1",
-        "live": "2.30 in 2 of 3",
+        "no_stash": "2.30 in 2 of 3",
     },
     (8, 0.1): {
         "serial": "0.13-0.17",
         "2bw": "0.15-0.35",
         "stashing": "0.57-0.73",
         "vertical": "2.1-2.2",
-        "live": "2.28 or diverges",
+        "no_stash": "2.28 or diverges",
     },
-    (4, 0.1): dict.fromkeys(("serial", "2bw", "stashing", "vertical", "live"), "0.10-0.15"),
+    (4, 0.1): dict.fromkeys(("serial", "2bw", "stashing", "vertical", "no_stash"), "0.10-0.15"),
 }
-RULES = ("serial", "2bw", "stashing", "vertical", "live")
+RULES = ("serial", "2bw", "stashing", "vertical", "no_stash")
 
 
 def main(

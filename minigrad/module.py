@@ -85,6 +85,19 @@ class Module:
         for name, child in self.children().items():
             yield from child.named_arrays(f"{prefix}{name}.")
 
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Every module inside with its dotted name, outermost first."""
+        for name, child in self.children().items():
+            yield prefix + name, child
+            yield from child.named_modules(f"{prefix}{name}.")
+
+    def tied_parameters(self) -> list[list[str]]:
+        """The names of each parameter or state array that has several."""
+        names: dict[int, list[str]] = {}
+        for name, owner, attribute in self.named_arrays():
+            names.setdefault(id(getattr(owner, attribute)), []).append(name)
+        return [several for several in names.values() if len(several) > 1]
+
     def named_parameters(self) -> dict[str, Parameter]:
         """Every parameter by its dotted name; one that is used twice stands under its first name."""
         first: dict[int, tuple[str, Parameter]] = {}

@@ -40,6 +40,64 @@ def test_imports_point_from_lessons_to_backends_to_minigrad(path):
     assert not above[path.parts[0]] & set(imported(path))
 
 
+# Within backends/: the families of strategies do not know one another, and what composes them stands above.
+
+FAMILIES = ("data_parallel", "model_parallel", "pipeline")
+SHARED = ("consistency", "partition", "placement", "stale_rates", "laws")  # what the families share
+
+
+def may_import(part):
+    """The parts of backends/ that the part of this name may import, besides itself; None: all of them."""
+    if part == "comm":
+        return {"launcher", "rank", "launch"}  # how the processes were started, and what became of them
+    if part in SHARED:
+        return {"comm", *SHARED}
+    return {"comm", *SHARED} if part in FAMILIES else None
+
+
+def parts_imported(module, path):
+    """The parts of backends/ that the file at ``path``, with this source tree, imports anywhere in it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = list(path.parts[: -node.level]) if node.level else []
+            base = [*package, *(node.module.split(".") if node.module else [])]
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("backends."))
+
+
+def forbidden(module, path):
+    part = path.parts[1].removesuffix(".py")
+    allowed = may_import(part)
+    if path.name == "compressed.py" and allowed is not None:
+        allowed = allowed | {"strategies"}  # reads a compressor's options as those of a strategy
+    return [] if allowed is None else sorted(set(parts_imported(module, path)) - allowed - {part})
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] == "backends"], ids=str)
+def test_families_of_strategies_stand_on_comm_and_do_not_import_one_another(path):
+    assert forbidden(tree(path), path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "parts"),
+    [
+        ("backends/pipeline/new.py", "from ..model_parallel.plan import SPLITS", ["model_parallel"]),
+        ("backends/model_parallel/spatial/new.py", "from ...pipeline import engine", ["pipeline"]),
+        ("backends/data_parallel/new.py", "def f():\n    import backends.stack", ["stack"]),
+        ("backends/comm/new.py", "from .. import data_parallel", ["data_parallel"]),
+        ("backends/partition.py", "from backends.pipeline import Pipeline", ["pipeline"]),
+        ("backends/pipeline/new.py", "from ..comm import adjoint\nfrom .engine import Engine", []),
+        ("backends/stack.py", "from .pipeline import Pipeline", []),
+    ],
+)
+def test_the_import_check_sees_a_planted_import(path, source, parts):
+    assert forbidden(ast.parse(source), Path(path)) == parts
+
+
 @pytest.mark.parametrize(
     ("package", "door"),
     [

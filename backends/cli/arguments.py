@@ -14,10 +14,10 @@ from minigrad import lr_schedules as rates
 from minigrad.device import cuda_problem
 from minigrad.models import find_net
 
-from ..model_parallel.place import check_plan_for
+from ..model_parallel.model_parallel import check_plan_for
 from ..model_parallel.plan import Plan, read_plan
+from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
-from ..pipeline.bounds import check_bounds
 from ..registry import declaration, find_strategy, load_strategy, read_options
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import options_by_axis
@@ -124,7 +124,7 @@ def with_pipeline(
     )
     check_timetable(table)
     cuts = cuts or "bytes"
-    check_bounds(table, cuts, layers)
+    check_bounds(cuts, table.stages, layers)
     if cuts == "time" and config.data * config.model > 1:
         raise ValueError(
             "--bounds time is measured by each pipeline for itself, and two would find other bounds; measure "

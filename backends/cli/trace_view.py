@@ -12,10 +12,9 @@ from ..comm.chrome import category, read_trace
 from ..comm.spans import Trace
 from ..comm.timeline import amount, draw, duration, gantt, summary
 from ..pipeline import find_schedule
-from ..pipeline.measured import plan_of, ranks_of
-from ..pipeline.picture import LETTERS, draw_pair, ends, label, legend
+from ..pipeline.gantt import LETTERS, draw_pair, ends, label, legend
 from ..pipeline.schedule import Timetable
-from ..pipeline.spans import as_trace, bubble_of, bubbles_of, instructions_of
+from ..pipeline.trace import as_trace, bubble_of, bubbles_of, instructions_of, plan_of, ranks_of
 from ..tracing import steps_of
 
 

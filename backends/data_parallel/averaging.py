@@ -17,7 +17,7 @@ from minigrad.optim import Optimizer
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from .consistency import broadcast_model, check_same_on_all_ranks
+from ..consistency import broadcast_model, check_same_on_all_ranks
 from .flat import FlatLayout
 from .replicated import ALLREDUCE
 from .step_summary import is_statistic, trained

@@ -15,7 +15,7 @@ from minigrad.module import Module
 
 from ..comm.collectives import allreduce
 from ..comm.protocol import Comm
-from .consistency import broadcast_model
+from ..consistency import broadcast_model
 
 
 class NaiveDataParallel(Backend):

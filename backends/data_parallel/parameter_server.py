@@ -33,13 +33,13 @@ from minigrad.optim import Optimizer
 from ..comm.collectives import allgather
 from ..comm.communicator import Communicator
 from ..comm.protocol import RankEnded
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..stale_rates import find_stale_rate
 from .averaging import statistics
-from .consistency import broadcast_model, check_same_on_all_ranks
 from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
 from .server_end import at_first, at_others, lay_back, warn_of, weighed
 from .server_rules import check_servers, rule_for
 from .shards import Shards, beside_workers
-from .stale_rates import find_stale_rate
 from .step_summary import trained
 
 

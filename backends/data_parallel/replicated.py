@@ -20,8 +20,8 @@ from minigrad.module import Module
 
 from ..comm.collectives import allreduce, allreduce_names, find_allreduce
 from ..comm.communicator import Communicator
+from ..consistency import broadcast_model, check_same_on_all_ranks
 from .batch_norm import check_batch_norm, synchronise
-from .consistency import broadcast_model, check_same_on_all_ranks
 from .step_summary import StepSummary
 
 ALLREDUCE = Flag(

@@ -17,9 +17,9 @@ from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
 from ..comm.protocol import Comm, RankEnded
+from ..stale_rates import Factor, naive
 from .flat import Segment
 from .server_rules import Rule
-from .stale_rates import Factor, naive
 
 PUSH, ANSWER = 30201, 30202  # tags
 FIGURES = 3  # what a push begins with: clock, version, samples

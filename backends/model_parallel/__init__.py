@@ -1,6 +1,5 @@
 """Every rank holds a part of the model and sees the whole batch."""
 
-from .layers import LayerWise
-from .place import ModelParallel
+from .model_parallel import ModelParallel
 
-__all__ = ["LayerWise", "ModelParallel"]
+__all__ = ["ModelParallel"]

@@ -1,4 +1,4 @@
-"""A layer of which each rank holds a part, made from a serial layer that all ranks hold whole.
+"""A layer that is split over ranks, made from a serial layer that every rank has built.
 
 Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
@@ -8,95 +8,89 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from minigrad.module import Module
+from minigrad.module import Module, Sequential
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.protocol import Comm
-from .activation import Activation, Cut
+from .sharding import Shard, ShardedTensor
 
 
-class SplitLayer(Module):
-    """Takes and gives an ``Activation``; its parameters have the serial layer's names.
+class ShardedLayer(Module):
+    """A layer from ``ShardedTensor`` to ``ShardedTensor``; its parameters have the serial layer's names.
 
-    ``cuts`` says how each parameter is cut, by attribute name (not there: whole, on every rank).
-    ``partial`` names whole parameters of which each rank finds only a part of the gradient, and the ranks
-    over which these parts are to be summed. ``out`` says how the channels or features (axis 1) that the layer
-    gives are cut: the layer behind it is made to fit.
+    ``shards`` says by attribute name how each parameter is split; others are replicated. ``partial`` has the
+    replicated parameters of which each rank computes one term of the gradient, and the ranks over which to
+    sum the terms. ``out_sharding`` is the split of the output's channels or features (axis 1), to which the
+    next layer is made to fit.
     """
 
-    out: Cut | None = None
+    out_sharding: Shard | None = None
 
     def __init__(self) -> None:
-        self.cuts: dict[str, Cut] = {}
-        self.partial: dict[str, Comm] = {}
+        self.shards: dict[str, Shard] = {}
+        self.partial: dict[Parameter, Comm] = {}
 
-    def hold(self, name: str, parameter: Parameter | None, cut: Cut | None = None) -> None:
+    def shard_parameter(self, name: str, parameter: Parameter | None, shard: Shard | None = None) -> None:
         """Make this rank's part of a serial parameter an attribute of this layer."""
         if parameter is None:
             setattr(self, name, None)
             return
-        data = parameter.data if cut is None else cut.part_of(parameter.data)
+        data = parameter.data if shard is None else shard.local_part(parameter.data)
         setattr(self, name, Parameter(data, parameter.requires_grad))
-        if cut is not None:
-            self.cuts[name] = cut
+        if shard is not None:
+            self.shards[name] = shard
 
     @property
-    def held(self) -> list[Parameter]:
-        """The parameters that are there, in the order in which they were held."""
+    def own_parameters(self) -> list[Parameter]:
+        """This layer's own parameters, in the order in which they were made, without None."""
         return [value for value in vars(self).values() if isinstance(value, Parameter)]
 
     def forward(self, x: Any) -> Tensor:
-        """Whole in, whole out."""
-        return self.split_forward(Activation(x if isinstance(x, Tensor) else Tensor(x))).gathered().x
+        """From the whole input to the whole output."""
+        return self.sharded_forward(ShardedTensor(x if isinstance(x, Tensor) else Tensor(x))).gather().local
 
-    def split_forward(self, a: Activation) -> Activation:
-        raise NotImplementedError(f"{type(self).__name__} needs a split_forward method")
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        raise NotImplementedError(f"{type(self).__name__} needs a sharded_forward method")
 
 
-class Whole(SplitLayer):
-    """A layer that every rank computes whole, on whole input."""
+class Replicated(ShardedLayer):
+    """A layer that every rank computes whole, on the whole input."""
 
-    def __init__(self, layer: Module, comm: Comm | None = None, into: Cut | None = None):
+    def __init__(self, layer: Module, comm: Comm | None = None, in_sharding: Shard | None = None):
         super().__init__()
         self.layer = layer
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.layer.named_arrays(prefix)  # the serial names
 
-    def split_forward(self, a: Activation) -> Activation:
-        return Activation(self.layer(a.gathered().x))
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        return ShardedTensor(self.layer(a.gather().local))
 
 
-class Elementwise(Whole):
-    """A layer that acts on each element alone, so that it does not care how its input is cut."""
+class Elementwise(Replicated):
+    """A layer that acts on each element alone, and therefore on a split input as on a whole one."""
 
-    def __init__(self, layer: Module, comm: Comm | None = None, into: Cut | None = None):
+    def __init__(self, layer: Module, comm: Comm | None = None, in_sharding: Shard | None = None):
         super().__init__(layer)
-        self.out = into
+        self.out_sharding = in_sharding
 
-    def split_forward(self, a: Activation) -> Activation:
-        return Activation(self.layer(a.x), a.cuts)
-
-
-def cut_of(owner: Module, attribute: str) -> Cut | None:
-    """How a module's array is cut; None where it is whole."""
-    return getattr(owner, "cuts", {}).get(attribute)
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        return ShardedTensor(self.layer(a.local), a.shards)
 
 
-def owned(model: Module) -> list[tuple[str, Module, str]]:
-    """Name, owner and attribute of each parameter, once, in the order of ``model.parameters()``."""
-    names = model.named_parameters()
-    return [found for found in model.named_arrays() if found[0] in names]
+class ShardedSequential(ShardedLayer, Sequential):
+    """The layers of a Sequential under its names; the tensors between them stay split."""
 
+    def __init__(self, layers: list[ShardedLayer]):
+        super().__init__()
+        self.layers = list(layers)
+        self.out_sharding = layers[-1].out_sharding if layers else None
 
-def whole_nbytes(layer: Module) -> int:
-    """Bytes of a layer's parameters, counting what is cut as a whole: the same on all ranks."""
-    found: dict[int, int] = {}
-    for _, owner, attribute in layer.named_arrays():
-        value, cut = getattr(owner, attribute), cut_of(owner, attribute)
-        if isinstance(value, Parameter):
-            shape = [n if cut is None or i != cut.axis else cut.whole for i, n in enumerate(value.shape)]
-            found[id(value)] = int(np.prod(shape)) * value.dtype.itemsize
-    return sum(found.values())
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        for i, layer in enumerate(self.layers):
+            try:
+                a = layer.sharded_forward(a)
+            except (ValueError, TypeError) as error:
+                error.args = (f"layer {i}, {error}",)
+                raise
+        return a

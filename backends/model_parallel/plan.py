@@ -1,10 +1,10 @@
-"""Which layer is split how: a plan that a person can read, from a file or chosen by what it would move.
+"""A plan says how each layer is split: it is read from a file, or chosen so that the least data is sent.
 
-Lecture section: data and model parallelism together. Lesson: 14_hybrid. A plan gives kinds by layer name,
-``{"1": "column", "3": "row"}``; layers it does not name stay whole. The default plan moves the fewest numbers
-per rank and step: 2 for each weight that a rank holds, as in an all-reduce of its gradient over a data axis,
-and the activations that collectives move for its samples (Gholami et al. 2018). So a layer is split where it
-has more weights than the batch has activations: rather linear layers than convolutions.
+Lecture section: data and model parallelism together. Lesson: 14_hybrid. A plan maps names of layers to kinds
+of split, as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicated. The default plan
+sends the fewest numbers per rank and step: 2 for each weight that a rank holds, as in an all-reduce of its
+gradient over a data axis, and the activations that collectives send for the batch (Gholami et al. 2018). So
+it splits the layers that have more weights than the batch has activations: linear layers before convolutions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,16 +23,59 @@ from minigrad.device import array_module
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
-from .kinds import UNNAMED
+from ..comm.protocol import Comm
+from .batch_norm import ChannelBatchNorm
+from .class_parallel import ClassLinear
+from .conv import (
+    ChannelConv2d,
+    FilterConv2d,
+    GatheredConv2d,
+    GroupedConv2d,
+    PerChannel,
+    ShardedFlatten,
+)
+from .dropout import ShardedDropout
+from .layer import Elementwise, ShardedLayer
+from .linear import ColumnLinear, GatheredLinear, RowLinear
+from .sharding import Shard
 
 Plan = dict[str, str]
 
-FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x whole, y cut
-SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x cut, y whole
+ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh)
+
+ShardedLayerClass = Callable[[Any, Comm, Shard | None], ShardedLayer]
+"""Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""
+
+SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
+    nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
+    nn.Conv2d: {
+        "filters": FilterConv2d,
+        "channels": ChannelConv2d,
+        "groups": GroupedConv2d,
+        "gathered-filters": GatheredConv2d,
+    },
+}
+PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {
+    **dict.fromkeys(ELEMENTWISE, Elementwise),
+    nn.Dropout: ShardedDropout,
+    nn.Flatten: ShardedFlatten,
+    nn.MaxPool2d: PerChannel,
+    nn.AvgPool2d: PerChannel,
+    nn.BatchNorm: ChannelBatchNorm,
+}
+"""Layers that take a split input when the plan does not name them; all others become ``Replicated``."""
+
+FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
+SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
+
+
+def lookup(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
+    """The table's entry for the class of the layer."""
+    return next((value for kind, value in table.items() if isinstance(layer, kind)), otherwise)
 
 
 class Choice(NamedTuple):
-    """How a layer is split (None: whole), and the numbers it makes each rank move in a step."""
+    """How a layer is split (None: replicated), and how many numbers each rank sends for it in a step."""
 
     name: str
     layer: str
@@ -42,7 +85,7 @@ class Choice(NamedTuple):
 
 
 def read_plan(file: Path) -> Plan:
-    """The plan in a JSON or (by its ending) TOML file. Raises ValueError where there is none in it."""
+    """The plan in a JSON or (by its ending) TOML file. Raises ValueError if the file has no plan."""
     toml = file.suffix == ".toml"
     example = "write one such as " + ('1 = "column"' if toml else '{"1": "column", "3": "row"}')
     if not file.is_file():
@@ -61,7 +104,7 @@ def read_plan(file: Path) -> Plan:
 
 
 def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as a dictionary; raises ValueError for a name that stands twice: JSON would take the last."""
+    """The pairs as a dictionary; raises ValueError for a repeated name, of which JSON would take the last."""
     names = [name for name, _ in pairs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{twice[0]!r} stands in it twice")
@@ -75,15 +118,15 @@ def default_plan(model: Module, ranks: int, batch_size: int, sample: Sequence[in
 
 
 def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> list[Choice]:
-    """The cheapest choice for every layer, where ``ranks`` share the model and see ``batch_size`` samples.
+    """The cheapest choice for each layer, if ``ranks`` share the model and a batch has so many samples.
 
-    Convolutions are only split where the shape of a ``sample`` is given. In a model that is not a Sequential
-    each linear layer is chosen for by itself, whole in and whole out.
+    Convolutions are only split if the shape of a ``sample`` is known. In a model that is not a Sequential the
+    choice for each linear layer assumes a whole input and a whole output.
     """
-    tied = {name.rpartition(".")[0] for names in tied_parameters(model) for name in names}
+    tied = {name.rpartition(".")[0] for names in model.tied_parameters() for name in names}
     if isinstance(model, Sequential):
         return cheapest(layers_of(model), ranks, batch_size, sample, tied, first=True)
-    linear = [(name, module) for name, module in modules(model) if isinstance(module, nn.Linear)]
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     return [c for pair in linear for c in cheapest([pair], ranks, batch_size, None, tied, first=False)]
 
 
@@ -96,34 +139,35 @@ def cheapest(
     *,
     first: bool,
 ) -> list[Choice]:
-    """The cheapest choices for layers one behind the other; ``first``: their input needs no gradient.
+    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient.
 
-    The best way to each layer is kept twice, for a whole and for a cut activation.
+    Dynamic programming: ``best`` has the cheapest choices up to a layer, for a replicated output (False) and
+    for a split one (True).
     """
     share = batch_size * (ranks - 1) / ranks
     best: dict[bool, list[Choice]] = {False: []}
     n_out = 0
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):
         weights = sum(p.size for p in layer.parameters())
-        found: dict[bool, list[Choice]] = {}
+        cheapest_here: dict[bool, list[Choice]] = {}
 
-        def way(before: list[Choice], kind: str | None, moved: float, cut: bool, held: float) -> None:
-            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * held, share * moved)]  # noqa: B023
-            if cut not in found or numbers(choices) < numbers(found[cut]):  # noqa: B023
-                found[cut] = choices  # noqa: B023
+        def way(before: list[Choice], kind: str | None, moved: float, split: bool, stored: float) -> None:
+            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * stored, share * moved)]  # noqa: B023
+            if split not in cheapest_here or numbers(choices) < numbers(cheapest_here[split]):  # noqa: B023
+                cheapest_here[split] = choices  # noqa: B023
 
-        for cut, before in best.items():
-            if isinstance(layer, tuple(UNNAMED)):  # what is cut stays cut
-                way(before, None, 0, cut, weights)
+        for split, before in best.items():
+            if isinstance(layer, tuple(PASS_THROUGH)):  # a split input stays split
+                way(before, None, 0, split, weights)
                 continue
-            gather = n_in if cut else 0
+            gather = n_in if split else 0
             way(before, None, gather, False, weights)
-            can = type(layer) in FIRST and name not in tied and n_in and n_out
-            if can and vars(layer).get("settings", {}).get("groups", 1) == 1:
+            grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
+            if type(layer) in FIRST and name not in tied and n_in and n_out and not grouped:
                 back = 0 if first else n_in
                 way(before, FIRST[type(layer)], gather + 2 * back, True, weights / ranks)
-                way(before, SECOND[type(layer)], 2 * n_out + (0 if cut else back), False, weights / ranks)
-        best, first = found, first and not weights
+                way(before, SECOND[type(layer)], 2 * n_out + (0 if split else back), False, weights / ranks)
+        best, first = cheapest_here, first and not weights
     if True in best:
         last = best[True][-1]
         best[True][-1] = last._replace(activations=last.activations + share * n_out)
@@ -131,12 +175,12 @@ def cheapest(
 
 
 def numbers(choices: Sequence[Choice]) -> float:
-    """What each rank moves in a step."""
+    """How many numbers each rank sends in a step."""
     return sum(choice.weights + choice.activations for choice in choices)
 
 
 def show(choices: Sequence[Choice]) -> str:
-    """The choices and their cost as text, a line for each layer that has weights, and one for the sum."""
+    """A table of the choices and their costs: a line for each layer that has weights, and one for the sum."""
     rows = [("layer", "", "split by", "weights x 2", "activations")]
     for c in (c for c in choices if c.weights):
         rows.append((c.name, c.layer, c.kind or "-", f"{c.weights:,.0f}", f"{c.activations:,.0f}"))
@@ -153,9 +197,9 @@ def show(choices: Sequence[Choice]) -> str:
 
 
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
-    """Numbers per sample that go into and come out of each layer; 0 where they are not known.
+    """The sizes of each layer's input and output, in numbers per sample; 0 if they are not known.
 
-    With a ``sample`` the layers are run on a batch of none, elsewise linear layers tell.
+    With a ``sample`` they are found by a batch without samples, otherwise from the linear layers' weights.
     """
     found, before = [], 0
     x = None if sample is None else no_samples([layer for _, layer in layers], sample)
@@ -175,20 +219,13 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
 
 
 def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
-    """A batch of no samples of a shape, in the dtype and on the device of the layers' parameters."""
+    """A batch without samples of this shape, in the dtype and on the device of the layers' parameters."""
     like = next((p.data for layer in layers for p in layer.parameters()), np.zeros(0, np.float32))
     return Tensor(array_module(like).zeros((0, *sample), like.dtype))
 
 
-def modules(model: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
-    """Every module inside, by dotted name, outermost first."""
-    for name, child in model.children().items():
-        yield prefix + name, child
-        yield from modules(child, f"{prefix}{name}.")
-
-
 def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
-    """The layers by name, those of a Sequential inside in its place."""
+    """The layers by name; a nested Sequential is replaced by its layers."""
     found = []
     for name, layer in model.children().items():
         inner = isinstance(layer, Sequential)
@@ -196,20 +233,12 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
     return found
 
 
-def tied_parameters(model: Module) -> list[list[str]]:
-    """The names of each parameter that has several."""
-    names: dict[int, list[str]] = {}
-    for name, owner, attribute in model.named_arrays():
-        names.setdefault(id(getattr(owner, attribute)), []).append(name)
-    return [found for found in names.values() if len(found) > 1]
-
-
 def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
-    """Raise ValueError, naming the layers that can be split and how, for a plan that does not fit ``model``.
+    """Raise ValueError for a plan that does not fit ``model``, with the layers that can be split, and how.
 
-    ``kinds(layer)`` are the kinds that a layer can have.
+    ``kinds(layer)`` are the kinds of split that a layer can have.
     """
-    layers = {name: (layer, kinds(layer)) for name, layer in modules(model)}
+    layers = {name: (layer, kinds(layer)) for name, layer in model.named_modules()}
     last = layers_of(model)[-1][0] if isinstance(model, Sequential) and len(model) else None
     possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)
     for name, kind in plan.items():
@@ -231,7 +260,7 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
                 f"layer {name} cannot be split by 'classes': only the last layer of a Sequential can be; "
                 "choose column"
             )
-    for names in tied_parameters(model):
+    for names in model.tied_parameters():
         owners = [name.rpartition(".")[0] for name in names]
         if named := [owner for owner in owners if owner in plan]:
             raise ValueError(

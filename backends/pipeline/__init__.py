@@ -1,5 +1,6 @@
 """Every rank holds consecutive layers, and works on one micro-batch while others work on others."""
 
+from .layer_wise import LayerWise
 from .pipeline import Pipeline
 from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
 from .schedules import SCHEDULES, find_schedule, schedule_names
@@ -12,6 +13,7 @@ __all__ = [
     "Costs",
     "Forward",
     "Instruction",
+    "LayerWise",
     "Pipeline",
     "Place",
     "Schedule",

@@ -21,11 +21,11 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.protocol import Comm
-from ..data_parallel.consistency import check_same_on_all_ranks
-from ..data_parallel.stale_rates import STALE_RATES, find_stale_rate
-from ..model_parallel.layers import LayerWise, Stage
+from ..consistency import check_same_on_all_ranks
+from ..stale_rates import STALE_RATES, find_stale_rate
 from .flight import Flight, Gradient
-from .stash import Stash
+from .layer_wise import LayerWise, Stage
+from .weight_stash import WeightStash
 
 
 class Rule(NamedTuple):
@@ -33,14 +33,14 @@ class Rule(NamedTuple):
 
     copies: bool = True  # the weights that a forward saw are kept for its backward
     vertical: bool = False  # a batch meets the same version on all stages
-    together: bool = False  # all stages apply a batch's gradient at the end of the same step
+    same_step: bool = False  # all stages apply a batch's gradient at the end of the same step
 
 
 RULES = {
     "stashing": Rule(),
     "vertical": Rule(vertical=True),
-    "2bw": Rule(together=True),
-    "live": Rule(copies=False),
+    "2bw": Rule(same_step=True),
+    "no_stash": Rule(copies=False),
 }
 
 
@@ -56,8 +56,8 @@ class AsynchronousPipeline(LayerWise):
     - "vertical": the same with w^(t-p+1) on all stages, PipeDream's vertical sync. Each holds p versions.
     - "2bw": batch t's gradient is that at w^(t-1), the sum over p ``micro_batches`` or more. Each stage holds
       2 versions, the last one 1 (PipeDream-2BW, Narayanan et al. 2021).
-    - "live": with the weights that are there when a micro-batch goes back: the gradient of nothing. To see
-      that it fails.
+    - "no_stash": with the weights that the stage holds when a micro-batch goes back: the gradient of nothing.
+      To see that it fails.
 
     ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update
     has the learning rate of the step it is made in, which ``stale_rate`` multiplies where the gradient is
@@ -93,14 +93,14 @@ class AsynchronousPipeline(LayerWise):
     ):
         self.versions, self.rule = versions, lookup("versions", versions, RULES)
         self.stale_rate, self.factor = stale_rate, find_stale_rate(stale_rate)
-        needed = comm.size if self.rule.together else 1
+        needed = comm.size if self.rule.same_step else 1
         super().__init__(comm, bounds, micro_batches=needed if micro_batches is None else micro_batches)
         if self.micro_batches < needed:
             raise ValueError(
                 f"{versions} on {comm.size} ranks needs at least {needed} micro-batches, for a batch to be "
                 f"back one step later, got {micro_batches}; pass micro_batches={needed} or more"
             )
-        if self.micro_batches > 1 and not self.rule.together:
+        if self.micro_batches > 1 and not self.rule.same_step:
             raise ValueError(
                 f"{versions} updates after every batch, taken as a whole, got micro_batches={micro_batches}; "
                 "take smaller batches, or versions='2bw'"
@@ -108,11 +108,11 @@ class AsynchronousPipeline(LayerWise):
         last = comm.size - 1
         self.behind = last - comm.rank  # micro-batches
         self.late = -(-last // self.micro_batches)  # steps until all stages have a batch's gradient
-        self.delay = self.late if self.rule.together else self.behind  # steps until this one applies it
+        self.delay = self.late if self.rule.same_step else self.behind  # steps until this one applies it
         self.staleness: Counter[int] = Counter()
         self.versions_held = 1
         self.flight: Flight | None = None
-        self.due: Gradient | None = None
+        self.ready: Gradient | None = None
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
@@ -126,7 +126,7 @@ class AsynchronousPipeline(LayerWise):
         steps return that of the first batch, for which all wait once; no step returns those of the last
         batches. No gradients are announced. Raises RuntimeError for a second step without an update.
         """
-        if self.due is not None:
+        if self.ready is not None:
             raise RuntimeError(
                 "the gradient of the step before was not applied, and stages count on an update in every "
                 "step; call backend.update(model, optimizer) after each, or accumulate gradients with "
@@ -138,9 +138,9 @@ class AsynchronousPipeline(LayerWise):
         loss = 0.0
         for part, receive in zip(parts, coming, strict=True):
             loss += flight.forward(part, receive)
-            if len(flight.passed) > self.behind:
+            if len(flight.in_flight) > self.behind:
                 flight.backward()
-        self.due = flight.take_back(flight.step - self.delay)
+        self.ready = flight.take_back(flight.step - self.delay)
         flight.end_step(loss)
         loss = flight.loss(max(flight.step - 1 - self.late, 0))
         if not math.isfinite(loss):  # all ranks see it in the same step, and end here
@@ -155,28 +155,28 @@ class AsynchronousPipeline(LayerWise):
 
         Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
         """
-        if optimizer.limit is not None and self.size > 1 and not self.rule.together:
+        if optimizer.limit is not None and self.size > 1 and not self.rule.same_step:
             raise ValueError(
                 f"{self.versions} applies a batch's gradient stage by stage, at different times, so its "
                 "joint norm is not known; train without clipping, or take versions='2bw'"
             )
         self.optimizer = optimizer
-        if self.flight is None or self.due is None:
+        if self.flight is None or self.ready is None:
             return
         stash = self.flight.stash
-        age = stash.newest.updates - self.due.updates
+        age = stash.newest.updates - self.ready.updates
         self.staleness[age] += 1
         stash.advance()
-        self.versions_held = max(self.versions_held, stash.held)
+        self.versions_held = max(self.versions_held, stash.n_versions)
         lr, optimizer.lr = optimizer.lr, optimizer.lr * self.factor(age, 1.0, optimizer.adaptive)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss that tells of it is on its way
             super().update(model, optimizer, square_norms)
         optimizer.lr = lr
-        self.due = None
+        self.ready = None
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """All stages' sums where they apply the same batch's gradient at the same time, else this one's."""
-        return super().global_square_norms(model, squares) if self.rule.together else squares
+        return super().global_square_norms(model, squares) if self.rule.same_step else squares
 
     def finalize(self, model: Module) -> None:
         """Take back and apply what is in flight, with the last update's optimizer.
@@ -187,7 +187,7 @@ class AsynchronousPipeline(LayerWise):
             return
         steps = self.flight.step
         for batch in range(max(steps - self.delay, 0), steps):
-            self.due = self.flight.take_back(batch)
+            self.ready = self.flight.take_back(batch)
             if self.optimizer is not None:
                 self.update(model, self.optimizer)
         for step, loss in enumerate(self.end()):
@@ -202,12 +202,12 @@ class AsynchronousPipeline(LayerWise):
         """Nothing is in flight, and all stages have the weights that they hold now."""
         assert isinstance(model, Stage)
         behind = self.rank if self.rule.vertical else 0
-        stash = Stash(model.parameters(), behind=behind, copies=self.rule.copies)
+        stash = WeightStash(model.parameters(), delay=behind, copies=self.rule.copies)
         return Flight(self.comm, model.model, stash, self.late)
 
     def end(self) -> list[float]:
         """Let nothing be in flight any more; the losses of all batches."""
-        flight, self.flight, self.due, self.optimizer = self.flight, None, None, None
+        flight, self.flight, self.ready, self.optimizer = self.flight, None, None, None
         return [] if flight is None else flight.drain()
 
     def refusal(self, inner: Backend) -> str:

@@ -19,9 +19,8 @@ from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.communicator import Communicator
-from .mail import Mail, Stop
-from .schedule import Backward, Forward, Instruction, Timetable, Weight
-from .spans import span_name
+from .p2p import Hop, PipelineComm
+from .schedule import Backward, Forward, Instruction, Timetable, Weight, span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
@@ -35,7 +34,7 @@ class Input(Tensor):
         self.grad = g
 
 
-class Passed(NamedTuple):
+class SavedForward(NamedTuple):
     """A micro-batch that went forward through a stage: ``x`` came in, ``y`` went out, or is the loss."""
 
     tape: Tape
@@ -55,7 +54,7 @@ class Engine:
     comm: Communicator
     table: Timetable
     parts: Mapping[int, Module]
-    mail: Mail
+    p2p: PipelineComm
     shared: tuple[Tensor, ...] = ()
     recompute: bool = False
 
@@ -76,10 +75,10 @@ class Step:
 
     def __init__(self, engine: Engine, micros: Mapping[int, Work]):
         self.engine, self.micros = engine, micros
-        self.rank, self.table, self.mail = engine.comm.rank, engine.table, engine.mail
-        self.passed: dict[tuple[int, int], Passed] = {}
-        self.kept: dict[tuple[int, int], tuple[Input, Replay]] = {}
-        self.later: dict[tuple[int, int], list[WeightGradient]] = {}
+        self.rank, self.table, self.p2p = engine.comm.rank, engine.table, engine.p2p
+        self.saved_forwards: dict[tuple[int, int], SavedForward] = {}
+        self.saved_inputs: dict[tuple[int, int], tuple[Input, Replay]] = {}
+        self.deferred: dict[tuple[int, int], list[WeightGradient]] = {}
         self.losses: dict[int, float] = {}
 
     def run(self, on_grad: OnGrad | None) -> dict[int, float]:
@@ -93,15 +92,15 @@ class Step:
         for n, i in enumerate(instructions):
             for coming in instructions[n : n + AHEAD]:
                 if not isinstance(coming, Weight):
-                    self.mail.post(self.stop(coming), self.micros[coming.micro].batch.x.shape)
-            told = announce if final.get(i.chunk) == n else None
+                    self.p2p.post(self.hop(coming), self.micros[coming.micro].batch.x.shape)
+            hook = announce if final.get(i.chunk) == n else None
             if isinstance(i, Forward):
                 self.forward(i)
             elif isinstance(i, Backward):
-                self.backward(i, told)
+                self.backward(i, hook)
             else:
-                self.weight(i, told)
-        self.mail.finish()
+                self.weight(i, hook)
+        self.p2p.finish()
         if on_grad is not None and instructions:
             for parameter in self.engine.shared:
                 on_grad(parameter)
@@ -121,66 +120,66 @@ class Step:
     def splits(self, i: Backward) -> bool:
         return (i.micro, i.chunk) in self.table.split[self.rank]
 
-    def stop(self, i: Forward | Backward) -> Stop:
-        return Stop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
+    def hop(self, i: Forward | Backward) -> Hop:
+        return Hop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
 
     def forward(self, i: Forward) -> None:
-        stop, micro = self.stop(i), self.micros[i.micro].batch
-        x = Input(self.mail.receive(stop, micro.x.shape) if stop.stage else micro.x)
-        x.requires_grad = stop.stage > self.mail.first
+        hop, micro = self.hop(i), self.micros[i.micro].batch
+        x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
+        x.requires_grad = hop.stage > self.p2p.first
         with self.computing(i):
             if self.engine.recompute:
-                self.kept[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
+                self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
                 with Unrecorded():  # as in training: masks are drawn, statistics are the micro-batch's
                     y = self.through(i, x)
             else:
                 with Tape() as tape:
                     y = self.through(i, x)
-                self.passed[i.micro, i.chunk] = Passed(tape, x, y)
-        if self.mail.goes(stop):
-            self.mail.expect(Stop(Backward, i.micro, stop.stage), micro.x.shape, y.data)
-            self.mail.send(stop, y.data)
+                self.saved_forwards[i.micro, i.chunk] = SavedForward(tape, x, y)
+        if self.p2p.goes(hop):
+            self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
+            self.p2p.send(hop, y.data)
         elif len(micro):
             self.losses[i.micro] = self.micros[i.micro].loss_weight * y.item()
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
-        stop, place = self.stop(i), (i.micro, i.chunk)
-        comes = self.mail.comes(stop)
+        hop, place = self.hop(i), (i.micro, i.chunk)
+        comes = self.p2p.comes(hop)
         micro = self.micros[i.micro]
-        seed = self.mail.receive(stop, micro.batch.x.shape) if comes else micro.loss_weight
-        if stop.stage < self.mail.first:
-            self.passed.pop(place, self.kept.pop(place, None))
+        seed = self.p2p.receive(hop, micro.batch.x.shape) if comes else micro.loss_weight
+        if hop.stage < self.p2p.first:
+            self.saved_forwards.pop(place, self.saved_inputs.pop(place, None))
             return
         with self.computing(i):
-            if place in self.kept:
-                x, replay = self.kept.pop(place)
+            if place in self.saved_inputs:
+                x, replay = self.saved_inputs.pop(place)
                 with replay, Tape() as tape:
-                    self.passed[place] = Passed(tape, x, self.through(i, x))
-            tape, x, y = self.passed.pop(place)
+                    self.saved_forwards[place] = SavedForward(tape, x, self.through(i, x))
+            tape, x, y = self.saved_forwards.pop(place)
             if y.tape is None:
-                raise stopped(stop.stage)
+                raise no_gradient_error(hop.stage)
             if self.splits(i):
-                self.later[place] = tape.backward(y, seed, weights_later=True)
+                self.deferred[place] = tape.backward(y, seed, weights_later=True)
             else:
                 tape.backward(y, seed, on_grad)
-        if self.mail.goes(stop):
+        if self.p2p.goes(hop):
             if x.grad is None:
-                raise stopped(stop.stage)
-            self.mail.send(stop, x.grad)
+                raise no_gradient_error(hop.stage)
+            self.p2p.send(hop, x.grad)
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
         with self.computing(i):
-            found = [self.later.pop((micro, i.chunk), []) for micro in i.micros]
-            finish_weights([gradient for later in found for gradient in later], on_grad)
+            found = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
+            finish_weights([gradient for deferred_weights in found for gradient in deferred_weights], on_grad)
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """What a chunk of layers makes of ``x``; in the last stage the loss."""
         y = self.engine.parts[i.chunk](x)
-        if self.stop(i).stage == self.table.stages - 1:
+        if self.hop(i).stage == self.table.stages - 1:
             return self.micros[i.micro].loss(y)
         if not isinstance(y, Tensor):
             raise ValueError(
-                f"stage {self.stop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
+                f"stage {self.hop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
                 "next; keep layers that hand on more than that in one module, or choose other bounds"
             )
         return y
@@ -190,7 +189,7 @@ class Step:
         return self.engine.comm.computing(span_name(instruction))
 
 
-def stopped(stage: int) -> ValueError:
+def no_gradient_error(stage: int) -> ValueError:
     """What is raised where stages wait for gradients that the layers behind them do not give."""
     return ValueError(
         f"no gradient goes back through stage {stage}: what it puts out depends on nothing trained before; "

@@ -25,11 +25,10 @@ from minigrad.tensor import Tensor
 from ..comm.collectives.send_recv import Tag
 from ..comm.communicator import Communicator
 from .engine import Input
-from .schedule import Backward, Forward
-from .spans import span_name
-from .stash import Stash
+from .schedule import Backward, Forward, span_name
+from .weight_stash import WeightStash
 
-LOSS_TAG = 30_000  # behind those of ``mail``
+LOSS_TAG = 30_000  # behind those of ``p2p``
 
 
 class Gradient(NamedTuple):
@@ -39,7 +38,7 @@ class Gradient(NamedTuple):
     arrays: list[Array | None]
 
 
-class Passed(NamedTuple):
+class InFlight(NamedTuple):
     """A micro-batch in flight: ``x`` came in, ``y`` went out, or is the loss, which counts ``weight``."""
 
     batch: int
@@ -57,11 +56,11 @@ class Flight:
     ``late`` is the number of steps until a batch is back on all ranks.
     """
 
-    def __init__(self, comm: Communicator, part: Module, stash: Stash, late: int):
+    def __init__(self, comm: Communicator, part: Module, stash: WeightStash, late: int):
         self.comm, self.part, self.stash, self.late = comm, part, stash, late
         self.first, self.last = comm.rank == 0, comm.rank == comm.size - 1
         self.step = self.micros = 0
-        self.passed: deque[Passed] = deque()
+        self.in_flight: deque[InFlight] = deque()
         self.gradients: dict[int, Gradient] = {}  # by batch
         self.losses: list[float] = []  # of all batches, as far as this rank was told
         self.likes: dict[tuple[int, ...], Array] = {}  # what comes for samples of a shape
@@ -86,15 +85,15 @@ class Flight:
         if not self.last:
             self.send(y.data, self.comm.rank + 1, Tag.FORWARD, steps=self.late)
             gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, like(y.data))
-        self.passed.append(Passed(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
+        self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
         self.micros += 1
         return work.loss_weight * y.item() if self.last else 0.0
 
     def backward(self) -> None:
         """Take the oldest micro-batch in flight back; its gradient is added to that of its batch."""
-        batch, micro, tape, x, y, weight, receive = self.passed.popleft()
+        batch, micro, tape, x, y, weight, receive = self.in_flight.popleft()
         seed = weight if receive is None else receive()
-        hold(self.stash.parameters, self.gradients.get(batch))
+        point_gradients_at(self.stash.parameters, self.gradients.get(batch))
         with self.stash.backward() as version, self.computing(Backward(micro)):
             tape.backward(y, seed)
         self.gradients[batch] = Gradient(version.updates, [p.grad for p in self.stash.parameters])
@@ -104,10 +103,10 @@ class Flight:
 
     def take_back(self, batch: int) -> Gradient | None:
         """Finish a batch: the parameters hold its gradient, or none for one before the first."""
-        while self.passed and self.passed[0].batch <= batch:
+        while self.in_flight and self.in_flight[0].batch <= batch:
             self.backward()
         gradient = self.gradients.pop(batch, None)
-        hold(self.stash.parameters, gradient)
+        point_gradients_at(self.stash.parameters, gradient)
         return gradient
 
     def end_step(self, loss: float) -> None:
@@ -148,7 +147,7 @@ class Flight:
         return self.comm.computing(span_name(instruction))
 
 
-def hold(parameters: Sequence[Tensor], gradient: Gradient | None) -> None:
+def point_gradients_at(parameters: Sequence[Tensor], gradient: Gradient | None) -> None:
     """Point the parameters at a gradient, or at none."""
     for i, parameter in enumerate(parameters):
         parameter.grad = None if gradient is None else gradient.arrays[i]

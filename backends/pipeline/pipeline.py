@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import nn
 from minigrad.backend import Backend, ForwardBackward, Values, Work, at_least_one, forward_backward_pass
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
@@ -20,17 +19,14 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.protocol import Comm
-from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
-from ..model_parallel.chain import Chain, joined_over
-from ..model_parallel.dropout import share_state
-from ..model_parallel.plan import modules
-from .bounds import bounds_by_bytes, bounds_by_time, check_bounds
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
+from ..placement import all_gather_named, parameter_shard, share_dropout_state
 from .engine import Engine
-from .holders import Holders, Layers, only
-from .mail import Mail
+from .p2p import PipelineComm
 from .schedule import Order, Schedule, Timetable
-from .schedules import find_schedule
-from .validator import check_timetable
+from .schedules import checked_timetable, find_schedule
+from .stages import StageMap, keep_only
 
 
 class Pipeline(Backend):
@@ -62,8 +58,7 @@ class Pipeline(Backend):
             schedule = find_schedule(schedule) if isinstance(schedule, str) else Schedule(schedule)
         self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.table: Timetable = self.schedule.of(self.size, self.micro_batches, chunks)
-        check_timetable(self.table)
+        self.table: Timetable = checked_timetable(self.schedule, self.size, self.micro_batches, chunks)
         self.asked = bounds if isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
@@ -77,7 +72,7 @@ class Pipeline(Backend):
         Raises ValueError where ranks have different models or settings, there are more stages than layers,
         bounds do not fit, or a schedule with copies of layers meets dropout or running statistics.
         """
-        if not isinstance(model, Sequential | Chain):
+        if not isinstance(model, Sequential):
             raise ValueError(
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
                 "pass by one another; make it a Sequential, with what belongs together as one of its layers"
@@ -87,45 +82,43 @@ class Pipeline(Backend):
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
         self.bounds = self.cut(model)
-        self.holders = Holders(model, self.table, self.bounds)
-        self.holders.refuse_copies(model, self.schedule.name)
+        self.stage_map = StageMap(model, self.table, self.bounds)
+        self.stage_map.refuse_copies(model, self.schedule.name)
         broadcast_model(self.comm, model)
-        for _, layer in modules(model):
-            if isinstance(layer, nn.Dropout):
-                share_state(self.comm, layer.rng)
+        share_dropout_state(self.comm, model)
         by_name = model.named_parameters()
-        mine, several = self.holders.on(self.rank), self.holders.in_several_stages()
+        mine, several = self.stage_map.on(self.rank), self.stage_map.in_several_stages()
         self.groups = []
-        for ranks, names in self.holders.groups().items():
+        for ranks, names in self.stage_map.groups().items():
             group = self.comm.split(int(self.rank in ranks))
             if self.rank in ranks:
                 self.groups.append((group, [by_name[name] for name in names]))
         chunks = {
-            chunk: only(model, range(self.bounds[stage], self.bounds[stage + 1]))
+            chunk: keep_only(model, range(self.bounds[stage], self.bounds[stage + 1]))
             for chunk, stage in self.table.stages_of(self.rank).items()
         }
         self.engine = Engine(
             self.comm,
             self.table,
             chunks,
-            Mail(self.comm, self.table, self.holders.first),
+            PipelineComm(self.comm, self.table, self.stage_map.first),
             tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad),
             self.recompute,
         )
-        model.layers = only(model, self.holders.layers_on[self.rank]).layers  # pyright: ignore
+        model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
     def chosen(self) -> dict[str, Any]:
         return {"bounds": list(self.bounds)}
 
-    def cut(self, model: Layers) -> tuple[int, ...]:
+    def cut(self, model: Sequential) -> tuple[int, ...]:
         """The bounds asked for; ValueError unless they give every stage a layer."""
-        check_bounds(self.table, self.asked, len(model.layers))
+        check_bounds(self.asked, self.table.stages, len(model.layers))
         if not isinstance(self.asked, str):
             return self.asked
         if self.asked == "bytes":
             return bounds_by_bytes(model, self.table.stages)
-        if self.sample is None or isinstance(model, Chain):
+        if self.sample is None or any(parameter_shard(*array[1:]) for array in model.named_arrays()):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
                 'pass sample=, or take bounds by "bytes"'
@@ -152,9 +145,9 @@ class Pipeline(Backend):
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters, each once."""
-        seen, rows = set(self.holders.on(self.rank)), [squares]
+        seen, rows = set(self.stage_map.on(self.rank)), [squares]
         for rank, found in enumerate(allgather(self.comm, squares)):
-            new = {name: i for i, name in enumerate(self.holders.on(rank)) if name not in seen}
+            new = {name: i for i, name in enumerate(self.stage_map.on(rank)) if name not in seen}
             seen.update(new)
             rows.append(found[list(new.values())])
         return np.concatenate(rows)
@@ -167,9 +160,9 @@ class Pipeline(Backend):
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
-        found = joined_over(self.comm, values)
-        by_name = {self.holders.serial[name]: value for name, value in found.items()}
-        return {name: by_name[name] for name in self.holders.used_in if name in by_name}
+        found = all_gather_named(self.comm, values)
+        by_name = {self.stage_map.serial[name]: value for name, value in found.items()}
+        return {name: by_name[name] for name in self.stage_map.used_in if name in by_name}
 
     def refusal(self, inner: Backend) -> str | None:
         passes = (
@@ -186,7 +179,7 @@ class Staged(Module):
     All ranks call it. Raises RuntimeError where a tape is open, which could not follow it to other ranks.
     """
 
-    def __init__(self, model: Layers, engine: Engine):
+    def __init__(self, model: Sequential, engine: Engine):
         self.model, self.engine = model, engine
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:

@@ -1,7 +1,7 @@
 """A schedule is a list of instructions for each rank: which micro-batch it takes forward or backward, when.
 
 Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models. The same
-instructions are checked (``validator``), simulated (``simulation``), drawn (``picture``), run (``engine``).
+instructions are checked (``validator``), simulated (``simulation``), drawn (``gantt``), run (``engine``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from minigrad.backend import at_least_one
 
@@ -38,6 +39,14 @@ class Weight:
     chunk: int = 0
 
 
+class Numbers(NamedTuple):
+    """The numbers of ranks, of micro-batches, and of chunks on each rank."""
+
+    ranks: int
+    micros: int
+    chunks: int = 1
+
+
 Instruction = Forward | Backward | Weight
 Order = Callable[[int, int, int, int], Iterator[Instruction]]
 """``order(rank, ranks, micros, chunks)`` gives one rank's instructions."""
@@ -45,6 +54,24 @@ Place = tuple[int, int]
 """A rank and one of its chunks: where a stage, a part of the model, is."""
 Route = Callable[[int, int, int, int], list[Place]]
 """``route(micro, ranks, micros, chunks)``: where a micro-batch finds stage 0, 1, ... of the model."""
+
+
+def span_name(instruction: Instruction) -> str:
+    """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
+    kind = type(instruction).__name__.lower()
+    micros = numbers(instruction.micros) if isinstance(instruction, Weight) else str(instruction.micro)
+    return f"{kind} {micros}/{instruction.chunk}" if instruction.chunk else f"{kind} {micros}"
+
+
+def numbers(micros: tuple[int, ...]) -> str:
+    """Runs of consecutive numbers by their ends: (0, 1, 2, 5) is "0-2,5"."""
+    runs: list[list[int]] = []
+    for micro in micros:
+        if runs and micro == runs[-1][-1] + 1:
+            runs[-1].append(micro)
+        else:
+            runs.append([micro])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def around(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
@@ -77,9 +104,9 @@ class Schedule:
     A ``Backward`` of micro-batches for which a ``Weight`` follows on the same rank and chunk computes input
     gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest
     that will do, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
-    ``chunks`` is the number taken where none is asked for. ``most_in_flight(rank, ranks, micros, chunks)`` is
-    the number of micro-batches that the rank promises to hold activations of at most, each in one chunk:
-    from the forward to the backward, or to the ``Weight`` where one follows.
+    ``chunks`` is the default number of chunks. ``most_in_flight(rank, numbers)`` is an upper bound of the
+    number of micro-batches whose activations the rank holds, each in one chunk: from the forward to the
+    backward, or to the ``Weight`` if there is one.
     """
 
     order: Order
@@ -87,7 +114,7 @@ class Schedule:
     route: Route = around
     check: Callable[[int, int, int], None] = one_chunk
     chunks: int = 1
-    most_in_flight: Callable[[int, int, int, int], int] | None = None
+    most_in_flight: Callable[[int, Numbers], int] | None = None
 
     def __post_init__(self) -> None:
         own = getattr(self.order, "__name__", type(self.order).__name__)

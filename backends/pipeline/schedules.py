@@ -1,19 +1,20 @@
-"""The timetables of pipelined training, by name: naive, GPipe, one forward one backward, ...
+"""The schedules by name: naive, GPipe, one forward one backward, ...
 
-Lecture section: pipelining. Lesson: 13_pipeline.
+Lecture section: pipelining. Lesson: 13_pipeline. Schedules and their checks are loaded by name, since a
+pipeline runs any timetable without knowing how it was made.
 """
 
 from __future__ import annotations
 
 from minigrad.lookup import choices, lookup
 
-from .one_way import ONE_WAY
-from .schedule import Schedule
-from .two_way import TWO_WAY
-from .zero_bubble import ZERO_BUBBLE
+from . import bidirectional, unidirectional, zero_bubble
+from .schedule import Schedule, Timetable
+from .validator import check_schedule
 
-SCHEDULES: dict[str, Schedule] = {schedule.name: schedule for schedule in (*ONE_WAY, *ZERO_BUBBLE, *TWO_WAY)}
-GROUP = "minigrad.lr_schedules"  # the entry points by which other packages add theirs
+FAMILIES = (unidirectional, zero_bubble, bidirectional)
+SCHEDULES: dict[str, Schedule] = {s.name: s for family in FAMILIES for s in family.SCHEDULES}
+GROUP = "minigrad.schedules"  # the entry points by which other packages add theirs
 
 
 def schedule_names() -> list[str]:
@@ -25,3 +26,8 @@ def find_schedule(name: str) -> Schedule:
     """The schedule called ``name``; raises ValueError naming the choices."""
     schedule = lookup("schedule", name, SCHEDULES, GROUP)
     return schedule if isinstance(schedule, Schedule) else Schedule(schedule, name)
+
+
+def checked_timetable(schedule: Schedule, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
+    """The schedule's timetable for these numbers; raises ValueError as ``validator.check_timetable`` does."""
+    return check_schedule(schedule, ranks, micros, chunks)

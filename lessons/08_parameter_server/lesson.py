@@ -293,7 +293,7 @@ print(
 # d = tau / W batches late gets 1 / (1 + d) of that. Together lr / (W + tau), which is the library's default:
 # Zhang's division, but counted in batches. (Lowering the momentum helps as well, for asynchrony is one
 # itself: Mitliagkas et al. 2016. What counts is lr / (1 - m), and lr is what all optimizers have. More is in
-# [stale_rates.py](../../backends/data_parallel/stale_rates.py).)
+# [stale_rates.py](../../backends/stale_rates.py).)
 
 # %%
 RATES = ("naive", "divided", "damped")

@@ -20,10 +20,11 @@ from backends.comm.communicator import WithAllreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.model_parallel import LayerWise, ModelParallel
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.kinds import KINDS
-from backends.model_parallel.neurons import RowLinear
+from backends.model_parallel import ModelParallel
+from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.plan import SPLITS
+from backends.model_parallel.sharding import ShardedTensor
+from backends.pipeline import LayerWise
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, op, ops
 from minigrad.backend import Serial
@@ -231,13 +232,13 @@ print("\n5. The bias of the row layer is added once")
 class BiasOnEveryRank(RowLinear):
     """Wrong: the bias is in every partial result."""
 
-    def split_forward(self, a):
-        y = ops.linear(a.cut_as(self.cut).x, self.weight, self.bias)
-        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
+    def sharded_forward(self, a):
+        y = ops.linear(a.redistribute(self.shard).local, self.weight, self.bias)
+        return ShardedTensor(differentiable.fan_in(y, comm=self.shard.comm))
 
 
 class Wrong(ModelParallel):
-    kinds = {nn.Linear: {**KINDS[nn.Linear], "row": BiasOnEveryRank}}
+    splits = {nn.Linear: {**SPLITS[nn.Linear], "row": BiasOnEveryRank}}
 
 
 def errors_by_step(strategy, steps=6, lr=0.5):

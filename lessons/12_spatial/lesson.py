@@ -23,9 +23,9 @@ from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.activation import Activation, Cut, even_cut
-from backends.model_parallel.geometry import Needed, Window
-from backends.model_parallel.halo import fetch
+from backends.model_parallel.sharding import Shard, ShardedTensor, even_shard
+from backends.model_parallel.spatial.halo import fetch
+from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
@@ -46,8 +46,8 @@ digit = digits.train.x[np.flatnonzero(digits.train.y == 3)[1], 0].astype(np.floa
 # %%
 print("1. Three ranks share a digit")
 five = Window(kernel=5, padding=2)
-bounds = run_ranks(3, lambda comm: even_cut(0, comm, 28).bounds)[0]
-needs = [five.needs(first, last, 28) for first, last in pairwise(five.output_bounds(bounds))]
+bounds = run_ranks(3, lambda comm: even_shard(0, comm, 28).bounds)[0]
+needs = [five.receptive_field(first, last, 28) for first, last in pairwise(five.output_bounds(bounds))]
 for rank, (owned, needed) in enumerate(zip(pairwise(bounds), needs, strict=True)):
     print(
         f"   rank {rank} has rows {owned[0]:2} to {owned[1] - 1:2}, looks at {needed.start:2} to "
@@ -90,7 +90,7 @@ def convolved(x, padding):
 
 def by_rows(comm, layers, exchange=True):
     """``layers`` convolutions, one after the other, of this rank's rows, one row of halo each."""
-    mine = even_cut(0, comm, 28).part_of(digit)
+    mine = even_shard(0, comm, 28).local_part(digit)
     for _ in range(layers):
         above, below = np.zeros((2, 28))
         neighbours = [r for r in (comm.rank - 1, comm.rank + 1) if 0 <= r < comm.size and exchange]
@@ -187,16 +187,16 @@ def sent(kind, side, kernel=K, ranks=T, rank=1):
         backend = ModelParallel(WithAllreduce(traced, ring), plan)
         model = backend.place(nn.Sequential(before, layer))
         first, second = model.layers
-        a = first.split_forward(Activation(Tensor(np.ones((N, 1, side, side)))))
-        leaf = Tensor(a.x.data, requires_grad=True)  # the second layer alone
+        a = first.sharded_forward(ShardedTensor(Tensor(np.ones((N, 1, side, side)))))
+        leaf = Tensor(a.local.data, requires_grad=True)  # the second layer alone
         counts = [traced.record.ledger.sent()]
         with Tape() as tape:
-            y = second.split_forward(Activation(leaf, a.cuts)).x
+            y = second.sharded_forward(ShardedTensor(leaf, a.shards)).local
         counts.append(traced.record.ledger.sent())
         tape.backward(y, np.ones(y.shape))
         counts.append(traced.record.ledger.sent())
-        for name, among in second.partial.items():  # as ``finish`` does
-            ring_allreduce(among, vars(second)[name].grad)
+        for parameter, among in second.partial.items():  # as ``finish`` does
+            ring_allreduce(among, parameter.grad)
         counts.append(traced.record.ledger.sent())
         return np.diff(np.array(counts) // (1, 8), axis=0)
 
@@ -344,12 +344,12 @@ def by_tiles(comm, corners=True):
     """This rank's 14 x 14 outputs of the convolution of part 3, and how many messages it sent."""
     row, column = divmod(comm.rank, 2)
     traced = Traced(comm)
-    down = Cut(0, traced.split(column, row), (0, 14, 28))
-    across = Cut(1, traced.split(row, column), (0, 14, 28))
+    down = Shard(0, traced.split(column, row), (0, 14, 28))
+    across = Shard(1, traced.split(row, column), (0, 14, 28))
     before = traced.record.ledger.sent().messages
-    wanted = [three.needs(*part, 28) for part in ((0, 14), (14, 28))]
-    tall = fetch(across.part_of(down.part_of(digit)), cut=down, wanted=wanted)
-    x = fetch(tall, cut=across, wanted=wanted).data
+    wanted = [three.receptive_field(*part, 28) for part in ((0, 14), (14, 28))]
+    tall = fetch(across.local_part(down.local_part(digit)), shard=down, wanted=wanted)
+    x = fetch(tall, shard=across, wanted=wanted).data
     messages = traced.record.ledger.sent().messages - before
     if not corners:
         x[-1 if row == 0 else 0, -1 if column == 0 else 0] = 0  # what the diagonal neighbour has
@@ -368,7 +368,9 @@ print(f"   2 x 2 tiles: {off:.0e} from serial, {tiles[0][1]} messages a rank")
 print(f"   without corners wrong at {', '.join(f'({r}, {c})' for r, c in wrong)}")
 assert off <= 1e-12 and all(messages == 2 for _, messages in tiles)
 assert {*map(tuple, wrong.tolist())} <= {(13, 13), (13, 14), (14, 13), (14, 14)} and len(wrong)
-needed = tuple(Needed(*three.needs(14, 28, 28)[:2]) for _ in range(2))  # of the last tile, rows and columns
+needed = tuple(
+    RowRange(*three.receptive_field(14, 28, 28)[:2]) for _ in range(2)
+)  # of the last tile, rows and columns
 drawings.corners(digit, needed, without).savefig(FIGURES / "corners.png")
 slices, squares = (sent(kind, 64, ranks=16, rank=5)[0] for kind in ("rows", "tiles 4x4"))
 print(f"   64 x 64 on 16 ranks: slices send {slices[1]:,} numbers in {slices[0]} messages a rank,", end="")

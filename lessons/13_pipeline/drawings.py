@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from backends.comm.timeline import save
-from backends.pipeline.picture import figure_of
+from backends.pipeline.gantt import figure_of
 from lessons.style import BLUE, COLORS, GREEN, GREY, ORANGE, RED
 
 

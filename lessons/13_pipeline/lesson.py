@@ -32,9 +32,9 @@ from backends.pipeline import (
     simulate,
 )
 from backends.pipeline.asynchronous import AsynchronousPipeline
-from backends.pipeline.mail import Mail
-from backends.pipeline.picture import as_trace, bubble_of, draw_pair, slots
-from backends.pipeline.spans import instructions_of
+from backends.pipeline.gantt import draw_pair, slots
+from backends.pipeline.p2p import PipelineComm
+from backends.pipeline.trace import as_trace, bubble_of, instructions_of
 from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
@@ -160,16 +160,16 @@ assert worst <= bound_for(float)
 print("\n3. The closest mistake: one receive buffer")
 
 
-class OneBuffer(Mail):
+class OneBuffer(PipelineComm):
     """Wrong: what comes is always put into the same memory."""
 
     def __init__(self, *given):
         super().__init__(*given)
         self.buffers = {}
 
-    def receive(self, stop, shape):
-        x = super().receive(stop, shape)
-        buffer = self.buffers.setdefault((stop.kind, x.shape), x)
+    def receive(self, hop, shape):
+        x = super().receive(hop, shape)
+        buffer = self.buffers.setdefault((hop.kind, x.shape), x)
         buffer[...] = x
         return buffer
 
@@ -177,7 +177,7 @@ class OneBuffer(Mail):
 class Wrong(Pipeline):
     def place(self, model):
         model = super().place(model)
-        self.engine.mail = OneBuffer(self.comm, self.table, self.holders.first)
+        self.engine.p2p = OneBuffer(self.comm, self.table, self.stage_map.first)
         return model
 
 
@@ -351,13 +351,13 @@ drawings.recomputation(N, plain, by_segments, points, FIGURES / "recomputation.p
 # ## 8. Never empty
 # PipeDream does not wait for the pipeline to drain: the next batch goes forward at once, with weights that
 # the last batches have not changed yet. A stage's gradient is p - 1 - s updates old ("stashing"), p - 1
-# ("vertical"), or one ("2bw"), and old weights are kept for it. "live" does not keep them: a batch goes
+# ("vertical"), or one ("2bw"), and old weights are kept for it. "no_stash" does not keep them: a batch goes
 # back through other weights than it went forward with, which is the gradient of nothing.
 
 # %%
 print("\n8. Never empty")
 RULES = {"2bw": [1] * P, "stashing": [P - 1 - s for s in range(P)], "vertical": [P - 1] * P}
-RULES["live"] = RULES["stashing"]
+RULES["no_stash"] = RULES["stashing"]
 some = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000])
 
 
@@ -386,12 +386,12 @@ for versions, staleness in RULES.items():
     assert [max(backend.staleness) for _, backend in found] == staleness
     assert (
         held
-        == {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "live": [1] * 4}[versions]
+        == {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "no_stash": [1] * 4}[versions]
     )
 last = {name: np.median(curve[-50:]) for name, curve in curves.items()}
 print("   loss at the end: " + ", ".join(f"{name} {loss:.2f}" for name, loss in last.items()))
 assert last["serial"] < min(last["2bw"], last["stashing"])
-assert max(last["2bw"], last["stashing"]) < min(last["vertical"], last["live"])
+assert max(last["2bw"], last["stashing"]) < min(last["vertical"], last["no_stash"])
 drawings.versions(curves, FIGURES / "versions.png")
 
 # %% [markdown]
@@ -416,7 +416,7 @@ def eager(rank, ranks, micros, chunks):
         yield Backward(micro)
 
 
-mine = Schedule(eager, most_in_flight=lambda rank, ranks, micros, chunks: min(micros, 2 * (ranks - rank) - 1))
+mine = Schedule(eager, most_in_flight=lambda rank, n: min(n.micros, 2 * (n.ranks - rank) - 1))
 check_schedule(mine, P, M)
 lines, found = by_latency({"gpipe": ("gpipe", 1), "1f1b": ("1f1b", 1), "eager": (mine, 1)})
 dots = {name: [one.seconds for one in some] for name, some in found.items()}

@@ -12,9 +12,8 @@ from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import Costs, Pipeline, find_schedule, simulate
 from backends.pipeline.engine import Engine, Step
-from backends.pipeline.mail import FIRST_TAG, TAGS
-from backends.pipeline.picture import as_trace, between
-from backends.pipeline.spans import instructions_of
+from backends.pipeline.p2p import FIRST_TAG, TAGS
+from backends.pipeline.trace import as_trace, between, instructions_of
 from minigrad import Parameter, nn, op, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch
@@ -75,7 +74,7 @@ class Watched(Step):
 
     def backward(self, i, on_grad):
         super().backward(i, on_grad)
-        self.note(i.micro, i.chunk, self.later.get((i.micro, i.chunk)))
+        self.note(i.micro, i.chunk, self.deferred.get((i.micro, i.chunk)))
 
     def weight(self, i, on_grad):
         super().weight(i, on_grad)

@@ -3,7 +3,7 @@
 from backends.pipeline.pipeline import Pipeline
 from tests.bugs.mutant import mutant
 
-PARTS = {"engine": "Engine", "mail": "Mail", "holders": "Holders"}
+PARTS = {"engine": "Engine", "p2p": "PipelineComm", "stages": "StageMap"}
 
 
 def broken(*changes: tuple[str, str, str]) -> type[Pipeline]:

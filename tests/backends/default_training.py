@@ -10,7 +10,7 @@ from backends.data_parallel import parameter_server
 from backends.data_parallel.server import Push, Server
 from backends.data_parallel.server_rules import OnArrival
 from backends.data_parallel.shards import Shards
-from backends.data_parallel.stale_rates import find_stale_rate
+from backends.stale_rates import find_stale_rate
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches, shares

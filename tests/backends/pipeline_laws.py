@@ -17,8 +17,8 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.place import ModelParallel
-from backends.pipeline import mail
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.pipeline import p2p
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedule import Backward, Forward, Schedule
 from backends.pipeline.schedules import SCHEDULES
@@ -30,7 +30,7 @@ from minigrad.data import Batch, shares
 from minigrad.tape import Tape
 from tests.backends.pipeline_nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
 
-TAGS = range(mail.FIRST_TAG, mail.FIRST_TAG + mail.TAGS)
+TAGS = range(p2p.FIRST_TAG, p2p.FIRST_TAG + p2p.TAGS)
 TWO_WAY = ("chimera", "dualpipe")
 IN_ORDER = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
 """Every gradient is summed from micro-batch 0 to the last, as serially: the same bits."""

@@ -12,7 +12,7 @@ from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.grid import Grid
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.registry import GROUPS, find_strategy, strategy_names
 from backends.stack import Stack

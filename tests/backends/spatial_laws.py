@@ -10,16 +10,16 @@ from backends.comm import run_ranks
 from backends.comm.collectives import allreduce
 from backends.comm.trace import Traced
 from backends.laws import bound_for, trains_like_serial
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.geometry import Window
 from backends.model_parallel.laws import passes_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.sharding import ShardedTensor
+from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.data import Batch
 from tests.backends.strict import Strict
 
 TILES = [(1, 1), (2, 1), (1, 2), (1, 3), (2, 2), (3, 2), (2, 3)]
-KINDS = [("rows", n) for n in range(1, 7)] + [(f"tiles {r}x{c}", r * c) for r, c in TILES]
+SPLITS = [("rows", n) for n in range(1, 7)] + [(f"tiles {r}x{c}", r * c) for r, c in TILES]
 
 
 def pairs(least, most):
@@ -166,7 +166,9 @@ def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
     settings = dict(zip(("stride", "padding", "dilation"), settings, strict=True))
     first = nn.Conv2d(1, 3, 1, rng=rng, dtype=np.float64)
     second = nn.Conv2d(3, 2, kernel, **settings, rng=rng, dtype=np.float64)
-    reached = window.needs(0, window.outputs(height), height).stop  # a stride may leave the last rows over
+    reached = window.receptive_field(
+        0, window.outputs(height), height
+    ).stop  # a stride may leave the last rows over
     tall = reached + (down - 1) * (window.extent - window.stride) if down > 1 else height
     numbers = back = samples * 3 * halo_rows * ((down - 1) * width + (across - 1) * tall)
     if window.stride == 1 and window.padding < window.extent:
@@ -182,11 +184,11 @@ def sends_halos_and_weights(window, tiles, samples, strategy=ModelParallel):
         model: Any = backend.place(nn.Sequential(deepcopy(first), deepcopy(second)))
         counts = [sent()]
         with Tape() as tape:
-            a = Activation(Tensor(np.ones((samples, 1, height, width))))
+            a = ShardedTensor(Tensor(np.ones((samples, 1, height, width))))
             for layer in model.layers:
-                a = layer.split_forward(a)
+                a = layer.sharded_forward(a)
                 counts.append(sent())
-        tape.backward(a.x, np.ones(a.x.shape))
+        tape.backward(a.local, np.ones(a.local.shape))
         counts.append(sent())
         backend.finish(model, 0.0)
         counts.append(sent())

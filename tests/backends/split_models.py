@@ -10,7 +10,7 @@ import numpy as np
 from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import Communicator, WithAllreduce
 from backends.comm.trace import Traced
-from backends.model_parallel.place import KINDS, UNNAMED, ModelParallel
+from backends.model_parallel.model_parallel import PASS_THROUGH, SPLITS, ModelParallel
 from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.tape import Tape
@@ -52,14 +52,14 @@ def allgathered(ranks: int, *numbers: int) -> tuple[int, int]:
 
 
 def using(
-    kinds: Mapping[type[Module], Mapping[str, Any]] | None = None,
-    unnamed: Mapping[type[Module], Any] | None = None,
+    splits: Mapping[type[Module], Mapping[str, Any]] | None = None,
+    pass_through: Mapping[type[Module], Any] | None = None,
 ) -> type[ModelParallel]:
     """A ModelParallel with some of its layers replaced."""
 
     class Replaced(ModelParallel):
         pass
 
-    Replaced.kinds = {layer: {**makers, **(kinds or {}).get(layer, {})} for layer, makers in KINDS.items()}
-    Replaced.unnamed = {**UNNAMED, **(unnamed or {})}
+    Replaced.splits = {layer: {**makers, **(splits or {}).get(layer, {})} for layer, makers in SPLITS.items()}
+    Replaced.pass_through = {**PASS_THROUGH, **(pass_through or {})}
     return Replaced

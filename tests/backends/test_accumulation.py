@@ -18,9 +18,9 @@ from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.stragglers import BackupWorkers, Proportional
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.pipeline.layer_wise import LayerWise
 from backends.pipeline.pipeline import Pipeline
 from backends.registry import strategy_names
 from backends.stack import Stack

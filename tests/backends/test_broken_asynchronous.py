@@ -13,7 +13,7 @@ def broken(file, *change):
     """The pipeline, with one line of ``file`` wrong."""
     if file == "asynchronous":
         return mutant("backends.pipeline.asynchronous", change).AsynchronousPipeline
-    noun = file.title()  # Stash, Flight
+    noun = {"weight_stash": "WeightStash", "flight": "Flight"}[file]
     return pipeline_of(**{noun: getattr(mutant(f"backends.pipeline.{file}", change), noun)})
 
 
@@ -43,7 +43,7 @@ class OneBuffer(Flight):
 
 class UpdatesDuringWarmUp(AsynchronousPipeline):
     def update(self, model, optimizer, square_norms=None):
-        if self.due is None:
+        if self.ready is None:
             for parameter in model.parameters():
                 parameter.grad = np.zeros_like(parameter.data)
             optimizer.step()
@@ -52,8 +52,8 @@ class UpdatesDuringWarmUp(AsynchronousPipeline):
 
 ASIDE = "        behind = self.rank if self.rule.vertical else 0\n"
 BUGS = {
-    "the stash is not copied": ("stashing", broken("stash", "array.copy() for", "array for")),
-    "2bw is not copied": ("2bw", broken("stash", "array.copy() for", "array for")),
+    "the stash is not copied": ("stashing", broken("weight_stash", "array.copy() for", "array for")),
+    "2bw is not copied": ("2bw", broken("weight_stash", "array.copy() for", "array for")),
     "a version too old": ("stashing", broken("asynchronous", ASIDE, "        behind = 1\n")),
     "a vertical version too old": (
         "vertical",
@@ -65,19 +65,19 @@ BUGS = {
     ),
     "back with the newest weights": (
         "stashing",
-        broken("stash", "self.lent(self.in_flight[0])", "self.lent(self.newest)"),
+        broken("weight_stash", "self.swapped_in(self.in_flight[0])", "self.swapped_in(self.newest)"),
     ),
     "the old weights stay": (
         "vertical",
-        broken("stash", "self.point_at(self.newest.arrays)", "pass"),
+        broken("weight_stash", "self.point_at(self.newest.arrays)", "pass"),
     ),
     "updates during the warm-up": ("stashing", UpdatesDuringWarmUp),
     "the last stage of 2bw does not wait": (
         "2bw",
         broken(
             "asynchronous",
-            "self.late if self.rule.together",
-            "self.late if self.rule.together and self.behind",
+            "self.late if self.rule.same_step",
+            "self.late if self.rule.same_step and self.behind",
         ),
     ),
     "a flush after every batch": (
@@ -86,7 +86,7 @@ BUGS = {
     ),
     "batches' gradients mixed": (
         "2bw",
-        broken("flight", "hold(self.stash.parameters, self.gradients.get(batch))", "pass"),
+        broken("flight", "point_gradients_at(self.stash.parameters, self.gradients.get(batch))", "pass"),
     ),
     "one receive buffer": ("stashing", pipeline_of(Flight=OneBuffer)),
     "what is in flight is lost": (

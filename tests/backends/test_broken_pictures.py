@@ -2,6 +2,7 @@
 
 import pytest
 
+from backends.pipeline import schedule, trace
 from backends.pipeline.schedule import Backward, Forward, Weight
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
@@ -18,7 +19,7 @@ PICTURE_BUGS = {
 
 @pytest.mark.parametrize("bug", PICTURE_BUGS)
 def test_the_law_of_the_text_catches(bug):
-    broken = mutant("backends.pipeline.picture", PICTURE_BUGS[bug])
+    broken = mutant("backends.pipeline.gantt", PICTURE_BUGS[bug])
     with pytest.raises((AssertionError, IndexError)):
         every_slot_is_drawn(SCHEDULES["interleaved"].of(2, 4), Costs(1, 2), broken)
 
@@ -41,7 +42,7 @@ BOX_BUGS = {
 
 @pytest.mark.parametrize("bug", BOX_BUGS)
 def test_the_law_of_the_boxes_catches(bug):
-    broken = mutant("backends.pipeline.picture", BOX_BUGS[bug])
+    broken = mutant("backends.pipeline.gantt", BOX_BUGS[bug])
     with pytest.raises((AssertionError, ValueError)):
         pictures_agree(simulate(SCHEDULES["1f1b"].of(4, 8), Costs(1, 2)), broken)
 
@@ -56,16 +57,17 @@ BUBBLE_BUGS = {
 
 @pytest.mark.parametrize("bug", BUBBLE_BUGS)
 def test_the_law_of_the_bubble_catches(bug):
-    broken = mutant("backends.pipeline.spans", BUBBLE_BUGS[bug])
+    broken = mutant("backends.pipeline.trace", BUBBLE_BUGS[bug])
     with pytest.raises(AssertionError):
         bubbles_are_the_plans(SCHEDULES["1f1b"].of(3, 4), Costs([1, 2, 3], [2, 2, 5]), broken)
 
 
 NAME_BUGS = {
-    "the chunk is not named": ("if instruction.chunk else", "if False else"),
-    "runs may have gaps": ("micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
-    "runs end one early": ("run[-1] + 1)", "run[-1])"),
+    "the chunk is not named": ("schedule", "if instruction.chunk else", "if False else"),
+    "runs may have gaps": ("schedule", "micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
+    "runs end one early": ("trace", "run[-1] + 1)", "run[-1])"),
     "what goes back went forward": (
+        "trace",
         'if kind == "forward" else Backward)',
         'if kind != "weight" else Backward)',
     ),
@@ -74,7 +76,10 @@ NAME_BUGS = {
 
 @pytest.mark.parametrize("bug", NAME_BUGS)
 def test_the_law_of_the_names_catches(bug):
-    broken = mutant("backends.pipeline.spans", NAME_BUGS[bug])
+    where, right, wrong = NAME_BUGS[bug]
+    broken = {name: vars(module) for name, module in (("schedule", schedule), ("trace", trace))}
+    broken[where] = vars(mutant(f"backends.pipeline.{where}", (right, wrong)))
+    broken[where].update(Forward=Forward, Backward=Backward, Weight=Weight)
     with pytest.raises(AssertionError):
         for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):
-            assert broken.instruction_of(broken.span_name(i)) == i
+            assert broken["trace"]["instruction_of"](broken["schedule"]["span_name"](i)) == i

@@ -7,8 +7,9 @@ from backends.pipeline.simulation import Stuck
 from tests.backends import schedule_laws as laws
 from tests.bugs.mutant import mutant
 
-ONE, ZERO, TWO = (f"backends.pipeline.{module}" for module in ("one_way", "zero_bubble", "two_way"))
-LIBRARY = {ONE: "ONE_WAY", ZERO: "ZERO_BUBBLE", TWO: "TWO_WAY"}
+ONE, ZERO, TWO = (
+    f"backends.pipeline.{module}" for module in ("unidirectional", "zero_bubble", "bidirectional")
+)
 
 
 def in_unit_time(schedule: Schedule, p: int, m: int, v: int) -> None:
@@ -91,7 +92,7 @@ BUGS = {
 def test_every_law_finds_its_bug(bug):
     module, name, law, *texts = BUGS[bug]
     changed = mutant(module, *zip(texts[::2], texts[1::2], strict=True))
-    broken = next(schedule for schedule in getattr(changed, LIBRARY[module]) if schedule.name == name)
+    broken = next(schedule for schedule in changed.SCHEDULES if schedule.name == name)
     with pytest.raises((AssertionError, Stuck)):
         for p, m, v in laws.NUMBERS[name]:
             if law is not laws.never_waits or m >= 2 * p - 1:

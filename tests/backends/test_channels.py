@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.channels import ChannelConv2d, FilterConv2d, GatheredConv2d, SplitFlatten
+from backends.model_parallel.batch_norm import ChannelBatchNorm
+from backends.model_parallel.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, ShardedFlatten
 from backends.model_parallel.laws import passes_like_serial
-from backends.model_parallel.normalised import ChannelBatchNorm
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch, shares
 from minigrad.op import op
@@ -246,11 +246,11 @@ def test_images_and_their_gradients_stay_channels_last(plan):
         layers: list[Any] = list(model.children().values())
         x = Tensor(np.ones((2, 6, 5, 2)).transpose(0, 3, 1, 2), requires_grad=True)
         with Tape() as tape:
-            a = Activation(spied(x, seen=seen))
+            a = ShardedTensor(spied(x, seen=seen))
             for layer in layers[:6]:
-                a = layer.split_forward(a)
-                a = Activation(spied(a.x, seen=seen), a.cuts)
-        tape.backward(a.x, np.ones((2, 6, 5, a.x.shape[1])).transpose(0, 3, 1, 2))
+                a = layer.sharded_forward(a)
+                a = ShardedTensor(spied(a.local, seen=seen), a.shards)
+        tape.backward(a.local, np.ones((2, 6, 5, a.local.shape[1])).transpose(0, 3, 1, 2))
 
     run_ranks(3, work)
     assert len(seen) == 3 * 2 * 7
@@ -275,35 +275,37 @@ def spied(x, *, seen):
 
 
 class BiasOnEveryRank(ChannelConv2d):
-    def split_forward(self, a):
-        y = ops.conv2d(a.cut_as(self.cut).x, *self.held, **self.settings)
-        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
+    def sharded_forward(self, a):
+        y = ops.conv2d(a.redistribute(self.shard).local, *self.own_parameters, **self.settings)
+        return ShardedTensor(differentiable.fan_in(y, comm=self.shard.comm))
 
 
 class GradientTimesRanks(ChannelConv2d):
     """Sums the gradient of one loss as if every rank had a loss of its own."""
 
-    def split_forward(self, a):
-        y = ops.conv2d(a.cut_as(self.cut).x, self.weight, **self.settings)
-        bias = ops.reshape(self.held[1], shape=(-1, 1, 1))
-        return Activation(differentiable.all_reduce(y, comm=self.cut.comm) + bias)
+    def sharded_forward(self, a):
+        y = ops.conv2d(a.redistribute(self.shard).local, self.weight, **self.settings)
+        bias = ops.reshape(self.own_parameters[1], shape=(-1, 1, 1))
+        return ShardedTensor(differentiable.all_reduce(y, comm=self.shard.comm) + bias)
 
 
 class NoFanOut(FilterConv2d):
-    def split_forward(self, a):
-        return Activation(ops.conv2d(a.gathered().x, *self.held, **self.settings), (self.cut,))
+    def sharded_forward(self, a):
+        return ShardedTensor(
+            ops.conv2d(a.gather().local, *self.own_parameters, **self.settings), (self.shard,)
+        )
 
 
 class GatheredBackwards(GatheredConv2d):
     """Joins the last rank's filters first."""
 
-    def split_forward(self, a):
-        a = super().split_forward(a)
-        bounds = self.cut.bounds
+    def sharded_forward(self, a):
+        a = super().sharded_forward(a)
+        bounds = self.shard.bounds
         order = np.concatenate(
             [np.arange(bounds[r], bounds[r + 1]) for r in reversed(range(len(bounds) - 1))]
         )
-        return Activation(a.x[:, order])
+        return ShardedTensor(a.local[:, order])
 
 
 class StatisticsOfTheFirstChannels(ChannelBatchNorm):
@@ -312,15 +314,17 @@ class StatisticsOfTheFirstChannels(ChannelBatchNorm):
     def __init__(self, layer, comm, into=None):
         super().__init__(layer, comm, into)
         for name in ("running_mean", "running_var"):
-            self.cuts.pop(name)
+            self.shards.pop(name)
 
 
-class FlattenedAsItLies(SplitFlatten):
+class FlattenedAsItLies(ShardedFlatten):
     """Puts the pixels of all channels side by side: one channel's features are no longer consecutive."""
 
-    def split_forward(self, a):
-        flat = super().split_forward(a)
-        return Activation(ops.flatten(ops.transpose(a.x, axes=(0, 2, 3, 1)), start_axis=1), flat.cuts)
+    def sharded_forward(self, a):
+        flat = super().sharded_forward(a)
+        return ShardedTensor(
+            ops.flatten(ops.transpose(a.local, axes=(0, 2, 3, 1)), start_axis=1), flat.shards
+        )
 
 
 BUGS = [
@@ -328,8 +332,8 @@ BUGS = [
     (using({nn.Conv2d: {"channels": GradientTimesRanks}}), PAIR),
     (using({nn.Conv2d: {"filters": NoFanOut}}), {"0": "channels", "3": "filters"}),
     (using({nn.Conv2d: {"gathered-filters": GatheredBackwards}}), {"0": "gathered-filters"}),
-    (using(unnamed={nn.BatchNorm: StatisticsOfTheFirstChannels}), PAIR),
-    (using(unnamed={nn.Flatten: FlattenedAsItLies}), {"0": "channels", "3": "filters", "7": "row"}),
+    (using(pass_through={nn.BatchNorm: StatisticsOfTheFirstChannels}), PAIR),
+    (using(pass_through={nn.Flatten: FlattenedAsItLies}), {"0": "channels", "3": "filters", "7": "row"}),
 ]
 
 
@@ -361,7 +365,7 @@ def placed(model, plan, ranks=3):
         (
             [conv(2, 6), conv(6, 6, groups=2)],
             {"0": "filters", "1": "groups"},
-            "the 6 channels come cut at 2, 4, inside a group of 3 channels; use 1 or 2 ranks",
+            "the 6 channels come split at 2, 4, inside a group of 3 channels; use 1 or 2 ranks",
         ),
     ],
 )

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import bound_for, trains_like_serial
-from backends.model_parallel.activation import Cut
-from backends.model_parallel.classes import sharded_cross_entropy
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.class_parallel import sharded_cross_entropy
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.sharding import Shard
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.tape import Tape
@@ -37,8 +37,8 @@ def agrees(logits, labels, bounds, loss=sharded_cross_entropy, bound=1e-12):
     wanted, gradient = loss_and_gradient(ops.cross_entropy, logits, labels, seed)
 
     def work(comm):
-        cut = Cut(1, comm, bounds)
-        return loss_and_gradient(loss, logits[:, cut.mine], labels, seed, cut=cut)
+        shard = Shard(1, comm, bounds)
+        return loss_and_gradient(loss, logits[:, shard.local_slice], labels, seed, shard=shard)
 
     for rank, (found, part) in enumerate(run_ranks(len(bounds) - 1, work)):
         assert found == pytest.approx(wanted, rel=bound, abs=bound), f"rank {rank}"
@@ -87,10 +87,10 @@ def test_labels_are_whatever_the_dense_loss_takes():
                 2,
                 lambda comm, y=labels: loss_and_gradient(
                     sharded_cross_entropy,
-                    logits[:, Cut(1, comm, (0, 1, 3)).mine],
+                    logits[:, Shard(1, comm, (0, 1, 3)).local_slice],
                     np.array(y),
                     1.0,
-                    cut=Cut(1, comm, (0, 1, 3)),
+                    shard=Shard(1, comm, (0, 1, 3)),
                 ),
             )
         assert str(sharded.value) == str(dense.value)
@@ -99,9 +99,9 @@ def test_labels_are_whatever_the_dense_loss_takes():
 def test_no_samples_need_no_message():
     def work(comm):
         traced = Traced(comm)
-        cut = Cut(1, traced, (0, 1, 3))
-        logits = np.zeros((0, 3))[:, cut.mine]
-        found = loss_and_gradient(sharded_cross_entropy, logits, np.zeros(0, int), 1.0, cut=cut)
+        shard = Shard(1, traced, (0, 1, 3))
+        logits = np.zeros((0, 3))[:, shard.local_slice]
+        found = loss_and_gradient(sharded_cross_entropy, logits, np.zeros(0, int), 1.0, shard=shard)
         return found[0], found[1].shape, traced.record.ledger.sent()
 
     assert run_ranks(2, work) == [(0.0, (0, 1), (0, 0)), (0.0, (0, 2), (0, 0))]
@@ -114,8 +114,8 @@ def test_three_numbers_per_sample_are_reduced_and_none_on_the_way_back(ranks, n,
 
     def work(comm):
         traced = Traced(comm)
-        cut = Cut(1, traced, tuple(n_classes * r // ranks for r in range(ranks + 1)))
-        loss_and_gradient(sharded_cross_entropy, logits[:, cut.mine], labels, 1.0, cut=cut)
+        shard = Shard(1, traced, tuple(n_classes * r // ranks for r in range(ranks + 1)))
+        loss_and_gradient(sharded_cross_entropy, logits[:, shard.local_slice], labels, 1.0, shard=shard)
         return tuple(traced.record.ledger.sent())
 
     others = ranks - 1  # the all-reduce of threads sends everything to everyone
@@ -179,7 +179,10 @@ def test_only_the_last_layer_can_be_split_by_classes():
 # Seeded bugs
 
 BUGS = {
-    "a class belongs to two ranks": ("labels >= cut.mine.start)", "labels >= cut.mine.start - 1)"),
+    "a class belongs to two ranks": (
+        "labels >= shard.local_slice.start)",
+        "labels >= shard.local_slice.start - 1)",
+    ),
     "the largest is this rank's own": ("allreduce(comm, largest, xp.maximum)", "largest"),
     "the largest are added": (", xp.maximum)", ")"),
     "no largest is taken off": ("p = logits - largest[:, None]", "p = logits.copy()"),
@@ -194,7 +197,7 @@ BUGS = {
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_catches(bug):
-    loss = mutant("backends.model_parallel.classes", BUGS[bug]).sharded_cross_entropy
+    loss = mutant("backends.model_parallel.class_parallel", BUGS[bug]).sharded_cross_entropy
     logits = 800 * np.random.default_rng(0).normal(size=(7, 6))
     with pytest.raises(AssertionError):
         agrees(logits, np.arange(7) % 6, (0, 2, 4, 6), loss)

@@ -13,7 +13,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import Compressed
 from backends.data_parallel.compression import COMPRESSORS, QSGD, DeepGradientCompression, TopK
 from backends.laws import bound_for, trains_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.registry import find_strategy
 from backends.stack import Stack
 from minigrad import nn, ops, optim

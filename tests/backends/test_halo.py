@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from backends import laws
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.model_parallel import halo
-from backends.model_parallel.activation import Cut
-from backends.model_parallel.geometry import Needed, Window, halo_of
+from backends.model_parallel.sharding import Shard
+from backends.model_parallel.spatial import halo
+from backends.model_parallel.spatial.receptive_field import RowRange, Window, halo_of
 from minigrad import Tape, Tensor
 from minigrad.op import op
 from tests.backends.strict import Strict
@@ -65,10 +65,10 @@ def test_needed_rows_are_those_that_the_taps_touch(case):
     window, n, bounds = case
     limits = window.output_bounds(bounds)
     for first, last in pairwise(limits):
-        needed = window.needs(first, last, n)
+        needed = window.receptive_field(first, last, n)
         rows = [row for output in range(first, last) for row in touched(window, output)]
         if not rows:
-            assert needed == Needed(0, 0)
+            assert needed == RowRange(0, 0)
             continue
         assert needed.size == max(rows) - min(rows) + 1
         assert {row for row in range(n) if min(rows) <= row <= max(rows)} == set(range(*needed[:2]))
@@ -93,7 +93,7 @@ def test_interior_halos_are_padding_and_extent_less_stride_less_padding(window, 
     rows = outputs * window.stride
     bounds = tuple(range(0, (ranks + 1) * rows, rows))
     for rank, limits in enumerate(pairwise(window.output_bounds(bounds))):
-        left, right = halo_of((bounds[rank], bounds[rank + 1]), window.needs(*limits, bounds[-1]))
+        left, right = halo_of((bounds[rank], bounds[rank + 1]), window.receptive_field(*limits, bounds[-1]))
         assert left == (window.halo[0] if rank else 0)
         assert right == (window.halo[1] if rank < ranks - 1 else 0)
 
@@ -109,7 +109,7 @@ def wishes(draw):
     wanted = []
     for _ in range(ranks):
         start, stop = sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))
-        wanted.append(Needed(start, stop, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
+        wanted.append(RowRange(start, stop, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
     sides = draw(st.sampled_from([(0, 0), (0, 0), (2, 1), (0, 3)]))
     return bounds, wanted, draw(st.sampled_from([0, 1])), sides, draw(st.integers(0, 2**16))
 
@@ -132,26 +132,26 @@ def obeys(module, name, case):
 
     def work(comm):
         comm = Strict(comm)
-        cut = Cut(axis, comm, bounds)
+        shard = Shard(axis, comm, bounds)
         whole = whole_of(bounds[-1], axis, seed)
-        x = cut.part_of(whole) if name == "fetch" else whole
+        x = shard.local_part(whole) if name == "fetch" else whole
         before = x.copy()
         op = getattr(module, name)
-        found = op(x, cut=cut, wanted=wanted, value=7.0, width=width).data
+        found = op(x, shard=shard, wanted=wanted, value=7.0, width=width).data
         np.testing.assert_array_equal(found, bordered(whole, axis, wanted[comm.rank], 7.0, sides))
         laws.is_adjoint(
-            lambda t: op(t, cut=cut, wanted=wanted, width=width),
+            lambda t: op(t, shard=shard, wanted=wanted, width=width),
             comm,
             x,
             seed=seed,
-            replicated_in=name == "take",
+            replicated_in=name == "slice_with_border",
         )
         np.testing.assert_array_equal(x, before)
 
     run_ranks(len(wanted), work, rendezvous=seed % 2 == 1)
 
 
-@pytest.mark.parametrize("name", ["fetch", "take"])
+@pytest.mark.parametrize("name", ["fetch", "slice_with_border"])
 @given(case=wishes())
 def test_everyone_gets_what_it_wants_and_the_pullback_is_the_adjoint(name, case):
     obeys(halo, name, case)
@@ -166,20 +166,23 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
     def work(comm):
         row, column = divmod(comm.rank, wide)
         cuts = (
-            Cut(0, comm.split(column, row), row_bounds),
-            Cut(1, comm.split(row, column), column_bounds),
+            Shard(0, comm.split(column, row), row_bounds),
+            Shard(1, comm.split(row, column), column_bounds),
         )
         wanted = [
-            [window.needs(*limits, cut.whole) for limits in pairwise(window.output_bounds(cut.bounds))]
-            for window, cut in zip((down, right), cuts, strict=True)
+            [
+                window.receptive_field(*limits, shard.length)
+                for limits in pairwise(window.output_bounds(shard.bounds))
+            ]
+            for window, shard in zip((down, right), cuts, strict=True)
         ]
 
         def fetch(x):
-            for cut, needed in zip(cuts, wanted, strict=True):
-                x = halo.fetch(x, cut=cut, wanted=needed)
+            for shard, needed in zip(cuts, wanted, strict=True):
+                x = halo.fetch(x, shard=shard, wanted=needed)
             return x
 
-        mine = cuts[1].part_of(cuts[0].part_of(whole))
+        mine = cuts[1].local_part(cuts[0].local_part(whole))
         expected = bordered(whole, 0, wanted[0][row], 0)
         np.testing.assert_array_equal(fetch(mine).data, bordered(expected, 1, wanted[1][column], 0))
         laws.is_adjoint(fetch, comm, mine, seed=seed)
@@ -191,18 +194,18 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
 def test_what_is_sent_are_the_halos_and_nothing_else(case):
     """One message for each pair of ranks of which one needs what the other has; the same going back."""
     window, n, bounds = case
-    wanted = [window.needs(*limits, n) for limits in pairwise(window.output_bounds(bounds))]
+    wanted = [window.receptive_field(*limits, n) for limits in pairwise(window.output_bounds(bounds))]
     shared = [
         [len({*range(*owned)} & {*range(*needed[:2])}) for needed in wanted] for owned in pairwise(bounds)
     ]
 
     def work(comm):
         traced = Traced(comm)
-        cut = Cut(0, traced, bounds)
-        leaf = Tensor(cut.part_of(np.ones((n, 3))), requires_grad=True)
+        shard = Shard(0, traced, bounds)
+        leaf = Tensor(shard.local_part(np.ones((n, 3))), requires_grad=True)
         others = [r for r in range(comm.size) if r != comm.rank]
         with Tape() as tape:
-            y = halo.fetch(leaf, cut=cut, wanted=wanted)
+            y = halo.fetch(leaf, shard=shard, wanted=wanted)
         given_away = [shared[comm.rank][r] for r in others if shared[comm.rank][r]]
         assert traced.record.ledger.sent() == (len(given_away), sum(given_away) * 24)
         tape.backward(y, np.ones(y.shape))
@@ -225,9 +228,9 @@ def test_images_keep_their_memory_order(order):
 
         x = np.ones((2, 4, 5, 3)).transpose(0, 3, 1, 2) if order == "channels-last" else np.ones((2, 3, 4, 5))
         leaf = Tensor(x, requires_grad=True)
-        wanted = [Needed(0, 5, 1), Needed(3, 9), Needed(7, 12, 0, 1)]
+        wanted = [RowRange(0, 5, 1), RowRange(3, 9), RowRange(7, 12, 0, 1)]
         with Tape() as tape:
-            y = watched(halo.fetch(watched(leaf), cut=Cut(2, comm, (0, 4, 8, 12)), wanted=wanted))
+            y = watched(halo.fetch(watched(leaf), shard=Shard(2, comm, (0, 4, 8, 12)), wanted=wanted))
         tape.backward(y, y.data)
 
     run_ranks(3, work)
@@ -235,10 +238,10 @@ def test_images_keep_their_memory_order(order):
 
 def test_rows_that_nobody_else_has_or_wants_are_not_copied():
     def work(comm):
-        cut = Cut(0, comm, (0, 4, 6))
-        x = np.ones((cut.sizes[comm.rank], 2))
-        wanted = [Needed(0, 3), Needed(4, 6)]
-        assert np.shares_memory(halo.fetch(x, cut=cut, wanted=wanted).data, x)
+        shard = Shard(0, comm, (0, 4, 6))
+        x = np.ones((shard.sizes[comm.rank], 2))
+        wanted = [RowRange(0, 3), RowRange(4, 6)]
+        assert np.shares_memory(halo.fetch(x, shard=shard, wanted=wanted).data, x)
 
     run_ranks(2, work)
 
@@ -250,34 +253,38 @@ BUGS = {
         "slice(start - origin, stop - origin)", "slice(start - origin + (owner != asker), stop - origin + "
         "(owner != asker))",
     ),
-    "gradients of the halo are dropped": ("d[along(axis, route.gives[source])] += rows", "pass"),
+    "gradients of the halo are dropped": ("d[index_along(axis, route.sends[source])] += rows", "pass"),
     "gradients of the halo replace its owner's": (
-        "d[along(axis, route.gives[source])] += rows", "d[along(axis, route.gives[source])] = rows",
+        "d[index_along(axis, route.sends[source])] += rows",
+        "d[index_along(axis, route.sends[source])] = rows",
     ),
     "rows that nobody wants have a gradient": (
-        "d[along(axis, slice(kept.stop, None))] = 0", "d[along(axis, slice(kept.stop, None))] = 1",
+        "d[index_along(axis, slice(own_rows.stop, None))] = 0",
+        "d[index_along(axis, slice(own_rows.stop, None))] = 1",
     ),
     "the border travels": (
         "max(bounds[owner], wanted[asker].start)", "max(bounds[owner], wanted[asker].start - 1)",
     ),
-    "the border is not filled": ("y[along(i, slice(before))] = value", "pass"),
+    "the border is not filled": ("y[index_along(i, slice(before))] = value", "pass"),
     "only one axis has a border": ("{**(others or {}), axis: ", "{axis: "),
     "only the nearest neighbours are asked": (
         "others = [r for r in range(len(wanted)) if r != rank]",
         "others = [r for r in range(len(wanted)) if abs(r - rank) == 1]",
     ),
     "take keeps its own gradients": (
-        "joined(allgather(cut.comm, back(inside(g, border))), axis)", "joined(allgather(cut.comm, inside(g, "
-        "border)[along(axis, slice(cut.mine.start - mine.start, cut.mine.stop - mine.start))]), axis)",
+        "joined(allgather(shard.comm, back(inside(g, border))), axis)",
+        "joined(allgather(shard.comm, inside(g, "
+        "border)[index_along(axis, slice(*(n - mine.start for n in (shard.local_slice.start, "
+        "shard.local_slice.stop))))]), axis)",
     ),
 }  # fmt: skip
-CASE = ((0, 3, 4, 7), [Needed(0, 5, 1), Needed(2, 6), Needed(3, 6, 0, 2)], 0, (1, 0), 4)
+CASE = ((0, 3, 4, 7), [RowRange(0, 5, 1), RowRange(2, 6), RowRange(3, 6, 0, 2)], 0, (1, 0), 4)
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_laws_see_the_bug(bug):
-    broken = mutant("backends.model_parallel.halo", BUGS[bug])
+    broken = mutant("backends.model_parallel.spatial.halo", BUGS[bug])
     with pytest.raises((AssertionError, ValueError, RuntimeError)):
-        for name in ("fetch", "take"):
+        for name in ("fetch", "slice_with_border"):
             for axis in (0, 1):
                 obeys(broken, name, (*CASE[:2], axis, *CASE[3:]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
+from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops, optim
 from minigrad.backend import Work
 from minigrad.data import Batch
@@ -181,10 +181,10 @@ class NotASequential(nn.Module):
     ("ranks", "settings", "message"),
     [
         (6, {}, r"6 ranks .* a model that has 5 \(layers 0, 2, 5, 6, 7\); take at most 5 ranks"),
-        (2, {"bounds": (0, 8)}, "bounds of 2 ranks are 3 numbers that rise from 0 to the 8 layers, got"),
+        (2, {"bounds": (0, 8)}, "bounds of 2 stages are 3 numbers that rise from 0 to the 8 layers, got"),
         (2, {"bounds": (0, 3, 9)}, "rise from 0 to the 8 layers, got"),
         (2, {"bounds": (0, 9, 8)}, "rise from 0 to the 8 layers, got"),
-        (2, {"bounds": (0, 0, 8)}, "leave rank 0 without a trained layer"),
+        (2, {"bounds": (0, 0, 8)}, "rise from 0 to the 8 layers, got"),
         (2, {"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
         (2, {"build": NotASequential}, "where a model is a Sequential, not NotASequential; make it one, or"),
         (
@@ -233,7 +233,7 @@ class SendsTheLossOfRankZero(LayerWise):
 
 def broken(name, *change):
     """LayerWise out of a source in which one line is wrong."""
-    module = mutant("backends.model_parallel.layers", change)
+    module = mutant("backends.pipeline.layer_wise", change)
     return pytest.param(module.LayerWise, id=name)
 
 
@@ -242,11 +242,11 @@ BUGS = [
     KeepsItsOwnLoss,
     SendsTheLossOfRankZero,
     broken("keeps its own start", "        broadcast_model(self.comm, model)\n", ""),
-    broken("drops other masks", "            if isinstance(layer, nn.Dropout):", "            if False:"),
+    broken("drops other masks", "share_dropout_state(self.comm, model)", "pass"),
     broken(
         "forgets the last array",
-        "return joined_over(self.comm, values)",
-        "return dict(list(joined_over(self.comm, values).items())[:-1])",
+        "return all_gather_named(self.comm, values)",
+        "return dict(list(all_gather_named(self.comm, values).items())[:-1])",
     ),
     broken("halves what comes", "source=comm.rank - 1)", "source=comm.rank - 1) * 0.5"),
     broken(

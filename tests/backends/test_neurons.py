@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.dropout import SplitDropout
+from backends.model_parallel.batch_norm import ChannelBatchNorm
+from backends.model_parallel.dropout import ShardedDropout
 from backends.model_parallel.laws import passes_like_serial
 from backends.model_parallel.layer import Elementwise
-from backends.model_parallel.neurons import ColumnLinear, GatheredLinear, RowLinear
-from backends.model_parallel.normalised import ChannelBatchNorm
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.linear import ColumnLinear, GatheredLinear, RowLinear
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch
 from tests.backends.split_models import allgathered, allreduced, sent, using
@@ -58,9 +58,9 @@ def splits(draw):
     for i, (before, behind) in enumerate(pairwise(between), 1):
         if before.endswith("norm") and behind == "batch norm":  # takes away the bias of the one before
             between[i] = "tanh"
-    kinds = draw(st.lists(st.sampled_from([None, "column", "row", "gathered"]), min_size=n, max_size=n))
+    splits = draw(st.lists(st.sampled_from([None, "column", "row", "gathered"]), min_size=n, max_size=n))
     frozen = draw(st.sets(st.sampled_from([2 * i + 1 for i in range(n)]), max_size=n)) - {2 * n - 1}
-    plan = {number: kind for number, kind in zip(numbers, kinds, strict=True) if kind}
+    plan = {number: kind for number, kind in zip(numbers, splits, strict=True) if kind}
     return mlp(widths, between, bias=draw(st.booleans()), frozen=frozen), plan, widths
 
 
@@ -141,8 +141,8 @@ def test_a_rank_holds_its_share_of_the_weights_and_the_row_biases(ranks):
         assert all(p.data.base is None for p in model.parameters())  # no view keeps the whole alive
         return sum(p.size for p in model.parameters())
 
-    cut = 5 * 30 + 30 + 30 * 4 + 4 * 60 + 60 + 60 * 3
-    assert run_ranks(ranks, held) == [cut // ranks + 4 + 3] * ranks
+    shard = 5 * 30 + 30 + 30 * 4 + 4 * 60 + 60 + 60 * 3
+    assert run_ranks(ranks, held) == [shard // ranks + 4 + 3] * ranks
 
 
 # What is sent
@@ -183,70 +183,70 @@ def test_the_first_layer_sends_nothing_backward():
 
 
 class BiasOnEveryRank(RowLinear):
-    def split_forward(self, a):
-        y = ops.linear(a.cut_as(self.cut).x, *self.held)
-        return Activation(differentiable.fan_in(y, comm=self.cut.comm))
+    def sharded_forward(self, a):
+        y = ops.linear(a.redistribute(self.shard).local, *self.own_parameters)
+        return ShardedTensor(differentiable.fan_in(y, comm=self.shard.comm))
 
 
 class NoFanOut(ColumnLinear):
     """Each rank keeps its own part of the input's gradient."""
 
-    def split_forward(self, a):
-        return Activation(ops.linear(a.gathered().x, *self.held), (self.cut,))
+    def sharded_forward(self, a):
+        return ShardedTensor(ops.linear(a.gather().local, *self.own_parameters), (self.shard,))
 
 
 class GradientTimesRanks(RowLinear):
     """Sums the gradient of one loss as if every rank had a loss of its own."""
 
-    def split_forward(self, a):
-        y = ops.linear(a.cut_as(self.cut).x, self.weight)
-        return Activation(differentiable.all_reduce(y, comm=self.cut.comm) + self.bias)
+    def sharded_forward(self, a):
+        y = ops.linear(a.redistribute(self.shard).local, self.weight)
+        return ShardedTensor(differentiable.all_reduce(y, comm=self.shard.comm) + self.bias)
 
 
 class NeverSummed(RowLinear):
-    def split_forward(self, a):
-        return Activation(ops.linear(a.cut_as(self.cut).x, *self.held))
+    def sharded_forward(self, a):
+        return ShardedTensor(ops.linear(a.redistribute(self.shard).local, *self.own_parameters))
 
 
 class GatheredForManyLosses(GatheredLinear):
-    def split_forward(self, a):
-        a = ColumnLinear.split_forward(self, a)
-        return Activation(differentiable.all_gather(a.x, comm=self.cut.comm, axis=1))
+    def sharded_forward(self, a):
+        a = ColumnLinear.sharded_forward(self, a)
+        return ShardedTensor(differentiable.all_gather(a.local, comm=self.shard.comm, axis=1))
 
 
 class GatheredBackwards(GatheredLinear):
     """Joins the last rank's neurons first."""
 
-    def split_forward(self, a):
-        y = super().split_forward(a).x
-        order = np.concatenate([np.arange(y.shape[1])[cut] for cut in reversed(parts(self.cut))])
-        return Activation(ops.getitem(y, index=(slice(None), order)))
+    def sharded_forward(self, a):
+        y = super().sharded_forward(a).local
+        order = np.concatenate([np.arange(y.shape[1])[shard] for shard in reversed(parts(self.shard))])
+        return ShardedTensor(ops.getitem(y, index=(slice(None), order)))
 
 
-def parts(cut):
-    return [slice(start, stop) for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
+def parts(shard):
+    return [slice(start, stop) for start, stop in zip(shard.bounds, shard.bounds[1:], strict=False)]
 
 
-class EachDropsItsOwn(SplitDropout):
+class EachDropsItsOwn(ShardedDropout):
     """Every rank goes on with the random numbers it has."""
 
-    def __init__(self, layer, comm: Any, into=None):
-        Elementwise.__init__(self, layer, comm, into)
+    def __init__(self, layer, comm: Any, in_sharding=None):
+        Elementwise.__init__(self, layer, comm, in_sharding)
         self.p, self.rng = layer.p, np.random.default_rng(comm.rank)
 
 
-class MaskOfThePart(SplitDropout):
+class MaskOfThePart(ShardedDropout):
     """Draws for the part only: the same mask on every rank, and not the serial one."""
 
-    def split_forward(self, a):
-        return Activation(self.layer(a.x), a.cuts)
+    def sharded_forward(self, a):
+        return ShardedTensor(self.layer(a.local), a.shards)
 
 
 class StatisticsNotCut(ChannelBatchNorm):
-    def __init__(self, layer, comm, into=None):
-        super().__init__(layer, comm, into)
+    def __init__(self, layer, comm, in_sharding=None):
+        super().__init__(layer, comm, in_sharding)
         for name in ("running_mean", "running_var"):
-            self.cuts.pop(name, None)
+            self.shards.pop(name, None)
 
 
 GATHERED = dict.fromkeys("1357", "gathered")
@@ -258,11 +258,11 @@ BUGS = [
     (using({nn.Linear: {"column": NoFanOut}}), PAIRS, "tanh"),
     (using({nn.Linear: {"gathered": GatheredForManyLosses}}), GATHERED, "tanh"),
     (using({nn.Linear: {"gathered": GatheredBackwards}}), GATHERED, "tanh"),
-    (using(unnamed={nn.Dropout: EachDropsItsOwn}), WHOLE, "dropout"),
-    (using(unnamed={nn.Dropout: EachDropsItsOwn}), PAIRS, "dropout"),
-    (using(unnamed={nn.Dropout: MaskOfThePart}), PAIRS, "dropout"),
-    (using(unnamed={nn.Softmax: Elementwise}), PAIRS, "softmax"),
-    (using(unnamed={nn.BatchNorm: StatisticsNotCut}), {"1": "column", "3": "row"}, "batch norm"),
+    (using(pass_through={nn.Dropout: EachDropsItsOwn}), WHOLE, "dropout"),
+    (using(pass_through={nn.Dropout: EachDropsItsOwn}), PAIRS, "dropout"),
+    (using(pass_through={nn.Dropout: MaskOfThePart}), PAIRS, "dropout"),
+    (using(pass_through={nn.Softmax: Elementwise}), PAIRS, "softmax"),
+    (using(pass_through={nn.BatchNorm: StatisticsNotCut}), {"1": "column", "3": "row"}, "batch norm"),
 ]
 NAMES = [
     "bias-on-every-rank", "gradient-times-ranks", "never-summed", "no-fan-out", "gathered-for-many-losses",

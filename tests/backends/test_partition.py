@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
-from backends.pipeline.partition import block_partition, costs_by_time, lower_bound, optimal
+from backends.partition import block_partition, costs_by_time, lower_bound, optimal
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from minigrad import Parameter, nn, op, ops, testing
@@ -268,7 +268,7 @@ TIMES = {
 @pytest.mark.parametrize("bug", CUTS)
 def test_a_law_catches_a_cut_where(bug):
     name, change = CUTS[bug]
-    broken = vars(mutant("backends.pipeline.partition", change))[name]
+    broken = vars(mutant("backends.partition", change))[name]
 
     @settings(max_examples=500, phases=[Phase.generate], database=None)
     @given(costs=costs_of_layers, data=st.data())
@@ -281,7 +281,7 @@ def test_a_law_catches_a_cut_where(bug):
 
 @pytest.mark.parametrize("bug", TIMES)
 def test_a_law_catches_a_measurement_where(bug):
-    broken = mutant("backends.pipeline.partition", TIMES[bug]).costs_by_time
+    broken = mutant("backends.partition", TIMES[bug]).costs_by_time
     with pytest.raises((AssertionError, ValueError)):
         for repeats in (1, 5):
             layers_cost_what_they_take(broken, [3, 1, 2], repeats)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.laws import bound_for
-from backends.pipeline.one_way import one_f_one_b
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.unidirectional import one_f_one_b
 from minigrad import nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch

@@ -8,8 +8,7 @@ import pytest
 from backends.cli import parallel
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
-from backends.pipeline.measured import plan_of
-from backends.pipeline.spans import as_trace
+from backends.pipeline.trace import as_trace, plan_of
 from backends.tracing import steps_of
 from minigrad.backend import forward_backward_pass
 

@@ -17,7 +17,7 @@ from backends.pipeline import engine
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
-from backends.pipeline.spans import instruction_of
+from backends.pipeline.trace import instruction_of
 from minigrad import nn, ops
 from minigrad.backend import Work as Samples
 from minigrad.data import Batch
@@ -290,7 +290,7 @@ def test_schedules_go_both_ways_in_less_time():
 
 KEEPS = """                entries = list(tape.entries)
                 tape.backward(y, seed, on_grad)
-                self.kept[place, "held"] = entries
+                self.saved_inputs[place, "held"] = entries
 """
 PLAN = Costs([1, 2], [0, 2], [1, 3], message=1)
 BUGS = {
@@ -308,7 +308,7 @@ BUGS = {
     ),
     "idles for a second before every instruction": (
         partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),
-        ("engine", "        told = ", "        self.mail.comm.compute(1)\n            told = "),
+        ("engine", "        hook = ", "        self.p2p.comm.compute(1)\n            hook = "),
     ),
 }
 

@@ -69,11 +69,11 @@ def without_the_last(rank, ranks, micros, chunks):
         ),
         (2, {"chunks": 2}, "1f1b: it has 1 chunk on each rank, not 2; interleaved has more"),
         (2, {"micros": 0}, "micro_batches must be at least 1, got 0"),
-        (9, {}, r"9 stages \(9 ranks, chunks on each: 1\) cannot .* 8 layers; take at most 8 stages"),
+        (9, {}, r"9 stages cannot .* 8 layers; take at most 8"),
         (
             3,
             {"schedule": "interleaved", "micros": 3, "chunks": 3},
-            r"9 stages \(3 ranks, chunks on each: 3\)",
+            r"9 stages cannot each have",
         ),
         (
             2,

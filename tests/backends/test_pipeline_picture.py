@@ -16,22 +16,13 @@ from backends.comm.spans import Ledger, Span, Trace
 from backends.comm.timeline import gantt
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.pipeline import picture, spans
-from backends.pipeline.picture import (
-    as_trace,
-    between,
-    bubble_of,
-    bubbles_of,
-    draw,
-    draw_pair,
-    figure_of,
-    instruction_of,
-    slots,
-    span_name,
-)
-from backends.pipeline.schedule import Backward, Forward, Weight
+from backends.pipeline import gantt as picture
+from backends.pipeline import trace as spans
+from backends.pipeline.gantt import draw, draw_pair, figure_of, slots
+from backends.pipeline.schedule import Backward, Forward, Weight, span_name
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, micros_of, simulate
+from backends.pipeline.trace import as_trace, between, bubble_of, bubbles_of, instruction_of
 from tests.backends.test_chrome import keeps_the_rules
 from tests.backends.test_validator import tables
 
@@ -137,7 +128,7 @@ def every_slot_is_drawn(table, costs, module=picture):
     """The law: an instruction begins in the column of its time and fills its columns; dots fill the rest."""
     plan = simulate(table, costs)
     slots_wide = int(plan.makespan)
-    lines = module.slots(module.as_trace(plan), unit=1).splitlines()
+    lines = module.slots(as_trace(plan), unit=1).splitlines()
     for rank, line in enumerate(lines[:-1]):
         label, row, share = line.split("|")
         assert label.split() == ["rank", str(rank)]

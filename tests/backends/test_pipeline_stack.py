@@ -12,7 +12,7 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.sharded import Sharded
 from backends.grid import Grid
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack

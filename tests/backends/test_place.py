@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.plan import choose, default_plan, numbers, read_plan, show
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -313,7 +313,7 @@ def test_the_choice_can_be_read():
     assert [c.kind for c in everything if c.kind] == []  # too many samples: weights are cheaper
 
 
-KINDS = {nn.Linear: ("column", "row", None), nn.Conv2d: ("filters", "channels", None)}
+SPLITS = {nn.Linear: ("column", "row", None), nn.Conv2d: ("filters", "channels", None)}
 SMALL = {
     "linear": lambda rng: nn.Sequential(
         nn.Linear(8, 6, rng=rng), nn.Tanh(), nn.Linear(6, 8, rng=rng), nn.Tanh(), nn.Linear(8, 4, rng=rng)
@@ -337,7 +337,7 @@ def test_the_default_plan_is_the_cheapest_of_all_as_they_run(net, batch_size):
     shape = (8,) if net == "linear" else (2, 4, 4)
     x = np.ones((batch_size, *shape))
     build = lambda: SMALL[net](np.random.default_rng(0)).to(dtype=np.float64)  # noqa: E731
-    layers = {i: KINDS[type(la)] for i, la in build().children().items() if type(la) in KINDS}
+    layers = {i: SPLITS[type(la)] for i, la in build().children().items() if type(la) in SPLITS}
 
     def moved(plan):
         def work(comm):

@@ -8,7 +8,7 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.sharded import Sharded
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
+from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops, recomputed
 from minigrad.data import Batch
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.pipeline.one_way import one_f_one_b
 from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
+from backends.pipeline.unidirectional import one_f_one_b
 from backends.pipeline.zero_bubble import with_weights_batched
 from tests.backends import schedule_laws as laws
 from tests.backends.schedule_laws import NUMBERS, TABLE, ran

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.model_parallel.activation import Activation
-from backends.model_parallel.geometry import Window
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.sharding import ShardedTensor
+from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import Tensor, nn
 from tests.backends.spatial_laws import (
-    KINDS,
+    SPLITS,
     TILES,
     all_by,
     lenet,
@@ -26,13 +26,13 @@ from tests.backends.spatial_laws import (
 )
 
 
-@pytest.mark.parametrize(("kind", "ranks"), KINDS)
+@pytest.mark.parametrize(("kind", "ranks"), SPLITS)
 @given(net=nets(most=1), seed=st.integers(0, 99))
 def test_one_layer_passes_like_serial(kind, ranks, net, seed):
     passes(net, all_by(kind, net[0]), ranks, seed=seed)
 
 
-@given(net=nets(least=2, kernel=4, dilation=2), split=st.sampled_from(KINDS), seed=st.integers(0, 99))
+@given(net=nets(least=2, kernel=4, dilation=2), split=st.sampled_from(SPLITS), seed=st.integers(0, 99))
 def test_a_run_of_layers_passes_like_serial(net, split, seed):
     """Halos of several neighbours, tiles without rows, rows that a stride leaves over: all come up here."""
     kind, ranks = split
@@ -69,7 +69,7 @@ def test_a_batch_of_no_samples_passes_too(kind, ranks):
 
 
 @given(
-    split=st.sampled_from(KINDS),
+    split=st.sampled_from(SPLITS),
     sizes=st.lists(st.integers(2, 5), min_size=1, max_size=2),
     rows=st.integers(1, 3),
     columns=st.integers(1, 3),
@@ -113,12 +113,12 @@ def test_a_row_layer_takes_what_a_split_flatten_leaves_without_a_message():
         plan = plan_for(build(), "tiles 2x3", "row")
         placed: Any = ModelParallel(traced, plan, sample=image).place(build())
         *layers, flatten, linear = placed.layers
-        a = Activation(Tensor(np.ones((2, *image))))
+        a = ShardedTensor(Tensor(np.ones((2, *image))))
         for layer in layers:
-            a = layer.split_forward(a)
+            a = layer.sharded_forward(a)
         before = traced.record.ledger.sent()
-        a = flatten.split_forward(a)
-        assert a.along(1).same_as(linear.cut) and traced.record.ledger.sent() == before
+        a = flatten.sharded_forward(a)
+        assert a.shard_of(1).same_as(linear.shard) and traced.record.ledger.sent() == before
 
     run_ranks(6, work)
 
@@ -141,9 +141,9 @@ def test_windows_side_by_side_send_nothing(layer):
         traced = Traced(comm)
         first = nn.Conv2d(1, 2, 1, rng=np.random.default_rng(0))
         model: Any = ModelParallel(traced, {"0": "rows", "1": "rows"}).place(nn.Sequential(first, layer))
-        before, a = traced.record.ledger.sent(), Activation(Tensor(np.ones((2, 1, 12, 6))))
+        before, a = traced.record.ledger.sent(), ShardedTensor(Tensor(np.ones((2, 1, 12, 6))))
         for split in model.layers:
-            a = split.split_forward(a)
+            a = split.sharded_forward(a)
         assert traced.record.ledger.sent() == before
 
     run_ranks(2, work)

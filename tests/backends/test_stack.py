@@ -16,8 +16,8 @@ from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.stragglers import BackupWorkers, Proportional
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial, forward_backward_pass

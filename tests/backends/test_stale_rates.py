@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from backends.data_parallel.stale_rates import STALE_RATES, damped, find_stale_rate
+from backends.stale_rates import STALE_RATES, damped, find_stale_rate
 from tests.backends.default_training import METHODS, injected, serial, served
 
 SEEDS = range(10)

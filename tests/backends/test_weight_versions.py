@@ -42,6 +42,6 @@ def test_staler_weights_train_worse_and_overwritten_ones_not_at_all():
             for rule in ("serial", "2bw", "stashing", "vertical")
         )
     live = np.mean(
-        [BENCHMARK["train_loss"]("live", data, STAGES, RATE, EPOCHS, seed, SIZE) for seed in range(SEEDS)]
+        [BENCHMARK["train_loss"]("no_stash", data, STAGES, RATE, EPOCHS, seed, SIZE) for seed in range(SEEDS)]
     )
     assert serial < late < stashed < vertical < live  # 0.3, 0.7, 1.3, 2.0, infinite

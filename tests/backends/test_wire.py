@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from backends.comm import run_ranks, wire
-from backends.model_parallel.dropout import share_state
+from backends.placement import share_state
 
 KINDS = (
     arrays.boolean_dtypes()

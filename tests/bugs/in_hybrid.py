@@ -8,7 +8,7 @@ from backends.comm import run_ranks
 from backends.data_parallel.bucketed import Bucketed
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
+from backends.pipeline.layer_wise import LayerWise
 from minigrad import ops
 from tests.backends import pipeline_laws, test_layers, test_stack
 from tests.backends.pipeline_nets import tied
@@ -57,15 +57,16 @@ def what_the_inner_must_finish_waits_for_it() -> None:
 # Bugs
 
 SERIAL = "of its largest element on rank"
-LAYERS, GRID, STACK = "backends.model_parallel.layers", "backends.grid", "backends.stack"
+LAYER_WISE, GRID, STACK = "backends.pipeline.layer_wise", "backends.grid", "backends.stack"
 
 BUGS = [
-    Bug("ranks drop what their own generators say", LAYERS, "if isinstance(layer, nn.Dropout):", "if False:",
+    Bug("ranks drop what their own generators say", LAYER_WISE, "share_dropout_state(self.comm, model)",
+        "pass",
         layers_train_like_serial, SERIAL),
-    Bug("only the last rank knows the loss", LAYERS,
+    Bug("only the last rank knows the loss", LAYER_WISE,
         "return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])", "return loss",
         layers_train_like_serial, rf"loss \(\) differs .* {SERIAL}"),
-    Bug("each rank clips by the norm of its layers", LAYERS,
+    Bug("each rank clips by the norm of its layers", LAYER_WISE,
         "found = allgather(self.comm, squares)",
         "found = []", layers_train_like_serial, SERIAL),
     Bug("the pipe coordinate counts the model's ranks", GRID, "rank // model % pipe", "rank % pipe",

@@ -9,8 +9,8 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.geometry import Window
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import nn, ops
 from minigrad.data import Batch
 from tests.backends import spatial_laws
@@ -96,64 +96,69 @@ def a_loss_over_classes_is_the_dense_one() -> None:
 # Bugs
 
 SERIAL, PASSES = "of its largest element on rank", "differs from serial"
-(NEURONS, CHANNELS, DROPOUT, GEOMETRY, HALO, WINDOWS, SPATIAL, CLASSES) = (
+(LINEAR, CONV, DROPOUT, FIELD, HALO, SPATIAL, CLASSES) = (
     f"backends.model_parallel.{module}"
     for module in (
-        *("neurons", "channels", "dropout", "geometry"),
-        *("halo", "windows", "spatial", "classes"),
+        *("linear", "conv", "dropout", "spatial.receptive_field", "spatial.halo", "spatial.layers"),
+        "class_parallel",
     )
 )
 
 BUGS = [
-    Bug("a bias is added on every rank of a row split", NEURONS,
+    Bug("a bias is added on every rank of a row split", LINEAR,
         "total = differentiable.fan_in(y, comm=comm)\n    return total if bias is None else total + bias",
         "return differentiable.fan_in(y if bias is None else y + bias, comm=comm)",
         columns_and_rows_train_like_serial, SERIAL),
-    Bug("partial results are not added up", NEURONS,
-        "total = differentiable.fan_in(y, comm=comm)", "total = y",
+    Bug("partial results are not added up", LINEAR, "total = differentiable.fan_in(y, comm=comm)",
+        "total = y",
         columns_and_rows_train_like_serial, SERIAL),
-    Bug("partial results get their gradients summed", NEURONS, "total = differentiable.fan_in(y, comm=comm)",
+    Bug("partial results get their gradients summed", LINEAR, "total = differentiable.fan_in(y, comm=comm)",
         "total = differentiable.all_reduce(y, comm=comm)", columns_and_rows_train_like_serial, SERIAL),
-    Bug("what columns send back is not added up", NEURONS,
-        "x = differentiable.fan_out(a.gathered().x, comm=self.cut.comm)", "x = a.gathered().x",
+    Bug("what columns send back is not added up", LINEAR,
+        "x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)", "x = a.gather().local",
         columns_and_rows_train_like_serial, SERIAL),
-    Bug("each rank drops the first neurons' mask", DROPOUT, "drawn = cut.part_of(drawn)",
-        "drawn = drawn[:, : cut.sizes[cut.comm.rank]]", columns_and_rows_train_like_serial, SERIAL),
-    Bug("what filters send back is not added up", CHANNELS,
-        "x = as_it_lies(differentiable.fan_out, a.gathered().x, comm=self.cut.comm)", "x = a.gathered().x",
+    Bug("each rank drops the first neurons' mask", DROPOUT, "numbers = shard.local_part(numbers)",
+        "numbers = numbers[:, : shard.local_size]", columns_and_rows_train_like_serial, SERIAL),
+    Bug("what filters send back is not added up", CONV,
+        "x = in_channels_last(differentiable.fan_out, a.gather().local, comm=self.shard.comm)",
+        "x = a.gather().local",
         filters_and_channels_train_like_serial, SERIAL),
-    Bug("channels get a bias from every rank", CHANNELS,
-        "y = ops.conv2d(a.cut_as(self.cut).x, self.weight, **self.settings)\n"
-        "        return Activation(as_it_lies(summed, y, comm=self.cut.comm, bias=self.bias))",
-        "y = ops.conv2d(a.cut_as(self.cut).x, *self.held, **self.settings)\n"
-        "        return Activation(as_it_lies(summed, y, comm=self.cut.comm, bias=None))",
+    Bug("channels get a bias from every rank", CONV,
+        "y = ops.conv2d(a.redistribute(self.shard).local, self.weight, **self.settings)\n"
+        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm,"
+        " bias=self.bias))",
+        "y = ops.conv2d(a.redistribute(self.shard).local, *self.own_parameters, **self.settings)\n"
+        "        return ShardedTensor(in_channels_last(reduce_then_add_bias, y, comm=self.shard.comm,"
+        " bias=None))",
         filters_and_channels_train_like_serial, SERIAL),
-    Bug("the halo is off by one", GEOMETRY, "low = min(max(start, 0), n)",
+    Bug("the halo is off by one", FIELD, "low = min(max(start, 0), n)",
         "start, stop = start + (first > 0), stop + (first > 0)\n        low = min(max(start, 0), n)",
         tiles_pass_like_the_image, PASSES),
-    Bug("the halo's gradient is not sent home", HALO, "d[along(axis, route.gives[source])] += rows", "pass",
+    Bug("the halo's gradient is not sent home", HALO, "d[index_along(axis, route.sends[source])] += rows",
+        "pass",
         tiles_pass_like_the_image, PASSES),
-    Bug("the halo's gradient replaces the owner's", HALO, "d[along(axis, route.gives[source])] += rows",
-        "d[along(axis, route.gives[source])] = rows", tiles_pass_like_the_image, PASSES),
-    Bug("a kernel is not turned round on the way back", WINDOWS, "[..., ::-1, ::-1]", "",
+    Bug("the halo's gradient replaces the owner's", HALO, "d[index_along(axis, route.sends[source])] += rows",
+        "d[index_along(axis, route.sends[source])] = rows", tiles_pass_like_the_image, PASSES),
+    Bug("a kernel is not turned round on the way back", HALO, "[..., ::-1, ::-1]", "",
         tiles_pass_like_the_image, PASSES),
     Bug("zeros stand around the image for a maximum", SPATIAL, "border = -math.inf", "border = 0.0",
         tiles_pass_like_the_image, PASSES),
-    Bug("the border is put on twice", SPATIAL, "(0, 0) if cuts else geometry.padding", "geometry.padding",
+    Bug("the border is put on twice", SPATIAL, "(0, 0) if shards else geometry.padding", "geometry.padding",
         tiles_pass_like_the_image, f"{PASSES}|cannot reshape"),
-    Bug("the image gets its gradient twice", SPATIAL, "Activation(a.x.detach(), a.cuts)", "a",
+    Bug("the image gets its gradient twice", SPATIAL, "ShardedTensor(a.local.detach(), a.shards)", "a",
         tiles_pass_like_the_image, PASSES),
-    Bug("weights' gradients are those of one tile", SPATIAL, "self.partial[name] = tiling.comm", "pass",
+    Bug("weights' gradients are those of one tile", SPATIAL, 
+        "self.partial = dict.fromkeys(self.own_parameters, tiling.comm)", "pass",
         tiles_train_like_serial, SERIAL),
     Bug("batch-norm by each tile's mean and variance", SPATIAL, "partial(allgather, tiling.comm)", "None",
         tiles_train_like_serial, SERIAL),
-    Bug("a border travels with the columns", WINDOWS, "if not last:",
-        "if width.update({cut.axis: (0, 0)}):", tiles_send_halos_and_nothing_else, "messages, 8"),
+    Bug("a border travels with the columns", HALO, "if not last:",
+        "if width.update({shard.axis: (0, 0)}):", tiles_send_halos_and_nothing_else, "messages, 8"),
     Bug("each rank has a largest logit of its own", CLASSES,
         "    largest = allreduce(comm, largest, xp.maximum)\n", "", a_loss_over_classes_is_the_dense_one,
         "assert found == "),
     Bug("labels are counted from the first class", CLASSES,
-        "place = (mine, labels[mine] - cut.mine.start)", "place = (mine, labels[mine] % shape[1])",
+        "place = (mine, labels[mine] - shard.local_slice.start)", "place = (mine, labels[mine] % shape[1])",
         a_loss_over_classes_is_the_dense_one, "rank [0-2]"),
     Bug("the sum of exponentials is this rank's", CLASSES, "total = allreduce(comm, p.sum(axis=1))",
         "total = p.sum(axis=1)", a_loss_over_classes_is_the_dense_one, "AssertionError"),

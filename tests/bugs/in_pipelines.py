@@ -3,7 +3,7 @@
 from functools import partial
 
 from backends.data_parallel.bucketed import Bucketed
-from backends.pipeline.partition import block_partition, optimal
+from backends.partition import block_partition, optimal
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from tests.backends import pipeline_laws, stale_training
@@ -106,16 +106,17 @@ def two_versions_are_the_loops() -> None:
 # Bugs
 
 SERIAL, LOOP = "of its largest element on rank", "on rank . of 3"
-(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, PARTITION, STASH, FLIGHT, ASYNCHRONOUS) = (
+(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, FLIGHT, ASYNCHRONOUS) = (
     f"backends.pipeline.{module}"
     for module in (
-        *("mail", "engine", "pipeline", "holders", "one_way", "zero_bubble"),
-        *("partition", "stash", "flight", "asynchronous"),
+        *("p2p", "engine", "pipeline", "stages", "unidirectional", "zero_bubble"),
+        *("weight_stash", "flight", "asynchronous"),
     )
 )
-RECEIVED = "        x = self.posted.pop(stop)()\n"
+PARTITION = "backends.partition"
+RECEIVED = "        x = self.posted.pop(hop)()\n"
 ONE_BUFFER = f"""{RECEIVED}        room = vars(self).setdefault("room", {{}})
-        room = room.setdefault((stop.kind, stop.stage, x.shape), x)
+        room = room.setdefault((hop.kind, hop.stage, x.shape), x)
         room[...] = x
         x = room
 """
@@ -163,16 +164,17 @@ BUGS = [
         buckets_leave_while_the_pipeline_drains, SERIAL),
     Bug("a stage is recomputed with other masks", ENGINE, "with replay, Tape()", "with Tape()",
         recomputed_stages_train_like_serial, SERIAL),
-    Bug("a frozen stage is sent gradients", MAIL, "stop.kind is Forward or stop.stage > self.first)",
-        "stop.kind is Forward or stop.stage > 0)", sends_what_is_asked_for,
+    Bug("a frozen stage is sent gradients", MAIL, "hop.kind is Forward or hop.stage > self.first)",
+        "hop.kind is Forward or hop.stage > 0)", sends_what_is_asked_for,
         "wanted Counter|no gradient goes back"),
-    Bug("images are sent in another memory order", ENGINE, "self.mail.send(stop, y.data)",
-        "self.mail.send(stop, y.data.copy(order='C'))", images_keep_their_memory_order, "memory order"),
+    Bug("images are sent in another memory order", ENGINE, "self.p2p.send(hop, y.data)",
+        "self.p2p.send(hop, y.data.copy(order='C'))", images_keep_their_memory_order, "memory order"),
     Bug("a send is waited for at once", MAIL,
-        "            self.sent.append(Sent(to, where, self.comm.start_send(x, to, self.tag(stop.next))))",
-        "            self.comm.start_send(x, to, self.tag(stop.next))()",
+        "            self.sent.append(PendingSend(to, where, "
+        "self.comm.start_send(x, to, self.tag(hop.next))))",
+        "            self.comm.start_send(x, to, self.tag(hop.next))()",
         sends_may_wait_for_their_receivers, "Deadlock.*waits to send"),
-    Bug("the last sends are not finished", ENGINE, "        self.mail.finish()\n", "",
+    Bug("the last sends are not finished", ENGINE, "        self.p2p.finish()\n", "",
         trains_like_serial, "never finished the send"),
     Bug("a stage begins one layer late", HOLDERS, "(pairwise(bounds))",
         "(pairwise([0, *(b + 1 for b in bounds[1:-1]), bounds[-1]]))", trains_like_serial,
@@ -192,7 +194,8 @@ BUGS = [
         "blocks[low] <= 2 * max(sizes)", parts_are_as_even_as_promised, "the parts cost"),
     Bug("the stash is not copied", STASH, "array.copy() for", "array for",
         stashed_weights_are_the_loops, LOOP),
-    Bug("back with the newest weights", STASH, "self.lent(self.in_flight[0])", "self.lent(self.newest)",
+    Bug("back with the newest weights", STASH, "self.swapped_in(self.in_flight[0])",
+        "self.swapped_in(self.newest)",
         stashed_weights_are_the_loops, LOOP),
     Bug("forward with weights one version too old", ASYNCHRONOUS,
         "behind = self.rank if self.rule.vertical else 0", "behind = 1",
@@ -202,7 +205,8 @@ BUGS = [
     Bug("the weights that were lent stay", STASH, "self.point_at(self.newest.arrays)", "pass",
         vertical_versions_are_the_loops, LOOP),
     Bug("two batches' gradients are added", FLIGHT,
-        "hold(self.stash.parameters, self.gradients.get(batch))", "pass", two_versions_are_the_loops, LOOP),
+        "point_gradients_at(self.stash.parameters, self.gradients.get(batch))",
+        "pass", two_versions_are_the_loops, LOOP),
     Bug("what is in flight at the end is lost", ASYNCHRONOUS,
         "for batch in range(max(steps - self.delay, 0), steps):", "for batch in ():",
         stashed_weights_are_the_loops, LOOP),

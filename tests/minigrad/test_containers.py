@@ -12,7 +12,7 @@ from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.data_parallel.sharded import Sharded
 from backends.laws import trains_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import Parameter, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.module import Module

@@ -10,8 +10,8 @@ from backends.comm.mpi import MPIComm
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.layers import LayerWise
-from backends.model_parallel.place import ModelParallel
+from backends.pipeline.layer_wise import LayerWise
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.data import Batch

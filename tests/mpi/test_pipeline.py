@@ -88,7 +88,7 @@ GRID = (
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.sharded import Sharded
 from backends.grid import Grid
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.stack import Stack
 
 grid = Grid(comm, data=2, pipe=2, model=2)

@@ -7,7 +7,7 @@ import numpy as np
 
 from backends.comm.mpi import MPIComm
 from backends.laws import trains_like_serial
-from backends.model_parallel.place import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import nn, ops
 from minigrad.data import Batch
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from backends.comm import differentiable
 from backends.comm.collectives import ring_allreduce
-from backends.model_parallel.activation import Cut
-from backends.model_parallel.geometry import Window
-from backends.model_parallel.halo import around, fetch, inside, nothing, returner, routes
-from backends.model_parallel.neurons import summed
+from backends.model_parallel.linear import reduce_then_add_bias
+from backends.model_parallel.sharding import Shard
+from backends.model_parallel.spatial.halo import border_of, empty_output, fetch, inside, make_backward, routes
+from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import ops
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
@@ -46,7 +46,7 @@ def column(comm, x, w, b):
 
 
 def row(comm, x, w, b):
-    return summed(ops.linear(x, w), comm=Ringed(comm), bias=b)
+    return reduce_then_add_bias(ops.linear(x, w), comm=Ringed(comm), bias=b)
 
 
 def column_forward(comm, x, w, b):
@@ -71,29 +71,29 @@ def places(comm, heights, radius):
     """The cut of the rows, and which of them each rank wants."""
     bounds = (0, *accumulate(heights))
     window = Window(2 * radius + 1, padding=radius)
-    wanted = [window.needs(bounds[r], bounds[r + 1], bounds[-1]) for r in range(comm.size)]
-    return Cut(ROWS, comm, bounds), wanted
+    wanted = [window.receptive_field(bounds[r], bounds[r + 1], bounds[-1]) for r in range(comm.size)]
+    return Shard(ROWS, comm, bounds), wanted
 
 
 def halo(comm, x, heights, radius):
-    cut, wanted = places(comm, heights, radius)
-    return fetch(x, cut=cut, wanted=wanted).numpy().copy()
+    shard, wanted = places(comm, heights, radius)
+    return fetch(x, shard=shard, wanted=wanted).numpy().copy()
 
 
 def halo_backward(comm, g, heights, radius):
-    cut, wanted = places(comm, heights, radius)
-    back = returner(heights[comm.rank], cut, routes(cut.bounds, wanted, comm.rank))
-    return back(inside(g, around(wanted[comm.rank], ROWS, None))).copy()
+    shard, wanted = places(comm, heights, radius)
+    back = make_backward(heights[comm.rank], shard, routes(shard.bounds, wanted, comm.rank))
+    return back(inside(g, border_of(wanted[comm.rank], ROWS, None))).copy()
 
 
 def conv_forward(comm, x, w, heights):
     radius = w.shape[ROWS] // 2
-    cut, wanted = places(comm, heights, radius)
+    shard, wanted = places(comm, heights, radius)
 
     def conv(x, w):
-        rows = fetch(x, cut=cut, wanted=wanted)
+        rows = fetch(x, shard=shard, wanted=wanted)
         if not heights[comm.rank]:
-            return nothing(rows, w, shape=(len(x.data), len(w.data), 0, x.shape[-1]))
+            return empty_output(rows, w, shape=(len(x.data), len(w.data), 0, x.shape[-1]))
         return ops.conv2d(rows, w, padding=(0, radius))
 
     return forward(conv, x, w)

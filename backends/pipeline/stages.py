@@ -12,20 +12,17 @@ from itertools import pairwise
 from minigrad import nn
 from minigrad.module import Sequential
 
-from ..model_parallel.chain import Chain, Elsewhere
-from ..model_parallel.plan import modules
+from ..placement import Placeholder
 from .schedule import Timetable
 
-Layers = Sequential | Chain
 
-
-class Holders:
+class StageMap:
     """Where the layers and parameters of a model are whose stage s is its layers bounds[s] to bounds[s + 1].
 
     Parameters go by their serial names, a tied one by its first. Ranks, stages and layers are numbers.
     """
 
-    def __init__(self, model: Layers, table: Timetable, bounds: Sequence[int]):
+    def __init__(self, model: Sequential, table: Timetable, bounds: Sequence[int]):
         stages_on = [set(table.stages_of(rank).values()) for rank in range(table.ranks)]
         self.stage_of = [stage for stage, (a, b) in enumerate(pairwise(bounds)) for _ in range(a, b)]
         self.layers_on = [[i for i, s in enumerate(self.stage_of) if s in mine] for mine in stages_on]
@@ -62,11 +59,13 @@ class Holders:
                 found.setdefault(tuple(self.ranks[name]), []).append(name)
         return found
 
-    def refuse_copies(self, model: Layers, schedule: str) -> None:
+    def refuse_copies(self, model: Sequential, schedule: str) -> None:
         """Raise ValueError where ranks would each change their own copy of what is one thing serially."""
         for i, layer in enumerate(model.layers):
             copied = len(self.ranks_of[i]) > 1
-            if copied and any(isinstance(m, nn.Dropout) for m in (layer, *(m for _, m in modules(layer)))):
+            if copied and any(
+                isinstance(m, nn.Dropout) for m in (layer, *(m for _, m in layer.named_modules()))
+            ):
                 raise ValueError(
                     f"schedule {schedule} keeps layer {i} on ranks {listed(self.ranks_of[i])}, where its "
                     "Dropout would draw the same masks; leave dropout out, or take a schedule that keeps "
@@ -85,8 +84,8 @@ def listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def only(model: Layers, layers: Sequence[int]) -> Layers:
+def keep_only(model: Sequential, layers: Sequence[int]) -> Sequential:
     """The model with these layers only, by their names; others give what they take."""
     some = copy(model)
-    some.layers = [layer if i in layers else Elsewhere() for i, layer in enumerate(model.layers)]  # pyright: ignore
+    some.layers = [layer if i in layers else Placeholder() for i, layer in enumerate(model.layers)]  # pyright: ignore
     return some

@@ -13,8 +13,8 @@ import numpy as np
 from minigrad.module import Module
 from minigrad.tensor import Parameter
 
-from ..comm.collectives import allgather, broadcast
-from ..comm.protocol import Comm
+from .comm.collectives import allgather, broadcast
+from .comm.protocol import Comm
 
 
 def check_same_on_all_ranks(comm: Comm, model: Module, settings: dict[str, Any]) -> None:

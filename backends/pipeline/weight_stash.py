@@ -23,16 +23,16 @@ class Version:
     arrays: list[Array]
 
 
-class Stash:
+class WeightStash:
     """The versions of ``parameters`` that a stage needs; the newest is what the parameters hold.
 
     A forward takes the version from ``behind`` updates ago, or the first. With ``copies`` False an update
     overwrites what micro-batches in flight went forward with.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], *, behind: int = 0, copies: bool = True):
+    def __init__(self, parameters: Sequence[Parameter], *, delay: int = 0, copies: bool = True):
         self.parameters, self.copies = parameters, copies
-        self.recent = deque([Version(0, [p.data for p in parameters])], maxlen=behind + 1)
+        self.recent = deque([Version(0, [p.data for p in parameters])], maxlen=delay + 1)
         self.in_flight: deque[Version] = deque()  # one for each micro-batch, in their order
 
     @property
@@ -40,7 +40,7 @@ class Stash:
         return self.recent[-1]
 
     @property
-    def held(self) -> int:
+    def n_versions(self) -> int:
         """How many versions are in memory."""
         return len({id(version.arrays) for version in (*self.recent, *self.in_flight)})
 
@@ -48,13 +48,13 @@ class Stash:
     def forward(self) -> Iterator[Version]:
         """The parameters as the next micro-batch's forward should see them; the version is kept for it."""
         self.in_flight.append(self.recent[0])
-        with self.lent(self.recent[0]) as version:
+        with self.swapped_in(self.recent[0]) as version:
             yield version
 
     @contextmanager
     def backward(self) -> Iterator[Version]:
         """The parameters as the oldest micro-batch in flight saw them; afterwards it is in flight no more."""
-        with self.lent(self.in_flight[0]) as version:
+        with self.swapped_in(self.in_flight[0]) as version:
             yield version
         self.in_flight.popleft()
 
@@ -69,7 +69,7 @@ class Stash:
         self.point_at(arrays)
 
     @contextmanager
-    def lent(self, version: Version) -> Iterator[Version]:
+    def swapped_in(self, version: Version) -> Iterator[Version]:
         self.point_at(version.arrays)
         try:
             yield version

@@ -25,7 +25,7 @@ def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruc
     A unit is as many micro-batches as there are ranks, half of them each way; units follow one another (Li
     and Hoefler 2021). A direction takes every other slot, and the number of ranks is even: they never meet.
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("chimera", ranks=4, micros=4))
     rank 0 |0   2   .   1'  b1' 3'  b3' b0  .   b2 | 20% idle
     rank 1 |.   0   1'  2   3'  b1' b0  b3' b2  .  | 20% idle
@@ -50,7 +50,7 @@ def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instru
     nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What
     DualPipe runs as one, overlapped, F0 and B1, is here F0, then B1.
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("dualpipe", ranks=4, micros=8))
     rank 0 |0   2   4   1'  b1' 3'  6   b3' 5'  b0  b5' .   7'  b2  b7' b4  .   b6 | 11% idle
     rank 1 |.   0   1'  2   3'  4   b1' 5'  b0  6   b3' 7'  b2  b5' b4  b7' b6  .  | 11% idle
@@ -103,14 +103,14 @@ def full_twice(ranks: int, micros: int, chunks: int) -> None:
     take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=2, least=2 * ranks)
 
 
-TWO_WAY = (
+SCHEDULES = (
     Schedule(
         chimera,
         route=down_or_up,
         check=two_directions,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: (
-            min(micros, ranks) // 2 + min(micros // 2, rank + 1, ranks - rank)
+        most_in_flight=lambda rank, n: (
+            min(n.micros, n.ranks) // 2 + min(n.micros // 2, rank + 1, n.ranks - rank)
         ),
     ),
     Schedule(
@@ -118,6 +118,6 @@ TWO_WAY = (
         route=down_or_up,
         check=full_twice,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: ranks + 1,
+        most_in_flight=lambda rank, n: n.ranks + 1,
     ),
 )

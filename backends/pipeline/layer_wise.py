@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.tensor import Tensor
@@ -21,12 +20,9 @@ from minigrad.tensor import Tensor
 from ..comm import differentiable
 from ..comm.collectives import allgather, broadcast
 from ..comm.protocol import Comm
-from ..data_parallel.consistency import broadcast_model, check_same_on_all_ranks
-from ..pipeline.partition import optimal_before
-from .chain import Chain, Elsewhere, joined_over
-from .dropout import share_state
-from .layer import whole_nbytes
-from .plan import modules, tied_parameters
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..partition import bounds_by_bytes, check_bounds
+from ..placement import Placeholder, all_gather_named, share_dropout_state
 
 
 class LayerWise(Backend):
@@ -49,7 +45,7 @@ class LayerWise(Backend):
         Raises ValueError where ranks have different models, bounds do not fit, or there are more ranks than
         layers that are trained.
         """
-        if not isinstance(model, Sequential | Chain):
+        if not isinstance(model, Sequential):
             raise ValueError(
                 f"layers can be given to ranks where a model is a Sequential, not {type(model).__name__}; "
                 "make it one, or split inside of its layers with ModelParallel"
@@ -60,12 +56,10 @@ class LayerWise(Backend):
         self.bounds = checked_bounds(model, self.size, self.bounds)
         refuse_tied(model, self.bounds)
         broadcast_model(self.comm, model)
-        for _, layer in modules(model):
-            if isinstance(layer, nn.Dropout):
-                share_state(self.comm, layer.rng)
+        share_dropout_state(self.comm, model)
         for i in range(len(model.layers)):
             if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
-                model.layers[i] = Elsewhere()
+                model.layers[i] = Placeholder()
         return Stage(model, self.comm)
 
     def chosen(self) -> dict[str, Any]:
@@ -89,7 +83,7 @@ class LayerWise(Backend):
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by name."""
-        return joined_over(self.comm, values)
+        return all_gather_named(self.comm, values)
 
 
 class Stage(Module):
@@ -99,7 +93,7 @@ class Stage(Module):
     which no tape follows. All ranks call it.
     """
 
-    def __init__(self, model: Sequential | Chain, comm: Comm):
+    def __init__(self, model: Sequential, comm: Comm):
         self.model, self.comm, self.training = model, comm, model.training
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
@@ -115,9 +109,8 @@ class Stage(Module):
         return y if self.training else Tensor(broadcast(comm, y.data, last))
 
 
-def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...] | None) -> tuple[int, ...]:
+def checked_bounds(model: Sequential, ranks: int, bounds: tuple[int, ...] | None) -> tuple[int, ...]:
     """``bounds``, or the default ones; ValueError unless they give every rank a layer that is trained."""
-    n = len(model.layers)
     trained = [i for i, layer in enumerate(model.layers) if any(p.requires_grad for p in layer.parameters())]
     if not trained:
         raise ValueError("the model has no layer to train; set requires_grad of some parameters to True")
@@ -127,13 +120,8 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
             f"(layers {', '.join(map(str, trained))}); take at most {len(trained)} ranks"
         )
     if bounds is None:
-        # Layers without parameters go with the one before them.
-        return tuple(optimal_before([whole_nbytes(layer) for layer in model.layers], trained[1:], ranks))
-    if len(bounds) != ranks + 1 or bounds[0] != 0 or bounds[-1] != n or list(bounds) != sorted(bounds):
-        raise ValueError(
-            f"bounds of {ranks} ranks are {ranks + 1} numbers that rise from 0 to the {n} layers, "
-            f"got {bounds}"
-        )
+        return bounds_by_bytes(model, ranks, starts=trained)
+    check_bounds(bounds, ranks, len(model.layers))
     for rank, (start, stop) in enumerate(pairwise(bounds)):
         if not any(start <= i < stop for i in trained):
             raise ValueError(
@@ -145,7 +133,7 @@ def checked_bounds(model: Sequential | Chain, ranks: int, bounds: tuple[int, ...
 
 def refuse_tied(model: Module, bounds: tuple[int, ...]) -> None:
     """Raise ValueError where a parameter would be needed on several ranks."""
-    for names in tied_parameters(model):
+    for names in model.tied_parameters():
         ranks = {sum(int(name.split(".")[0]) >= bound for bound in bounds[1:]) for name in names}
         if len(ranks) > 1:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""A pipeline is as fast as its slowest stage, so its layers are cut where the largest part is smallest.
+"""Where consecutive layers are cut into the stages of a pipeline: the largest stage is as small as can be.
 
 Lecture section: pipelining. Lesson: 13_pipeline. n consecutive layers become k consecutive parts, none empty,
-given as k + 1 bounds: part s is the layers from ``bounds[s]`` to ``bounds[s + 1]``. A layer costs seconds, or
-bytes; sums are exact, of floats too, so that what is equal is found to be.
+given as k + 1 bounds: part s is the layers from ``bounds[s]`` to ``bounds[s + 1]``. The cost of a layer is in
+seconds or in bytes. Sums are exact, also those of floats, so that equal costs compare as equal.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from minigrad.module import Module, Sequential
 from minigrad.recompute import Replay
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+
+from .comm.collectives import broadcast
+from .comm.protocol import Comm
+from .placement import full_nbytes
 
 Numbers = Sequence[float] | np.ndarray
 
@@ -103,7 +107,51 @@ def exact(costs: Numbers, parts: int) -> list[int]:
     return [int(fraction * unit) for fraction in fractions]
 
 
-# What layers cost
+# Bounds of a model
+
+
+def check_bounds(bounds: Sequence[int] | str, stages: int, layers: int) -> None:
+    """Raise ValueError unless every stage gets at least one layer; "bytes" and "time" are bounds too."""
+    if stages > layers:
+        raise ValueError(
+            f"{stages} stages cannot each have one of the model's {layers} layers; take at most {layers}"
+        )
+    if isinstance(bounds, str):
+        if bounds not in ("bytes", "time"):
+            raise ValueError(f'bounds are "bytes", "time" or numbers, got {bounds!r}')
+        return
+    ends = [*bounds[:1], *bounds[-1:], len(bounds)]
+    if ends != [0, layers, stages + 1] or any(a >= b for a, b in pairwise(bounds)):
+        raise ValueError(
+            f"the bounds of {stages} stages are {stages + 1} numbers that rise from 0 to the {layers} "
+            f"layers, got {tuple(bounds)}"
+        )
+
+
+def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The bounds for which the largest stage has the fewest bytes of parameters.
+
+    A stage starts at one of the layers ``starts``, by default at one that has parameters if there are enough.
+    """
+    sizes = [full_nbytes(layer) for layer in model.layers]
+    if starts is None:
+        sized = [i for i, size in enumerate(sizes) if size]
+        starts = sized if len(sized) >= stages else range(len(sizes))
+    return tuple(optimal_before(sizes, starts[1:], stages))
+
+
+def bounds_by_time(comm: Comm, model: Sequential, stages: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The bounds for which the slowest stage is fastest, as rank 0 measures with inputs of this shape."""
+    costs = np.zeros(len(model.layers))
+    if comm.rank == 0:
+        parameter = next(iter(model.parameters()))
+        xp = array_module(parameter.data)
+        x = xp.asarray(np.random.default_rng(0).random(shape), dtype=parameter.dtype)
+        costs[:] = costs_by_time(model, Batch(x, xp.zeros(len(x), dtype=int)))
+    return tuple(optimal([float(cost) for cost in broadcast(comm, costs)], stages))
+
+
+# The cost of a layer
 
 
 def costs_by_time(

@@ -14,7 +14,7 @@ from .schedule import Backward, Forward, Instruction, Schedule, take
 def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """Each micro-batch forward and back before the next one comes: one rank is busy at a time.
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("naive", ranks=3, micros=2))
     rank 0 |0  .  .  .  .  b0 1  .  .  .  .  b1| 67% idle
     rank 1 |.  0  .  .  b0 .  .  1  .  .  b1 . | 67% idle
@@ -29,7 +29,7 @@ def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """All micro-batches forward, then all back: fill and drain (Huang et al. 2019).
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("gpipe", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  .  .  .  b0 b1 b2 b3| 43% idle
     rank 1 |.  0  1  2  3  .  .  .  .  b0 b1 b2 b3 . | 43% idle
@@ -44,7 +44,7 @@ def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def one_f_one_b(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021).
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("1f1b", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  b0 .  b1 .  b2 .  b3| 43% idle
     rank 1 |.  0  1  2  .  .  b0 3  b1 .  b2 .  b3 . | 43% idle
@@ -61,7 +61,7 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
     A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
     further ahead than the next, not one: while a message is on its way it works on another micro-batch.
 
-    >>> from backends.pipeline.picture import planned
+    >>> from backends.pipeline.gantt import planned
     >>> print(planned("interleaved", ranks=2, micros=4))
     rank 0 |0   1   0'  1'  2   b0' 3   b1' 2'  b0  3'  b1  .   b2' .   b3' b2  b3 | 11% idle
     rank 1 |.   0   1   0'  b0' 1'  b1' 2   b0  3   b1  2'  b2' 3'  b3' b2  b3  .  | 11% idle
@@ -94,18 +94,16 @@ def groups_of_ranks(ranks: int, micros: int, chunks: int) -> None:
     take(f"micro-batches in multiples of the {ranks} ranks", micros, step=ranks, least=ranks)
 
 
-ONE_WAY = (
-    Schedule(naive, most_in_flight=lambda rank, ranks, micros, chunks: 1),
-    Schedule(gpipe, most_in_flight=lambda rank, ranks, micros, chunks: micros),
-    Schedule(
-        one_f_one_b, "1f1b", most_in_flight=lambda rank, ranks, micros, chunks: min(micros, ranks - rank)
-    ),
+SCHEDULES = (
+    Schedule(naive, most_in_flight=lambda rank, n: 1),
+    Schedule(gpipe, most_in_flight=lambda rank, n: n.micros),
+    Schedule(one_f_one_b, "1f1b", most_in_flight=lambda rank, n: min(n.micros, n.ranks - rank)),
     Schedule(
         interleaved,
         check=groups_of_ranks,
         chunks=2,
-        most_in_flight=lambda rank, ranks, micros, chunks: min(
-            micros * chunks, 2 * (ranks - rank - 1) + (chunks - 1) * ranks + 1
+        most_in_flight=lambda rank, n: min(
+            n.micros * n.chunks, 2 * (n.ranks - rank - 1) + (n.chunks - 1) * n.ranks + 1
         ),
     ),
 )

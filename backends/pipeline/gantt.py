@@ -13,36 +13,14 @@ from typing import TYPE_CHECKING
 
 from ..comm.spans import Span, Trace
 from ..comm.timeline import save, time_unit
-from .schedule import Backward, Forward, Instruction, Weight
+from .schedule import Backward, Forward, Instruction, Weight, numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
-from .spans import (
-    as_trace,
-    between,
-    bubble_of,
-    bubbles_of,
-    instruction_of,
-    instructions_of,
-    numbers,
-    span_name,
-)
+from .trace import as_trace, bubble_of, bubbles_of, instructions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "as_trace",
-    "between",
-    "bubble_of",
-    "bubbles_of",
-    "draw",
-    "draw_pair",
-    "instruction_of",
-    "planned",
-    "slots",
-    "span_name",
-]
 
 LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}

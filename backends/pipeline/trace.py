@@ -1,20 +1,84 @@
-"""A run beside its plan: the same instructions with the seconds they took, and nobody ever late.
+"""The plan and the run of a pipeline as traces of the same kind: one span for each instruction.
 
-Lecture section: pipelining. Lesson: 13_pipeline. What the run takes longer is waiting: for messages, for a
-core that another rank has, for what a rank does between its instructions.
+Lecture section: pipelining. Lesson: 13_pipeline. A span has the instruction's ``span_name``; spans with other
+names are not instructions. ``plan_of`` simulates the instructions of a run with the times that they took.
+What the run takes longer than this plan is waiting: for messages, for a core that another rank uses, or for
+what a rank does between its instructions.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ..comm.spans import Span, Trace
-from .schedule import Backward, Forward, Instruction, Timetable, Weight
+from ..comm.spans import Ledger, Span, Trace, covered
+from .schedule import Backward, Forward, Instruction, Timetable, Weight, span_name
 from .simulation import Costs, Simulation, micros_of, simulate
-from .spans import instruction_of
+
+NAME = re.compile(r"(forward|backward|weight) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?:/(\d+))?")
+
+
+def instruction_of(what: str) -> Instruction | None:
+    """The instruction whose ``span_name`` this is; None for any other name."""
+    found = NAME.fullmatch(what)
+    if found is None:
+        return None
+    kind, runs, chunk = found.groups("0")
+    ends = [[int(n) for n in run.split("-")] for run in runs.split(",")]
+    micros = tuple(n for run in ends for n in range(run[0], run[-1] + 1))
+    if kind == "weight":
+        i = Weight(micros, int(chunk))
+    else:
+        i = (Forward if kind == "forward" else Backward)(ends[0][0], int(chunk))
+    return i if span_name(i) == what else None
+
+
+def instructions_of(trace: Trace) -> list[tuple[Span, Instruction]]:
+    """The spans that are instructions and took any time, with these; ValueError where there are none."""
+    found = [(span, instruction_of(span.what)) for span in trace.spans if span.start < span.stop]
+    done = [(span, i) for span, i in found if i is not None]
+    if not done:
+        raise ValueError(
+            "no span of the trace is an instruction of a pipeline, such as 'forward 3'; trace a pipeline's "
+            "run, or simulate a timetable and take as_trace of it"
+        )
+    return done
+
+
+def as_trace(simulation: Simulation, seconds: float = 1.0) -> Trace:
+    """The trace of a run that keeps to the plan; one unit of the simulation's time takes ``seconds``."""
+    spans = []
+    for rank, i, *times in simulation.events:
+        start, stop = (float(time * seconds) for time in times)
+        spans.append(Span(rank, span_name(i), None, 0, None, start, stop))
+    return Trace(tuple(spans), tuple(Ledger() for _ in range(simulation.table.ranks)))
+
+
+def between(trace: Trace, start: float, stop: float) -> Trace:
+    """The spans that lie within these seconds, such as those of one step; the ledgers are the whole run's."""
+    inside = tuple(span for span in trace.spans if start <= span.start and span.stop <= stop)
+    return Trace(inside, trace.ledgers, trace.clock_error)
+
+
+def bubbles_of(trace: Trace) -> list[float]:
+    """By rank, the share of the time from the first instruction of all to the last that it does none.
+
+    Instructions that take no time count as none, also where they come first or last.
+    """
+    spans = [span for span, _ in instructions_of(trace)]
+    whole = max(s.stop for s in spans) - min(s.start for s in spans)
+    return [1 - covered(s for s in spans if s.rank == rank) / whole for rank in range(trace.size)]
+
+
+def bubble_of(trace: Trace) -> float:
+    """The share of all ranks' time in which they do no instruction: a plan's ``Simulation.bubble``."""
+    return sum(bubbles_of(trace)) / trace.size
+
+
+# A run beside its plan
 
 Done = list[tuple[Span, Instruction]]
 

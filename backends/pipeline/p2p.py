@@ -20,7 +20,7 @@ FIRST_TAG, TAGS = 10_000, 20_000
 Shape = tuple[int, ...]
 
 
-class Stop(NamedTuple):
+class Hop(NamedTuple):
     """A micro-batch that comes to a stage, on its way forward or back."""
 
     kind: type[Forward] | type[Backward]
@@ -28,17 +28,17 @@ class Stop(NamedTuple):
     stage: int
 
     @property
-    def before(self) -> Stop:
+    def before(self) -> Hop:
         """The stop that it comes from."""
         return self._replace(stage=self.stage - 1 if self.kind is Forward else self.stage + 1)
 
     @property
-    def next(self) -> Stop:
+    def next(self) -> Hop:
         """The stop that it goes to."""
         return self._replace(stage=self.stage + 1 if self.kind is Forward else self.stage - 1)
 
 
-class Sent(NamedTuple):
+class PendingSend(NamedTuple):
     """A send that was started: to whom, which of its instructions receives it, and how to finish."""
 
     to: int
@@ -46,7 +46,7 @@ class Sent(NamedTuple):
     finish: Callable[[], None]
 
 
-class Mail:
+class PipelineComm:
     """One rank's messages; from the ``shape`` of a micro-batch's samples follows what comes, once it came.
 
     Gradients are not sent to stages before ``first``. Raises ValueError for more messages than tags.
@@ -60,56 +60,56 @@ class Mail:
             )
         self.comm, self.table, self.first = comm, table, first
         self.positions = {
-            Stop(type(i), i.micro, table.stage(i.micro, rank, i.chunk)): (rank, n)
+            Hop(type(i), i.micro, table.stage(i.micro, rank, i.chunk)): (rank, n)
             for rank, instructions in enumerate(table.instructions)
             for n, i in enumerate(instructions)
             if not isinstance(i, Weight)
         }
         self.shapes: dict[tuple[object, int, Shape], Array] = {}
-        self.kept: dict[Stop, Array] = {}  # from another chunk of this rank
-        self.posted: dict[Stop, Callable[[], Array]] = {}
-        self.sent: list[Sent] = []
+        self.local: dict[Hop, Array] = {}  # from another chunk of this rank
+        self.posted: dict[Hop, Callable[[], Array]] = {}
+        self.sent: list[PendingSend] = []
 
-    def comes(self, stop: Stop) -> bool:
+    def comes(self, hop: Hop) -> bool:
         """Whether another stage has something for this one."""
-        return 0 <= stop.before.stage < self.table.stages and (stop.kind is Forward or self.goes(stop.before))
+        return 0 <= hop.before.stage < self.table.stages and (hop.kind is Forward or self.goes(hop.before))
 
-    def goes(self, stop: Stop) -> bool:
+    def goes(self, hop: Hop) -> bool:
         """Whether a stage has something for the next one."""
-        return 0 <= stop.next.stage < self.table.stages and (stop.kind is Forward or stop.stage > self.first)
+        return 0 <= hop.next.stage < self.table.stages and (hop.kind is Forward or hop.stage > self.first)
 
-    def post(self, stop: Stop, shape: Shape) -> None:
+    def post(self, hop: Hop, shape: Shape) -> None:
         """Start to receive what comes to a stop from another rank, unless that was done before."""
-        source = self.positions[stop.before][0] if self.comes(stop) else self.comm.rank
-        if source != self.comm.rank and stop not in self.posted:
-            like = self.shapes.get((stop.kind, stop.stage, shape))
-            self.posted[stop] = self.comm.start_recv(source, self.tag(stop), like)
+        source = self.positions[hop.before][0] if self.comes(hop) else self.comm.rank
+        if source != self.comm.rank and hop not in self.posted:
+            like = self.shapes.get((hop.kind, hop.stage, shape))
+            self.posted[hop] = self.comm.start_recv(source, self.tag(hop), like)
 
-    def receive(self, stop: Stop, shape: Shape) -> Array:
+    def receive(self, hop: Hop, shape: Shape) -> Array:
         """What comes to a stop, which was posted."""
-        if stop in self.kept:
-            return self.kept.pop(stop)
-        x = self.posted.pop(stop)()
-        self.expect(stop, shape, x)
-        source, then = self.positions[stop.before]
+        if hop in self.local:
+            return self.local.pop(hop)
+        x = self.posted.pop(hop)()
+        self.expect(hop, shape, x)
+        source, then = self.positions[hop.before]
         done = [sent for sent in self.sent if sent.to == source and sent.where <= then]
         self.sent = [sent for sent in self.sent if sent not in done]
         for sent in done:  # it was received before this was sent
             sent.finish()
         return x
 
-    def expect(self, stop: Stop, shape: Shape, like: Array) -> None:
+    def expect(self, hop: Hop, shape: Shape, like: Array) -> None:
         """At this stop come arrays like this one for a micro-batch whose samples have this shape."""
         xp = array_module(like)
-        self.shapes[stop.kind, stop.stage, shape] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
+        self.shapes[hop.kind, hop.stage, shape] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
 
-    def send(self, stop: Stop, x: Array) -> None:
+    def send(self, hop: Hop, x: Array) -> None:
         """Hand on what was made at a stop; leave ``x`` alone from now on."""
-        to, where = self.positions[stop.next]
+        to, where = self.positions[hop.next]
         if to == self.comm.rank:
-            self.kept[stop.next] = x
+            self.local[hop.next] = x
         else:
-            self.sent.append(Sent(to, where, self.comm.start_send(x, to, self.tag(stop.next))))
+            self.sent.append(PendingSend(to, where, self.comm.start_send(x, to, self.tag(hop.next))))
 
     def finish(self) -> None:
         """Wait until all that was sent has been taken."""
@@ -117,5 +117,5 @@ class Mail:
             sent.finish()
         self.sent.clear()
 
-    def tag(self, stop: Stop) -> int:
-        return FIRST_TAG + 2 * (stop.micro * self.table.stages + stop.stage) + (stop.kind is Backward)
+    def tag(self, hop: Hop) -> int:
+        return FIRST_TAG + 2 * (hop.micro * self.table.stages + hop.stage) + (hop.kind is Backward)

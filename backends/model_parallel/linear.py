@@ -1,0 +1,82 @@
+"""Each rank has some of a linear layer's neurons (columns), or some of the inputs of all of them (rows).
+
+Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. In the naive form every layer
+gathers its outputs. A column layer followed by a row layer needs only one all-reduce in each direction
+(Shoeybi et al. 2019, Megatron-LM). The parts need not be equal; a rank without neurons still takes part in
+every message.
+"""
+
+from __future__ import annotations
+
+from minigrad import ops
+from minigrad.nn import Conv2d, Linear
+from minigrad.tensor import Parameter, Tensor
+
+from ..comm import differentiable
+from ..comm.protocol import Comm
+from .layer import ShardedLayer
+from .sharding import Shard, ShardedTensor, even_shard, matching_shard
+
+
+class ColumnLinear(ShardedLayer):
+    """Some of the neurons: x is replicated, y = x w.T + b is split along the features.
+
+    Forward sends no message. Backward all-reduces the gradient of x, if x needs one.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(self, layer: Linear | Conv2d, comm: Comm, in_sharding: Shard | None = None):
+        super().__init__()
+        neurons = even_shard(0, comm, layer.weight.shape[0])
+        self.shard_parameter("weight", layer.weight, neurons)
+        self.shard_parameter("bias", layer.bias, neurons)
+        self.shard = self.out_sharding = neurons.on_axis(1)
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)
+        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard,))
+
+    def describe(self) -> str:
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.shard.length}"
+
+
+class GatheredLinear(ColumnLinear):
+    """The naive form: some of the neurons, whose outputs are gathered at once."""
+
+    def __init__(self, layer: Linear, comm: Comm, in_sharding: Shard | None = None):
+        super().__init__(layer, comm)
+        self.out_sharding = None
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        return super().sharded_forward(a).gather()
+
+
+class RowLinear(ShardedLayer):
+    """Some of the inputs of all neurons: x is split along the features, y is replicated after an all-reduce.
+
+    The bias is replicated and added once, after the sum. Backward sends no message, if x came split.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(self, layer: Linear | Conv2d, comm: Comm, in_sharding: Shard | None = None):
+        super().__init__()
+        self.shard = matching_shard(in_sharding, comm, layer.weight.shape[1])
+        self.shard_parameter("weight", layer.weight, self.shard)
+        self.shard_parameter("bias", layer.bias)
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        y = ops.linear(a.redistribute(self.shard).local, self.weight)
+        return ShardedTensor(reduce_then_add_bias(y, comm=self.shard.comm, bias=self.bias))
+
+    def describe(self) -> str:
+        return f"{self.weight.shape[1]} of {self.shard.length}, {self.weight.shape[0]}"
+
+
+def reduce_then_add_bias(y: Tensor, *, comm: Comm, bias: Parameter | None) -> Tensor:
+    """The sum of the ranks' partial results, to which the bias is added once, along the last axis."""
+    total = differentiable.fan_in(y, comm=comm)
+    return total if bias is None else total + bias

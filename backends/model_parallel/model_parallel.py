@@ -1,0 +1,217 @@
+"""Every rank holds a part of the layers that a plan names, and all ranks see the whole batch.
+
+Lecture section: model parallelism. Lesson: 11_model_parallel. A plan maps names of layers to kinds of split,
+as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from minigrad import nn
+from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.device import array_module
+from minigrad.module import Module, Sequential, evaluation_mode
+from minigrad.tensor import Parameter, Tensor
+
+from ..comm.collectives import allreduce
+from ..comm.protocol import Comm
+from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..placement import parameter_shard, share_dropout_state
+from .class_parallel import ClassLinear, class_parallel_loss
+from .layer import Replicated, ShardedLayer, ShardedSequential
+from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
+from .sharding import Shard, ShardedTensor
+from .spatial.layers import SPATIAL, Tiling, tiling_of
+
+
+class ModelParallel(Backend):
+    """Every rank sees the whole batch and holds the part of the model that the plan says; trains like serial.
+
+    ``plan`` maps names of layers to kinds of split. None chooses the default plan for ``batch_size`` samples
+    (see ``plan.py``), which is then in ``self.plan``. In a Sequential, also a nested one, activations stay
+    split between layers; in other models each layer of the plan has a whole input and a whole output.
+    ``sample`` is the shape of one input. With it the layers are made to fit the inputs that they will get: a
+    "row" layer then takes the features as a split Flatten leaves them.
+    """
+
+    splits_layers = True
+    splits, pass_through = SPLITS, PASS_THROUGH
+
+    def __init__(
+        self,
+        comm: Comm,
+        plan: Mapping[str, str] | None = None,
+        *,
+        sample: Sequence[int] | None = None,
+        batch_size: int = 64,
+        micro_batches: int = 1,
+    ):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.requested_plan = None if plan is None else dict(plan)
+        self.plan: Plan = self.requested_plan or {}
+        self.sample = None if sample is None else tuple(sample)
+        self.batch_size = at_least_one("batch_size", batch_size)
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.tilings: dict[str, Tiling | None] = {}
+        self.partial: dict[Parameter, Comm] = {}
+
+    def place(self, model: Module) -> Module:
+        """This rank's part of ``model``, with rank 0's parameters.
+
+        Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
+        """
+        settings = {"plan": self.requested_plan, "sample": self.sample, "batch_size": self.batch_size}
+        check_same_on_all_ranks(self.comm, model, {**settings, "micro_batches": self.micro_batches})
+        if self.requested_plan is None:
+            self.plan = default_plan(model, self.size, self.batch_size, self.sample)
+        check_plan(self.plan, model, self.splits_of)
+        broadcast_model(self.comm, model)
+        share_dropout_state(self.comm, model)
+        if isinstance(model, Sequential):
+            first = None if self.sample is None else ShardedTensor(no_samples([model], self.sample))
+            model = self.sharded_sequential(model, first)
+        else:
+            self.replace_inside(model)
+        self.partial = partial_gradients(model)
+        return model
+
+    def chosen(self) -> dict[str, Any]:
+        return {"plan": self.plan}
+
+    def sharded_sequential(
+        self,
+        model: Sequential,
+        a: ShardedTensor | None = None,
+        in_sharding: Shard | None = None,
+        prefix: str = "",
+    ) -> ShardedSequential:
+        """The sharded layers of a Sequential whose input has its features split by ``in_sharding``.
+
+        ``a``, if it is known, is an input without samples, which is passed through the layers.
+        """
+        layers: list[ShardedLayer] = []
+        for i, layer in enumerate(model.layers):
+            name = f"{prefix}{i}"
+            with named_in_errors(i):
+                if isinstance(layer, Sequential):
+                    layers.append(self.sharded_sequential(layer, a, in_sharding, f"{name}."))
+                else:
+                    layers.append(self.split(name, layer, in_sharding))
+                with evaluation_mode(layers[-1]):
+                    a = None if a is None else layers[-1].sharded_forward(a)
+            in_sharding = layers[-1].out_sharding if a is None else a.shard_of(1)
+        return ShardedSequential(layers)
+
+    def split(self, name: str, layer: Module, in_sharding: Shard | None = None) -> ShardedLayer:
+        """The sharded layer called ``name``, whose input has its features split by ``in_sharding``."""
+        kind = self.plan.get(name)
+        tiling = None if kind is None else self.tiling(kind)
+        if kind is None or (tiling is not None and isinstance(layer, (*ELEMENTWISE, nn.Dropout))):
+            self.replace_inside(layer, f"{name}.")
+            return lookup(self.pass_through, layer, Replicated)(layer, self.comm, in_sharding)
+        if tiling is not None:
+            return lookup(SPATIAL, layer, Replicated)(layer, tiling)
+        return lookup(self.splits, layer, {})[kind](layer, self.comm, in_sharding)
+
+    def replace_inside(self, model: Module, prefix: str = "") -> None:
+        """Replace the layers that the plan names by sharded ones, with whole inputs and outputs."""
+        for child, layer in model.children().items():
+            name = prefix + child
+            planned = [other for other in self.plan if f"{other}.".startswith(f"{name}.")]
+            if planned and isinstance(layer, Sequential):
+                model.replace(child, self.sharded_sequential(layer, prefix=f"{name}."))
+            elif name in planned:
+                with named_in_errors(name):
+                    model.replace(child, self.split(name, layer))
+            elif planned:
+                self.replace_inside(layer, f"{name}.")
+
+    @classmethod
+    def splits_of(cls, layer: Module) -> list[str]:
+        """The kinds of split that a layer can have."""
+        tiles = ("rows", "tiles") if isinstance(layer, (*SPATIAL, *ELEMENTWISE, nn.Dropout)) else ()
+        return [*lookup(cls.splits, layer, {}), *tiles]
+
+    def tiling(self, kind: str) -> Tiling | None:
+        """The tiling that a kind names, the same for all layers of that kind; None for other kinds."""
+        if kind not in self.tilings:
+            self.tilings[kind] = tiling_of(kind, self.comm)
+        return self.tilings[kind]
+
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        """Where each rank has some of the classes, ``loss_fn`` without gathering them."""
+        heads = [m for _, m in model.named_modules() if isinstance(m, ClassLinear) and m.training]
+        return class_parallel_loss(loss_fn, heads[0].shard) if heads else loss_fn
+
+    def on_grad(self, parameter: Tensor) -> bool:
+        return parameter not in self.partial
+
+    def finish(self, model: Module, loss: float) -> float:
+        """Sum the gradients of which each rank has one term: one all-reduce for each group and dtype."""
+        together: dict[tuple[Comm, Any], list[Parameter]] = {}
+        for parameter, comm in partial_gradients(model).items():
+            if parameter.grad is not None:
+                together.setdefault((comm, parameter.dtype), []).append(parameter)
+        for (comm, _), parameters in together.items():
+            xp = array_module(parameters[0].data)
+            terms = [p.grad.reshape(-1) for p in parameters if p.grad is not None]
+            total = allreduce(comm, xp.concatenate(terms))
+            ends = np.cumsum([p.size for p in parameters])[:-1].tolist()
+            for parameter, g in zip(parameters, xp.split(total, ends), strict=True):
+                parameter.grad = g.reshape(parameter.shape)
+        return loss
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums over the ranks, in which what several hold counts once."""
+        shards = [parameter_shard(owner, attribute) for _, owner, attribute in owned(model)]
+        once = [shard.comm.size / self.size if shard else float(self.rank == 0) for shard in shards]
+        return allreduce(self.comm, squares * np.array(once)[:, None])
+
+    def close(self) -> None:
+        """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
+        self.tilings, self.partial = {}, {}
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
+        values = dict(values)
+        for name, owner, attribute in model.named_arrays():
+            shard = parameter_shard(owner, attribute)
+            if shard is not None and values.get(name) is not None:
+                values[name] = shard.gather(values[name])
+        return values
+
+    def refusal(self, inner: Backend) -> str:
+        splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
+        return super().refusal(inner) or splits
+
+
+def owned(model: Module) -> list[tuple[str, Module, str]]:
+    """Name, owner and attribute of each parameter, once, in the order of ``model.parameters()``."""
+    names = model.named_parameters()
+    return [array for array in model.named_arrays() if array[0] in names]
+
+
+def partial_gradients(model: Module) -> dict[Parameter, Comm]:
+    """Replicated parameters of which each rank has one term of the gradient, and the ranks that have all."""
+    layers = [layer for _, layer in model.named_modules() if isinstance(layer, ShardedLayer)]
+    return {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
+
+
+@contextmanager
+def named_in_errors(layer: int | str) -> Iterator[None]:
+    """Put the name of the layer in front of the message of an error, as a Sequential does."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        error.args = (f"layer {layer}, {error}",)
+        raise
+
+
+def check_plan_for(plan: Plan, model: Module) -> None:
+    """Raise ValueError, naming the layers that can be split, for a plan that does not fit the model."""
+    check_plan(plan, model, ModelParallel.splits_of)

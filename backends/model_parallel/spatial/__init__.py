@@ -1,0 +1,1 @@
+"""Images are split by rows or tiles, and each rank fetches the halo around its own."""

@@ -1,0 +1,92 @@
+"""What strategies share that put the layers of one model on several ranks.
+
+Lecture section: model parallelism. Lesson: 11_model_parallel.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from minigrad import nn
+from minigrad.backend import Values
+from minigrad.module import Module
+from minigrad.tensor import Parameter
+
+from .comm.collectives import broadcast
+from .comm.protocol import Comm
+
+
+class Placeholder(Module):
+    """Stands for a layer that lives on another rank: keeps the names of parameters, acts as the identity."""
+
+    def forward(self, x: Any) -> Any:
+        return x  # also what is no tensor
+
+    def sharded_forward(self, a: Any) -> Any:
+        """The identity of sharded tensors too, between layers that are split."""
+        return a
+
+
+def all_gather_named(comm: Comm, values: Values) -> Values:
+    """The arrays of all ranks by name, where every rank has other names. Collective."""
+    gathered: Values = {}
+    for rank in range(comm.size):
+        own = values if rank == comm.rank else {}
+        text = "\n".join(name + "?" * (value is None) for name, value in own.items())
+        message = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
+        for name in bytes(message).decode().split():
+            absent = name.endswith("?")
+            gathered[name.rstrip("?")] = None if absent else broadcast(comm, own.get(name, np.zeros(0)), rank)
+    return gathered
+
+
+def parameter_shard(owner: Module, attribute: str) -> Any:
+    """The ``Shard`` that a module's array is of the serial model's; None where it is the whole array."""
+    return getattr(owner, "shards", {}).get(attribute)
+
+
+def full_nbytes(layer: Module) -> int:
+    """Bytes of a layer's parameters before they were split, the same on all ranks."""
+    sizes: dict[int, int] = {}
+    for _, owner, attribute in layer.named_arrays():
+        value, shard = getattr(owner, attribute), parameter_shard(owner, attribute)
+        if isinstance(value, Parameter):
+            shape = [shard.length if shard and i == shard.axis else n for i, n in enumerate(value.shape)]
+            sizes[id(value)] = math.prod(shape) * value.dtype.itemsize
+    return sum(sizes.values())
+
+
+def share_dropout_state(comm: Comm, model: Module) -> None:
+    """Let the dropout layers of every rank draw the masks that rank 0 would draw. Collective."""
+    for _, layer in model.named_modules():
+        if isinstance(layer, nn.Dropout):
+            share_state(comm, layer.rng)
+
+
+def share_state(comm: Comm, rng: np.random.Generator) -> None:
+    """Put ``rng`` into the state of rank 0's; in place, so that layers which share it still do.
+
+    The state travels as text, integers of any length and lists of them. Raises ValueError where rank 0 has
+    another kind of generator.
+    """
+    bits = rng.bit_generator
+    text = json.dumps(bits.state, default=np.ndarray.tolist).encode()
+    first = json.loads(broadcast(comm, np.frombuffer(text, np.uint8)).tobytes())
+    try:
+        bits.state = like(bits.state, first)
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"a dropout layer draws its random numbers from {type(bits).__name__} on this rank, from "
+            f"{first['bit_generator']} on rank 0; build the same model on every rank"
+        ) from error
+
+
+def like(state: Any, first: Any) -> Any:
+    """``first``, with arrays where ``state``, of the same kind of generator, has them."""
+    if isinstance(state, dict):
+        return {name: like(value, first[name]) for name, value in state.items()}
+    return np.array(first, state.dtype) if isinstance(state, np.ndarray) else first

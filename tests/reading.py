@@ -1,0 +1,90 @@
+"""What a reader must read: for each subject the files that its imports lead to, and how many lines they have.
+
+``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files
+explain one another; of other folders a reader trusts the docstrings. Another checkout's root may be given.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# Each subject by the first of these files that exists, of today's name and of earlier ones.
+SUBJECTS = {
+    "naive data parallelism": ["backends/data_parallel/naive.py"],
+    "data parallelism": ["backends/data_parallel/replicated.py"],
+    "bucketed": ["backends/data_parallel/bucketed.py"],
+    "sharded (ZeRO)": ["backends/data_parallel/zero/sharded.py", "backends/data_parallel/sharded.py"],
+    "parameter server": [
+        "backends/data_parallel/parameter_server/parameter_server.py",
+        "backends/data_parallel/parameter_server.py",
+    ],
+    "compression": ["backends/data_parallel/compression/compressed.py"],
+    "split linear layer": ["backends/model_parallel/linear.py", "backends/model_parallel/neurons.py"],
+    "pipeline engine": ["backends/pipeline/engine.py"],
+    "whole pipeline": ["backends/pipeline/pipeline.py"],
+}
+
+
+def imported(file: Path, root: Path) -> Iterator[Path]:
+    """The files of this project that ``file`` imports when it runs: not those that only annotations name."""
+    tree = ast.parse(file.read_text())
+    typing = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from module(root, alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            package = list(file.relative_to(root).parts[: -node.level]) if node.level else []
+            name = package + (node.module.split(".") if node.module else [])
+            for alias in node.names:
+                submodule = list(module(root, [*name, alias.name]))
+                yield from submodule or module(root, name)
+
+
+def module(root: Path, name: list[str]) -> Iterator[Path]:
+    """The file of the module ``name``, if it is one of this project's."""
+    for file in (root.joinpath(*name).with_suffix(".py"), root.joinpath(*name, "__init__.py")):
+        if name and name[0] in ("minigrad", "backends") and file.exists():
+            yield file
+
+
+def reading(file: Path, root: Path = ROOT) -> list[Path]:
+    """``file`` and all files that its imports lead to in its own folder, without bare lists of names."""
+    folder = root.joinpath(*file.relative_to(root).parts[:2])
+    files, front = [file], [file]
+    while front:
+        for one in imported(front.pop(), root):
+            if one not in files and one.is_relative_to(folder) and one.name != "__init__.py":
+                files.append(one)
+                front.append(one)
+    return files
+
+
+def lines(files: list[Path]) -> int:
+    return sum(len(file.read_text().splitlines()) for file in files)
+
+
+def main(root: Path = ROOT) -> None:
+    """Print the table, in Markdown."""
+    print("| to understand | you read | lines |\n|---|---|---|")
+    for subject, names in SUBJECTS.items():
+        if file := next((root / name for name in names if (root / name).exists()), None):
+            files = reading(file, root)
+            shown = ", ".join(one.relative_to(root / "backends").as_posix() for one in files)
+            print(f"| {subject} | {len(files)}: {shown} | {lines(files)} |")
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:]))
