@@ -14,10 +14,10 @@ from minigrad.module import Module
 from minigrad.tensor import Parameter
 
 from .comm.collectives import allgather, broadcast
-from .comm.protocol import Comm
+from .comm.communicator import Communicator
 
 
-def check_same_on_all_ranks(comm: Comm, model: Module, settings: dict[str, Any]) -> None:
+def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[str, Any]) -> None:
     """Raise ValueError, on every rank, unless all ranks built the same model and chose the same settings.
 
     The error names the first parameter (or state array) that differs from rank 0's and both shapes, or
@@ -63,7 +63,7 @@ def described_array(value: Any, frozen: bool) -> str:
     return f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
 
 
-def broadcast_model(comm: Comm, model: Module) -> None:
+def broadcast_model(comm: Communicator, model: Module) -> None:
     """Give every rank rank 0's parameters and state arrays."""
     for _, owner, attribute in model.named_arrays():
         value = getattr(owner, attribute)

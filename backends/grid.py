@@ -5,7 +5,7 @@ Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 
 from __future__ import annotations
 
-from .comm.protocol import Comm
+from .comm.communicator import Communicator
 
 AXES = ("data", "pipe", "model")
 
@@ -18,13 +18,13 @@ class Grid:
     together. Raises ValueError unless data * pipe * model is the number of ranks.
     """
 
-    def __init__(self, comm: Comm, *, data: int = 1, pipe: int = 1, model: int = 1):
+    def __init__(self, comm: Communicator, *, data: int = 1, pipe: int = 1, model: int = 1):
         check_grid(comm.size, data=data, pipe=pipe, model=model)
         self.comm, self.shape = comm, (data, pipe, model)
         self.place = coordinates(comm.rank, self.shape)
         self.data, self.pipe, self.model = (self.along(axis) for axis in range(len(AXES)))
 
-    def along(self, axis: int) -> Comm:
+    def along(self, axis: int) -> Communicator:
         """The group along an axis; its ranks are the coordinates."""
         others = [c for i, c in enumerate(self.place) if i != axis]
         sizes = [n for i, n in enumerate(self.shape) if i != axis]

@@ -17,10 +17,10 @@ from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 
 from .comm.collectives import allgather, gather
-from .comm.protocol import Comm
+from .comm.communicator import Communicator
 from .comm.trace import Traced
 
-Strategy = Callable[[Comm], Backend]
+Strategy = Callable[[Communicator], Backend]
 Build = Callable[[np.random.Generator], Module]
 MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
@@ -50,7 +50,7 @@ def momentum_sgd(parameters: list[Parameter]) -> Optimizer:
 
 def differences_from_serial(
     strategy: Strategy,
-    comm: Comm,
+    comm: Communicator,
     build: Build,
     loss_fn: Loss,
     batches: list[Batch],
@@ -137,7 +137,7 @@ def distance(wanted: np.ndarray | None, found: np.ndarray | None) -> tuple[float
 
 def trains_like_serial(
     strategy: Strategy,
-    comm: Comm,
+    comm: Communicator,
     build: Build,
     loss_fn: Loss,
     batches: list[Batch],
@@ -168,8 +168,8 @@ def integers(shape: int | tuple[int, ...], seed: int, dtype: Any = np.float64) -
 
 
 def allreduce_sums(
-    allreduce: Callable[[Comm, Array], Array],
-    comm: Comm,
+    allreduce: Callable[[Communicator, Array], Array],
+    comm: Communicator,
     shape: int | tuple[int, ...],
     *,
     dtype: Any = np.float64,
@@ -187,7 +187,9 @@ def allreduce_sums(
     assert np.array_equal(total, wanted), f"got {total}, the sum is {wanted}, {where}"
 
 
-def messages_are(collective: Callable[[Comm], object], comm: Comm, messages: int, nbytes: int) -> None:
+def messages_are(
+    collective: Callable[[Communicator], object], comm: Communicator, messages: int, nbytes: int
+) -> None:
     """Assert that in ``collective(comm)`` this rank sends so many messages, empty ones too, and bytes."""
     traced = Traced(comm)
     collective(traced)
@@ -199,7 +201,7 @@ def messages_are(collective: Callable[[Comm], object], comm: Comm, messages: int
 
 def is_adjoint(
     op: Callable[[Tensor], Tensor],
-    comm: Comm,
+    comm: Communicator,
     x: Array,
     *,
     seed: int = 0,

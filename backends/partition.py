@@ -25,7 +25,7 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
 from .comm.collectives import broadcast
-from .comm.protocol import Comm
+from .comm.communicator import Communicator
 from .placement import full_nbytes
 
 Numbers = Sequence[float] | np.ndarray
@@ -140,7 +140,9 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
     return tuple(optimal_before(sizes, starts[1:], stages))
 
 
-def bounds_by_time(comm: Comm, model: Sequential, stages: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def bounds_by_time(
+    comm: Communicator, model: Sequential, stages: int, shape: tuple[int, ...]
+) -> tuple[int, ...]:
     """The bounds for which the slowest stage is fastest, as rank 0 measures with inputs of this shape."""
     costs = np.zeros(len(model.layers))
     if comm.rank == 0:

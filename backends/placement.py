@@ -17,7 +17,7 @@ from minigrad.module import Module
 from minigrad.tensor import Parameter
 
 from .comm.collectives import broadcast
-from .comm.protocol import Comm
+from .comm.communicator import Communicator
 
 
 class Placeholder(Module):
@@ -31,7 +31,7 @@ class Placeholder(Module):
         return a
 
 
-def all_gather_named(comm: Comm, values: Values) -> Values:
+def all_gather_named(comm: Communicator, values: Values) -> Values:
     """The arrays of all ranks by name, where every rank has other names. Collective."""
     gathered: Values = {}
     for rank in range(comm.size):
@@ -60,14 +60,14 @@ def full_nbytes(layer: Module) -> int:
     return sum(sizes.values())
 
 
-def share_dropout_state(comm: Comm, model: Module) -> None:
+def share_dropout_state(comm: Communicator, model: Module) -> None:
     """Let the dropout layers of every rank draw the masks that rank 0 would draw. Collective."""
     for _, layer in model.named_modules():
         if isinstance(layer, nn.Dropout):
             share_state(comm, layer.rng)
 
 
-def share_state(comm: Comm, rng: np.random.Generator) -> None:
+def share_state(comm: Communicator, rng: np.random.Generator) -> None:
     """Put ``rng`` into the state of rank 0's; in place, so that layers which share it still do.
 
     The state travels as text, integers of any length and lists of them. Raises ValueError where rank 0 has

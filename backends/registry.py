@@ -13,7 +13,7 @@ from minigrad.declaration import Declaration, Flag
 from minigrad.lookup import choices, lookup, origins
 from minigrad.settings import check_options, settings_of
 
-from .comm import Comm
+from .comm import Communicator
 
 GROUP = "minigrad.backends"
 GROUPS = {"data": GROUP, "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
@@ -105,7 +105,7 @@ def declarations() -> Iterator[tuple[str, type[Declaration]]]:
 class OneRank(Serial):
     """One machine, which ``--strategy serial`` names; raises ValueError where there are more ranks."""
 
-    def __init__(self, comm: Comm, *, micro_batches: int = 1):
+    def __init__(self, comm: Communicator, *, micro_batches: int = 1):
         if comm.size > 1:
             raise ValueError(
                 f"strategy 'serial' takes 1 rank, got {comm.size}; pass --data 1, or choose "

@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from backends.comm import Comm, run_ranks
+from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.launch.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
@@ -75,7 +75,7 @@ def repeats(nbytes: int) -> int:
     return max(4, min(MOST_REPEATS, LEAST_BYTES // max(1, nbytes)))
 
 
-def messages(comm: Comm, sizes: list[int], rounds: int) -> Figures:
+def messages(comm: Communicator, sizes: list[int], rounds: int) -> Figures:
     """Seconds one way between ranks 0 and 1, all sizes in each round."""
     times: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(rounds + 1):  # the first warms up

@@ -462,7 +462,6 @@ def test_every_array_function_exists_in_cupy(name):
 
 PROBES = {"getattr", "hasattr", "isinstance", "vars"}
 COMM_CLASSES = {
-    "Comm",
     "Communicator",
     "Traced",
     "ThreadComm",

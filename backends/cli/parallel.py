@@ -10,7 +10,7 @@ from minigrad.backend import Backend
 from minigrad.models import SAMPLE
 
 from ..comm import run_ranks
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..grid import Grid
 from ..launch.launcher import under_mpiexec
 from ..pipeline import schedule_names
@@ -41,7 +41,7 @@ class ParallelConfig:
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
 
-    def check(self, backend: Callable[[Comm], Backend]) -> None:
+    def check(self, backend: Callable[[Communicator], Backend]) -> None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
         Ranks are threads here, so a mistake is reported once, before any process is started.
@@ -49,7 +49,7 @@ class ParallelConfig:
         if not under_mpiexec():
             run_ranks(self.data * self.pipe * self.model, backend)
 
-    def backend_on(self, comm: Comm, batch_size: int) -> Backend:
+    def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
         """The strategies on this rank, as a stack where there are several.
 
         The default plan, and bounds by time, are for steps of ``batch_size`` samples. Raises ValueError
@@ -68,7 +68,7 @@ class ParallelConfig:
             members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
         return members[0] if len(members) == 1 else Stack(*members)
 
-    def pipeline(self, comm: Comm, **sample: Any) -> Backend:
+    def pipeline(self, comm: Communicator, **sample: Any) -> Backend:
         """The strategy on the pipe axis; None stands for its own defaults."""
         given = {"micro_batches": self.micro, "bounds": self.bounds}
         given = {name: value for name, value in given.items() if value is not None}

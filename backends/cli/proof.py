@@ -14,7 +14,7 @@ from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
 from minigrad.models import find_net
 
-from ..comm import Comm
+from ..comm import Communicator
 from ..laws import Difference, bound_for, differences_from_serial
 from .parallel import ParallelConfig, chosen, ranks_of
 
@@ -30,7 +30,7 @@ class Proof:
     batch: int = 13
     seed: int = 0
 
-    def run(self, comm: Comm) -> dict[str, Any] | None:
+    def run(self, comm: Communicator) -> dict[str, Any] | None:
         """Compare on this rank; the findings on rank 0, None elsewhere.
 
         Raises ValueError for a strategy that is not equal to the serial run by its mathematics.
@@ -59,7 +59,7 @@ class Proof:
         serial = self.parallel.strategy == "serial" and self.parallel.schedule is not None
         return f"schedule {self.parallel.schedule!r}" if serial else f"strategy {self.parallel.strategy!r}"
 
-    def backend(self, comm: Comm) -> Backend:
+    def backend(self, comm: Communicator) -> Backend:
         backend = self.parallel.backend_on(comm, self.batch)
         if not backend.equals_serial:
             raise ValueError(

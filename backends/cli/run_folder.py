@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..comm import Comm, broadcast
+from ..comm import Communicator, broadcast
 from ..launch import rank
 from ..launch.supervise import KEPT, kept_in
 from .figures import FIGURES, write_json
@@ -27,7 +27,7 @@ class RunFolder:
     Raises OSError, before any work is done, where it cannot be written.
     """
 
-    def __init__(self, comm: Comm, name: str, parent: Path = Path("runs")):
+    def __init__(self, comm: Communicator, name: str, parent: Path = Path("runs")):
         if comm.rank == 0 and not os.access(parent if parent.exists() else parent.absolute().parent, os.W_OK):
             raise OSError(f"cannot write into {parent.absolute()}; train in a folder that you may write")
         drawn = np.array([int(time.time()), secrets.randbits(62)])

@@ -24,7 +24,7 @@ from minigrad.models import Net, find_net
 from minigrad.optim import find_optimizer
 from minigrad.train import History, accuracy, fit
 
-from ..comm import Comm
+from ..comm import Communicator
 from ..tracing import recorded
 from .parallel import ParallelConfig, chosen, members
 
@@ -53,12 +53,12 @@ class Training:
         settings = asdict(self)
         return settings.pop("parallel") | settings
 
-    def backend(self, comm: Comm) -> Backend:
+    def backend(self, comm: Communicator) -> Backend:
         """The strategies on this rank."""
         return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(
-        self, comm: Comm, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
+        self, comm: Communicator, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any]:
         """Train on this rank; rank 0 draws the progress. Returns what was measured on this rank.
 

@@ -2,11 +2,9 @@
 
 from .collectives import allreduce, broadcast, gather
 from .communicator import Communicator, WithAllreduce, Wrapper
-from .protocol import Comm
 from .threads import ThreadComm, run_ranks
 
 __all__ = [
-    "Comm",
     "Communicator",
     "ThreadComm",
     "WithAllreduce",

@@ -16,13 +16,13 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from .flat import FlatLayout
 from .replicated import ALLREDUCE
 from .step_summary import is_statistic, trained
 
-Allreduce = Callable[[Comm, Array], Array]
+Allreduce = Callable[[Communicator, Array], Array]
 
 
 class ModelAveraging(Backend):
@@ -38,7 +38,13 @@ class ModelAveraging(Backend):
     outermost_only = True
 
     def __init__(
-        self, comm: Comm, allreduce: Allreduce, *, period: int | None, same_start: bool, micro_batches: int
+        self,
+        comm: Communicator,
+        allreduce: Allreduce,
+        *,
+        period: int | None,
+        same_start: bool,
+        micro_batches: int,
     ):
         self.comm, self.allreduce = comm, allreduce
         self.rank, self.size = comm.rank, comm.size
@@ -109,7 +115,7 @@ class ParallelSGD(ModelAveraging):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         allreduce: Allreduce = allreduce,
         *,
         same_start: bool = True,
@@ -128,7 +134,7 @@ class LocalSGD(ModelAveraging):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         allreduce: Allreduce = allreduce,
         *,
         period: int = 8,
@@ -170,7 +176,7 @@ class ElasticAveraging(ModelAveraging):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         allreduce: Allreduce = allreduce,
         *,
         alpha: float | None = None,
@@ -237,7 +243,7 @@ def statistics(model: Module) -> list[Array]:
     return [value for value in found if is_statistic(value)]
 
 
-def weighted_mean(comm: Comm, allreduce: Allreduce, arrays: Sequence[Array], weight: float) -> None:
+def weighted_mean(comm: Communicator, allreduce: Allreduce, arrays: Sequence[Array], weight: float) -> None:
     """Replace ``arrays``, in place, by their mean over the ranks; each rank counts ``weight`` times.
 
     One all-reduce of 1 + all their elements. Where all weights are 0 they stay as they are.

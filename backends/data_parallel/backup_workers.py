@@ -16,7 +16,7 @@ from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
 from minigrad.module import Module
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .replicated import DataParallel
 
 COLLECTOR = 0
@@ -54,7 +54,7 @@ class BackupWorkers(DataParallel):
 
     flags = {}  # no all-reduce
 
-    def __init__(self, comm: Comm, *, backups: int = 0, micro_batches: int = 1):
+    def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):
         super().__init__(comm, micro_batches=micro_batches)
         self.workers = list(range(1, comm.size)) or [COLLECTOR]
         if not 0 <= backups < len(self.workers):

@@ -13,7 +13,7 @@ from minigrad.nn import BatchNorm
 from minigrad.ops.norm import Gather
 
 from ..comm.collectives import allgather
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 
 BATCH_NORMS = ("ranks", "synchronised")
 
@@ -25,7 +25,7 @@ def check_batch_norm(given: str) -> str:
     return given
 
 
-def synchronise(model: Module, comm: Comm) -> bool:
+def synchronise(model: Module, comm: Communicator) -> bool:
     """Make every batch-norm of ``model`` use the statistics of all ranks; whether there is any.
 
     Each then adds one all-gather to a forward pass, of a count, the means and the squared deviations from
@@ -39,6 +39,6 @@ def synchronise(model: Module, comm: Comm) -> bool:
     return bool(norms)
 
 
-def gathered(comm: Comm, inside: Gather | None, x: Array) -> list[Array]:
+def gathered(comm: Communicator, inside: Gather | None, x: Array) -> list[Array]:
     """All ranks' ``x``; where other ranks share this one's samples, all of those that ``inside`` brings."""
     return [found for part in allgather(comm, x) for found in ([part] if inside is None else inside(part))]

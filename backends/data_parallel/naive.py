@@ -14,7 +14,7 @@ from minigrad.device import array_module
 from minigrad.module import Module
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import broadcast_model
 
 
@@ -26,7 +26,7 @@ class NaiveDataParallel(Backend):
     gradient zero instead of None; a batch-norm's running statistics stay those of each rank's own share.
     """
 
-    def __init__(self, comm: Comm):
+    def __init__(self, comm: Communicator):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
 
     def place(self, model: Module) -> Module:

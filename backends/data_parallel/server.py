@@ -16,7 +16,8 @@ import numpy as np
 from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
-from ..comm.protocol import Comm, RankEnded
+from ..comm.communicator import Communicator
+from ..comm.protocol import RankEnded
 from ..stale_rates import Factor, naive
 from .flat import Segment
 from .server_rules import Rule
@@ -98,7 +99,7 @@ class Server:
     def __post_init__(self) -> None:
         self.answer[0] = self.version
 
-    def serve(self, comm: Comm, steps: int, optimizer: Optimizer, watch: Watching) -> None:
+    def serve(self, comm: Communicator, steps: int, optimizer: Optimizer, watch: Watching) -> None:
         """Take pushes, also of later steps, until every worker that is there has made ``steps``.
 
         ``watch`` is told whose end it is to look out for, and which push of these steps a worker owes: one

@@ -14,13 +14,14 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..comm.protocol import Comm, RankEnded
+from ..comm.communicator import Communicator
+from ..comm.protocol import RankEnded
 from .server import Lost, Server, Watching, server_lost
 
 LAST, RESULT, TAKEN = 30203, 30204, 30205  # tags
 
 
-def at_first(comm: Comm, server: Server, workers: int, watch: Watching) -> list[Array]:
+def at_first(comm: Communicator, server: Server, workers: int, watch: Watching) -> list[Array]:
     """On the first server: gather from all that are there, and send each of them the results.
 
     These are the parameters, the workers' mean running statistics (see ``mean_of``) and the report, as
@@ -39,7 +40,7 @@ def at_first(comm: Comm, server: Server, workers: int, watch: Watching) -> list[
     return results
 
 
-def at_others(comm: Comm, last: Array, first: int) -> list[Array]:
+def at_others(comm: Communicator, last: Array, first: int) -> list[Array]:
     """Send the ``first`` server what this rank has, ``last``; the results."""
     comm.send(last, first, LAST)
     try:
@@ -50,7 +51,9 @@ def at_others(comm: Comm, last: Array, first: int) -> list[Array]:
     return results
 
 
-def gather(comm: Comm, server: Server, ranks: Iterable[int], tag: int, watch: Watching) -> dict[int, Array]:
+def gather(
+    comm: Communicator, server: Server, ranks: Iterable[int], tag: int, watch: Watching
+) -> dict[int, Array]:
     """What each of ``ranks`` sends; ``server`` loses the workers that end instead."""
     found, missing = {}, set(ranks)
     while missing:

@@ -35,7 +35,7 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .flat import buckets
 from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
 from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
@@ -64,7 +64,7 @@ class Sharded(DataParallel):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         *,
         stage: int = 1,
         bucket_bytes: int = 1 << 20,

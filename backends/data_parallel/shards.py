@@ -12,7 +12,7 @@ from minigrad.data import shares
 from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .flat import FlatLayout
 
 
@@ -46,7 +46,7 @@ class Shards(FlatLayout):
         return reached, found
 
 
-def beside_workers(comm: Comm, servers: int) -> Comm:
+def beside_workers(comm: Communicator, servers: int) -> Communicator:
     """The same ranks counted anew, workers first, where servers come right after a worker each.
 
     Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from ..comm import Comm, run_ranks
+from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
 from . import slurm
@@ -114,7 +114,12 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
 
 
 def run(
-    ranks: int, transport: str, work: Callable[[Comm], Any], arguments: list[str], *, survive: bool = False
+    ranks: int,
+    transport: str,
+    work: Callable[[Communicator], Any],
+    arguments: list[str],
+    *,
+    survive: bool = False,
 ) -> int:
     """Run ``work(comm)`` on every rank; the exit status.
 
@@ -274,7 +279,7 @@ def check_shared_memory(ranks: int) -> None:
     check_room_for_ranks(ranks, free)
 
 
-def work_under_mpi(ranks: int, work: Callable[[Comm], Any]) -> None:
+def work_under_mpi(ranks: int, work: Callable[[Communicator], Any]) -> None:
     """Run ``work`` as one of the ``ranks`` of the MPI job that this process belongs to.
 
     Raises WorldError where MPI sees another number of them.

@@ -11,14 +11,14 @@ from time import perf_counter
 
 import numpy as np
 
-from ..comm import Comm
+from ..comm import Communicator
 from .launch import load_mpi
 
 SMALL, LARGE = 8, 1 << 22  # bytes of the messages that show the latency and the bandwidth
 HERE, BACK = 1, 2  # tags
 
 
-def one_way(comm: Comm, nbytes: int, repeats: int) -> float:
+def one_way(comm: Communicator, nbytes: int, repeats: int) -> float:
     """Seconds a message of ``nbytes`` takes from rank 0 to 1: half of there and back, the median."""
     x = np.zeros(nbytes, np.uint8)
     times = []
@@ -26,16 +26,16 @@ def one_way(comm: Comm, nbytes: int, repeats: int) -> float:
         start = perf_counter()
         if comm.rank == 0:
             done = comm.start_send(x, 1, HERE)
-            comm.recv(1, BACK, like=x)
+            comm.recv(1, BACK, expect=x)
             done()
         elif comm.rank == 1:
-            comm.recv(0, HERE, like=x)
+            comm.recv(0, HERE, expect=x)
             comm.start_send(x, 0, BACK)()
         times.append((perf_counter() - start) / 2)
     return median(times)
 
 
-def measure(comm: Comm) -> dict[str, float]:
+def measure(comm: Communicator) -> dict[str, float]:
     """Seconds of latency and bytes per second between ranks 0 and 1, in a fraction of a second."""
     one_way(comm, SMALL, 20)
     latency = one_way(comm, SMALL, 200)

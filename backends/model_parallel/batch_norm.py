@@ -10,7 +10,7 @@ from copy import copy
 from minigrad.nn import BatchNorm
 from minigrad.tensor import Parameter
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .layer import Replicated
 from .sharding import Shard, ShardedTensor, matching_shard
 
@@ -21,7 +21,7 @@ class ChannelBatchNorm(Replicated):
     On replicated channels every rank computes the whole layer.
     """
 
-    def __init__(self, layer: BatchNorm, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: BatchNorm, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(copy(layer))
         if in_sharding is None:
             return

@@ -18,7 +18,7 @@ from minigrad.ops.loss import checked_labels
 from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .linear import ColumnLinear
 from .sharding import Shard, ShardedTensor
 
@@ -63,7 +63,7 @@ class ClassLinear(ColumnLinear):
     it is all of them.
     """
 
-    def __init__(self, layer: Linear, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(layer, comm)
         self.out_sharding = None
         self.training = layer.training

@@ -16,7 +16,7 @@ from minigrad.nn import Conv2d
 from minigrad.tensor import Parameter
 
 from ..comm import differentiable
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .layer import Elementwise, ShardedLayer
 from .linear import ColumnLinear, RowLinear, reduce_then_add_bias
 from .sharding import Shard, ShardedTensor, even_shard, in_channels_last, matching_shard
@@ -29,7 +29,7 @@ class FilterConv2d(ColumnLinear):
     convolution of several groups.
     """
 
-    def __init__(self, layer: Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)
         super().__init__(layer, comm)
         self.settings = layer.settings
@@ -42,7 +42,7 @@ class FilterConv2d(ColumnLinear):
 class GatheredConv2d(FilterConv2d):
     """The naive form: some of the filters, whose outputs are gathered at once."""
 
-    def __init__(self, layer: Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(layer, comm)
         self.out_sharding = None
 
@@ -57,7 +57,7 @@ class ChannelConv2d(RowLinear):
     Raises ValueError for a convolution of several groups.
     """
 
-    def __init__(self, layer: Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)
         super().__init__(layer, comm, in_sharding)
         self.settings = layer.settings
@@ -76,7 +76,7 @@ class GroupedConv2d(ShardedLayer):
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, layer: Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         groups = layer.settings["groups"]
         if groups == 1:

@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.nn import Dropout
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .layer import Elementwise
 from .sharding import Shard, ShardedTensor
 
@@ -23,7 +23,7 @@ class ShardedDropout(Elementwise):
     The random generators of all ranks must start in the same state (``share_state``); they then stay equal.
     """
 
-    def __init__(self, layer: Dropout, comm: Comm | None = None, in_sharding: Shard | None = None):
+    def __init__(self, layer: Dropout, comm: Communicator | None = None, in_sharding: Shard | None = None):
         super().__init__(layer, comm, in_sharding)
         self.p, self.rng = layer.p, layer.rng
 

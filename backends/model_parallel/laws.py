@@ -17,13 +17,13 @@ from minigrad.module import Module
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..laws import Strategy, bound_for, distance
 
 
 def passes_like_serial(
     strategy: Strategy,
-    comm: Comm,
+    comm: Communicator,
     build: Callable[[], Module],
     x: Array,
     *,

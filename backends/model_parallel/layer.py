@@ -11,7 +11,7 @@ from typing import Any
 from minigrad.module import Module, Sequential
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .sharding import Shard, ShardedTensor
 
 
@@ -28,7 +28,7 @@ class ShardedLayer(Module):
 
     def __init__(self) -> None:
         self.shards: dict[str, Shard] = {}
-        self.partial: dict[Parameter, Comm] = {}
+        self.partial: dict[Parameter, Communicator] = {}
 
     def shard_parameter(self, name: str, parameter: Parameter | None, shard: Shard | None = None) -> None:
         """Make this rank's part of a serial parameter an attribute of this layer."""
@@ -56,7 +56,7 @@ class ShardedLayer(Module):
 class Replicated(ShardedLayer):
     """A layer that every rank computes whole, on the whole input."""
 
-    def __init__(self, layer: Module, comm: Comm | None = None, in_sharding: Shard | None = None):
+    def __init__(self, layer: Module, comm: Communicator | None = None, in_sharding: Shard | None = None):
         super().__init__()
         self.layer = layer
 
@@ -70,7 +70,7 @@ class Replicated(ShardedLayer):
 class Elementwise(Replicated):
     """A layer that acts on each element alone, and therefore on a split input as on a whole one."""
 
-    def __init__(self, layer: Module, comm: Comm | None = None, in_sharding: Shard | None = None):
+    def __init__(self, layer: Module, comm: Communicator | None = None, in_sharding: Shard | None = None):
         super().__init__(layer)
         self.out_sharding = in_sharding
 

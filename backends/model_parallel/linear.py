@@ -13,7 +13,7 @@ from minigrad.nn import Conv2d, Linear
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm import differentiable
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 
@@ -27,7 +27,7 @@ class ColumnLinear(ShardedLayer):
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, layer: Linear | Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         neurons = even_shard(0, comm, layer.weight.shape[0])
         self.shard_parameter("weight", layer.weight, neurons)
@@ -45,7 +45,7 @@ class ColumnLinear(ShardedLayer):
 class GatheredLinear(ColumnLinear):
     """The naive form: some of the neurons, whose outputs are gathered at once."""
 
-    def __init__(self, layer: Linear, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(layer, comm)
         self.out_sharding = None
 
@@ -62,7 +62,7 @@ class RowLinear(ShardedLayer):
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, layer: Linear | Conv2d, comm: Comm, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         self.shard = matching_shard(in_sharding, comm, layer.weight.shape[1])
         self.shard_parameter("weight", layer.weight, self.shard)
@@ -76,7 +76,7 @@ class RowLinear(ShardedLayer):
         return f"{self.weight.shape[1]} of {self.shard.length}, {self.weight.shape[0]}"
 
 
-def reduce_then_add_bias(y: Tensor, *, comm: Comm, bias: Parameter | None) -> Tensor:
+def reduce_then_add_bias(y: Tensor, *, comm: Communicator, bias: Parameter | None) -> Tensor:
     """The sum of the ranks' partial results, to which the bias is added once, along the last axis."""
     total = differentiable.fan_in(y, comm=comm)
     return total if bias is None else total + bias

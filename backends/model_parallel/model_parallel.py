@@ -19,7 +19,7 @@ from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allreduce
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..placement import parameter_shard, share_dropout_state
 from .class_parallel import ClassLinear, class_parallel_loss
@@ -44,7 +44,7 @@ class ModelParallel(Backend):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         plan: Mapping[str, str] | None = None,
         *,
         sample: Sequence[int] | None = None,
@@ -58,7 +58,7 @@ class ModelParallel(Backend):
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.tilings: dict[str, Tiling | None] = {}
-        self.partial: dict[Parameter, Comm] = {}
+        self.partial: dict[Parameter, Communicator] = {}
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``, with rank 0's parameters.
@@ -153,7 +153,7 @@ class ModelParallel(Backend):
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of which each rank has one term: one all-reduce for each group and dtype."""
-        together: dict[tuple[Comm, Any], list[Parameter]] = {}
+        together: dict[tuple[Communicator, Any], list[Parameter]] = {}
         for parameter, comm in partial_gradients(model).items():
             if parameter.grad is not None:
                 together.setdefault((comm, parameter.dtype), []).append(parameter)
@@ -196,7 +196,7 @@ def owned(model: Module) -> list[tuple[str, Module, str]]:
     return [array for array in model.named_arrays() if array[0] in names]
 
 
-def partial_gradients(model: Module) -> dict[Parameter, Comm]:
+def partial_gradients(model: Module) -> dict[Parameter, Communicator]:
     """Replicated parameters of which each rank has one term of the gradient, and the ranks that have all."""
     layers = [layer for _, layer in model.named_modules() if isinstance(layer, ShardedLayer)]
     return {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}

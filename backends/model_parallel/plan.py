@@ -23,7 +23,7 @@ from minigrad.device import array_module
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .batch_norm import ChannelBatchNorm
 from .class_parallel import ClassLinear
 from .conv import (
@@ -43,7 +43,7 @@ Plan = dict[str, str]
 
 ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh)
 
-ShardedLayerClass = Callable[[Any, Comm, Shard | None], ShardedLayer]
+ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
 """Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""
 
 SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {

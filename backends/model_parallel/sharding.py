@@ -20,7 +20,7 @@ from minigrad.tensor import Tensor
 
 from ..comm import differentiable
 from ..comm.collectives import allgather
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Shard:
     """
 
     axis: int
-    comm: Comm
+    comm: Communicator
     bounds: tuple[int, ...]
     order: np.ndarray | None = None
 
@@ -85,12 +85,12 @@ class Shard:
         return bool((self.order == other.order).all())
 
 
-def even_shard(axis: int, comm: Comm, n: int) -> Shard:
+def even_shard(axis: int, comm: Communicator, n: int) -> Shard:
     """``n`` elements split into parts whose sizes differ by at most one."""
     return Shard(axis, comm, (0, *(share.stop for share in shares(n, comm.size))))
 
 
-def matching_shard(in_sharding: Shard | None, comm: Comm, n: int) -> Shard:
+def matching_shard(in_sharding: Shard | None, comm: Communicator, n: int) -> Shard:
     """A split of ``n`` features (axis 1) that fits the output of the layer before, split by ``in_sharding``.
 
     One channel may have become several consecutive features (Flatten). Without ``in_sharding``, or where it

@@ -20,7 +20,7 @@ from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import check_same_on_all_ranks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .flight import Flight, Gradient
@@ -84,7 +84,7 @@ class AsynchronousPipeline(LayerWise):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         bounds: Sequence[int] | None = None,
         *,
         versions: str = "stashing",

@@ -19,7 +19,7 @@ from minigrad.tensor import Tensor
 
 from ..comm import differentiable
 from ..comm.collectives import allgather, broadcast
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
 from ..placement import Placeholder, all_gather_named, share_dropout_state
@@ -34,7 +34,7 @@ class LayerWise(Backend):
     other masks than serially.
     """
 
-    def __init__(self, comm: Comm, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
+    def __init__(self, comm: Communicator, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.bounds = None if bounds is None else tuple(bounds)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
@@ -93,7 +93,7 @@ class Stage(Module):
     which no tape follows. All ranks call it.
     """
 
-    def __init__(self, model: Sequential, comm: Comm):
+    def __init__(self, model: Sequential, comm: Communicator):
         self.model, self.comm, self.training = model, comm, model.training
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from minigrad.device import Array, array_module
 
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from .schedule import Backward, Forward, Timetable, Weight
 
 FIRST_TAG, TAGS = 10_000, 20_000
@@ -52,7 +52,7 @@ class PipelineComm:
     Gradients are not sent to stages before ``first``. Raises ValueError for more messages than tags.
     """
 
-    def __init__(self, comm: Comm, table: Timetable, first: int):
+    def __init__(self, comm: Communicator, table: Timetable, first: int):
         if 2 * table.micros * table.stages > TAGS:
             raise ValueError(
                 f"{table.micros} micro-batches in {table.stages} stages need more than {TAGS} tags; take at "

@@ -18,7 +18,7 @@ from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
-from ..comm.protocol import Comm
+from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
 from ..placement import all_gather_named, parameter_shard, share_dropout_state
@@ -43,7 +43,7 @@ class Pipeline(Backend):
 
     def __init__(
         self,
-        comm: Comm,
+        comm: Communicator,
         schedule: Schedule | Order | str = "1f1b",
         *,
         micro_batches: int = 4,
@@ -64,7 +64,7 @@ class Pipeline(Backend):
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.recompute = recompute
-        self.groups: list[tuple[Comm, list[Tensor]]] = []
+        self.groups: list[tuple[Communicator, list[Tensor]]] = []
 
     def place(self, model: Module) -> Module:
         """This rank's layers, with rank 0's parameters; in ``model`` the others give way to placeholders.
@@ -211,7 +211,7 @@ class Staged(Module):
         return Tensor(broadcast(comm, y.data, route[-1][0]))
 
 
-def sum_gradients(comm: Comm, parameters: list[Tensor]) -> None:
+def sum_gradients(comm: Communicator, parameters: list[Tensor]) -> None:
     """Give every rank the sum of all ranks' gradients; a parameter that no rank's loss reached keeps None."""
     xp = array_module(parameters[0].data)
     grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backends.comm.protocol import Comm
+from backends.comm.communicator import Communicator
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -31,7 +31,7 @@ class Case(Protocol):
         ...
 
 
-Check = Callable[[Any, Any, Comm], None]
+Check = Callable[[Any, Any, Communicator], None]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backends.comm import Comm, run_ranks
+from backends.comm import Communicator, run_ranks
 from backends.comm.communicator import Wrapper
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
@@ -161,12 +161,12 @@ def stack_trains(
     )
 
 
-def all_three_axes_train_like_serial(comm: Comm, *, traced: bool) -> None:
+def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> None:
     """Data 2 x pipe 2 x model 2 with bucketed gradients, to the last digits, recorded or not."""
     comm = Traced(comm) if traced else comm
     grid = Grid(comm, data=2, pipe=2, model=2)
 
-    def strategy(comm: Comm) -> Backend:
+    def strategy(comm: Communicator) -> Backend:
         data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100)
         model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
         return recorded(Stack(data, Pipeline(grid.pipe, micro_batches=3), model), comm)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from backends.comm.protocol import Comm
+from backends.comm.communicator import Communicator
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
 from backends.data_parallel.parameter_server import ParameterServer
@@ -22,7 +22,7 @@ from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.train import fit
 
-Make = Callable[[Comm], Backend]
+Make = Callable[[Communicator], Backend]
 
 
 def plain(width: int) -> Module:
@@ -43,13 +43,13 @@ def images(width: int) -> Module:
     return nn.Sequential(conv, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, width, rng=rng))
 
 
-def around_split(strategy: Make, comm: Comm) -> Backend:
+def around_split(strategy: Make, comm: Communicator) -> Backend:
     """``strategy`` on the data axis, around layers that are split among one rank."""
     grid = Grid(comm, data=comm.size)
     return Stack(strategy(grid.data), ModelParallel(grid.model, {"1": "column", "3": "row"}))
 
 
-def piped(strategy: Make, comm: Comm) -> Backend:
+def piped(strategy: Make, comm: Communicator) -> Backend:
     """``strategy`` on the data axis, around a pipeline of all ranks."""
     grid = Grid(comm, pipe=comm.size)
     return Stack(strategy(grid.data), Pipeline(grid.pipe))
@@ -76,7 +76,7 @@ STRATEGIES: dict[str, tuple[Make, Callable[[int], Module]]] = {
 }
 
 
-def train(comm: Comm, name: str, close: bool, width: int = 5) -> None:
+def train(comm: Communicator, name: str, close: bool, width: int = 5) -> None:
     """Take two steps with a new model and a new backend, and drop both; closed, it is placed once more."""
     make, build = STRATEGIES[name]
     rng = np.random.default_rng(1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from backends.comm import Comm, run_ranks
+from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel.averaging import (
@@ -389,7 +389,7 @@ def test_a_mean_of_whole_numbers_is_exact(ranks, seed):
     ],
 )
 def test_mistakes_are_named(make, message):
-    def work(comm: Comm):
+    def work(comm: Communicator):
         make(comm)
 
     with pytest.raises(ValueError, match=message):

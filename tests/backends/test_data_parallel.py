@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm import Comm, run_ranks
+from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Difference, bound_for, differences_from_serial, trains_like_serial
@@ -164,7 +164,7 @@ def test_the_law_catches(bug):
 
 
 def test_the_difference_names_the_rank_that_is_wrong():
-    def work(comm: Comm) -> list[Difference]:
+    def work(comm: Communicator) -> list[Difference]:
         return differences_from_serial(OnlyRankZero, comm, Forked, ops.cross_entropy, batches_of([7]))
 
     found = run_ranks(3, work)[0]

@@ -7,8 +7,8 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.data_parallel import Bucketed, DataParallel, Sharded
-from backends.model_parallel import LayerWise, ModelParallel
-from backends.pipeline import Pipeline
+from backends.model_parallel import ModelParallel
+from backends.pipeline import LayerWise, Pipeline
 from minigrad import Tensor, nn, ops
 from minigrad.backend import Serial
 from tests.backends.pipeline_nets import batches_of

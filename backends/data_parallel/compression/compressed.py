@@ -20,7 +20,7 @@ from minigrad.settings import check_options, settings_of
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
-from ...comm.protocol import Comm
+from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 from ..replicated import DataParallel
 from .compressor import Compressor, Identity
@@ -77,8 +77,8 @@ class Compressed(DataParallel):
 
     def __init__(
         self,
-        comm: Comm,
-        allreduce: Callable[[Comm, Array], Array] = allreduce,
+        comm: Communicator,
+        allreduce: Callable[[Communicator, Array], Array] = allreduce,
         *,
         compress: str | Compressor = COMPRESSOR,
         feedback: bool | None = None,

@@ -13,7 +13,7 @@ from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allgather
-from ...comm.protocol import Comm
+from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 from .wire import packed, unpacked
 
@@ -52,7 +52,7 @@ class Compressor:
         return g if error is None else error + g
 
     def exchange(
-        self, comm: Comm, v: Array, figures: Array, allreduce: Callable[[Comm, Array], Array]
+        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
     ) -> Exchanged:
         """Send C(v), and with it ``figures``, a few numbers that are summed exactly; all ranks call."""
         raise NotImplementedError(f"{type(self).__name__} needs an exchange method")
@@ -76,7 +76,7 @@ class Gathered(Compressor):
         raise NotImplementedError(f"{type(self).__name__} needs an add method")
 
     def exchange(
-        self, comm: Comm, v: Array, figures: Array, allreduce: Callable[[Comm, Array], Array]
+        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
     ) -> Exchanged:
         messages = allgather(comm, packed(figures, self.compress(v)))
         xp, start = array_module(v), figures.nbytes

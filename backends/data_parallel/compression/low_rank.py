@@ -14,7 +14,7 @@ from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
-from ...comm.protocol import Comm
+from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 from .compressor import Compressor, Exchanged
 
@@ -60,7 +60,7 @@ class PowerSGD(Compressor):
         return [x for x, narrow in views if not narrow]
 
     def exchange(
-        self, comm: Comm, v: Array, figures: Array, allreduce: Callable[[Comm, Array], Array]
+        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
     ) -> Exchanged:
         xp, matrices = array_module(v), self.matrices(v)
         products = [x @ q for x, q in zip(matrices, self.q, strict=True)]
@@ -97,7 +97,9 @@ def fill(x: Array, p: Array, q: Array) -> None:
         xp.matmul(q, p.T, out=x.T)
 
 
-def summed(comm: Comm, allreduce: Callable[[Comm, Array], Array], arrays: list[Array]) -> list[Array]:
+def summed(
+    comm: Communicator, allreduce: Callable[[Communicator, Array], Array], arrays: list[Array]
+) -> list[Array]:
     """The sum of each array over the ranks, in one all-reduce."""
     total = allreduce(comm, array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays]))
     found, start = [], 0

@@ -19,8 +19,8 @@ from minigrad.tensor import Tensor
 
 from ...comm.collectives import allgather
 from ...comm.collectives.send_recv import Tag
+from ...comm.communicator import Communicator
 from ...comm.differentiable import joined, zeros_of
-from ...comm.protocol import Comm
 from ..sharding import Shard
 from .receptive_field import ROWS, RowRange, window_along
 
@@ -142,7 +142,7 @@ def make_backward(n: int, shard: Shard, route: Routes) -> Callable[[Array], Arra
 
 
 def start_exchange(
-    comm: Comm, messages: Mapping[int, Array], like: Mapping[int, Array], tag: int
+    comm: Communicator, messages: Mapping[int, Array], like: Mapping[int, Array], tag: int
 ) -> Callable[[], dict[int, Array]]:
     """Start to send ``messages``, by rank, and to receive arrays as those of ``like``.
 

@@ -25,7 +25,7 @@ from minigrad.ops.pool import pool_geometry
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm.collectives import allgather
-from ...comm.protocol import Comm
+from ...comm.communicator import Communicator
 from ..layer import Replicated, ShardedLayer
 from ..sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
@@ -40,7 +40,7 @@ class Tiling:
     ``axes`` has the ranks that share each split axis. Collective: all ranks construct it together.
     """
 
-    def __init__(self, comm: Comm, down: int, across: int):
+    def __init__(self, comm: Communicator, down: int, across: int):
         if down < 1 or across < 1 or down * across != comm.size:
             raise ValueError(
                 f"tiles {down}x{across} need {down * across} ranks, got {comm.size}; "
@@ -81,7 +81,7 @@ class Tiling:
         return Shard(1, self.comm, tuple(ends), np.concatenate(parts))
 
 
-def tiling_of(kind: str, comm: Comm) -> Tiling | None:
+def tiling_of(kind: str, comm: Communicator) -> Tiling | None:
     """The tiling that a kind of split names: "rows", "tiles 2x3", or "tiles", as square as possible.
 
     None for any other kind. Raises ValueError unless there are as many tiles as ranks.

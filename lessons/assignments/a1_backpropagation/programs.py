@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.laws import integers
 from lessons.grading import Wrong
 
@@ -111,7 +111,7 @@ def needed(program: Program) -> tuple[set[int], set[int]]:
     return used, moved
 
 
-def check_tape(submission: Any, program: Program, comm: Comm) -> None:
+def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
     """Gradients are those of forward differentiation, by one call of each pullback that leads to a leaf."""
     count, steps = len(program.wanted), program.steps()
     inputs = [integers(SIZE, program.seed + i) % 3 - 1 for i in range(count)]

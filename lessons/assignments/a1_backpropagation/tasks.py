@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from lessons.grading import Task, Wrong
 from lessons.grading.assignment import load_file
 
@@ -44,17 +44,17 @@ def windows(x: Any, weight: Any, bias: Any, stride: int, padding: int) -> np.nda
     return value
 
 
-def check_linear(submission: Any, case: Any, comm: Comm) -> None:
+def check_linear(submission: Any, case: Any, comm: Communicator) -> None:
     check_op(submission.linear, linear, case.arrays(), case)
 
 
-def check_relu(submission: Any, case: Any, comm: Comm) -> None:
+def check_relu(submission: Any, case: Any, comm: Communicator) -> None:
     """Slopes with the mask held where it is: so they are exact, and 0 where x is 0."""
     x = case.arrays()["x"] // 2  # more zeros
     check_op(submission.relu, lambda moved: moved * (x > 0), {"x": x}, case)
 
 
-def check_cross_entropy(submission: Any, case: Any, comm: Comm) -> None:
+def check_cross_entropy(submission: Any, case: Any, comm: Communicator) -> None:
     logits = case.arrays()["logits"] * np.array(case.settings["scale"], case.dtype)
     labels = np.random.default_rng(case.seed).integers(0, logits.shape[1], len(logits))
     kept = labels.copy()
@@ -69,7 +69,7 @@ def check_cross_entropy(submission: Any, case: Any, comm: Comm) -> None:
         raise Wrong("labels was changed: work on a copy")
 
 
-def check_conv2d(submission: Any, case: Any, comm: Comm) -> None:
+def check_conv2d(submission: Any, case: Any, comm: Communicator) -> None:
     check_op(
         lambda *inputs: submission.conv2d(*inputs, **case.settings),
         lambda *inputs: windows(*inputs, **case.settings),

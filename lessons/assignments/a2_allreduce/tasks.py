@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.comm.trace import Traced
 from lessons.grading import Task, Wrong
 from lessons.grading.restricted_comm import RestrictedComm
@@ -115,7 +115,9 @@ class Cost(NamedTuple):
     to: int | None = None
 
 
-def check_call(comm: Comm, call: Callable[[Any], Any], x: np.ndarray, wanted: Wanted, cost: Cost) -> None:
+def check_call(
+    comm: Communicator, call: Callable[[Any], Any], x: np.ndarray, wanted: Wanted, cost: Cost
+) -> None:
     """``call(comm)``, which was given ``x``, is ``wanted``, in new memory, and sends ``cost``."""
     let_sends_wait(comm)
     traced, before, me = Traced(comm), x.copy(), f"rank {comm.rank}"
@@ -143,7 +145,7 @@ def check_call(comm: Comm, call: Callable[[Any], Any], x: np.ndarray, wanted: Wa
         raise Wrong(f"{sent} {counted(nbytes, 'byte')}, not {cost.elements * x.itemsize}")
 
 
-def let_sends_wait(comm: Comm) -> None:
+def let_sends_wait(comm: Communicator) -> None:
     """Where ranks are threads, a send waits for its receiver, as MPI's does with a large message."""
     comm.use_synchronous_sends()
 
@@ -187,24 +189,24 @@ def doubling_cost(case: Any, rank: int) -> Cost:
     return Cost(messages, messages * size(case))
 
 
-def sums(name: str, cost: Callable[[Any, int], Cost]) -> Callable[[Any, Any, Comm], None]:
+def sums(name: str, cost: Callable[[Any, int], Cost]) -> Callable[[Any, Any, Communicator], None]:
     """The check of an all-reduce."""
 
-    def check(submission: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Communicator) -> None:
         x, wanted = brought(case, comm.rank), Wanted(total(case), places(case))
         check_call(comm, lambda comm: getattr(submission, name)(comm, x), x, wanted, cost(case, comm.rank))
 
     return check
 
 
-def check_reduce_scatter(submission: Any, case: Vector, comm: Comm) -> None:
+def check_reduce_scatter(submission: Any, case: Vector, comm: Communicator) -> None:
     x = brought(case, comm.rank)
     wanted = Wanted(*(chunk(whole, case.ranks, comm.rank + 1) for whole in (total(case), places(case))))
     cost = ring_cost(case, comm.rank, 1)
     check_call(comm, lambda comm: submission.ring_reduce_scatter(comm, x), x, wanted, cost)
 
 
-def check_allgather(submission: Any, case: Vector, comm: Comm) -> None:
+def check_allgather(submission: Any, case: Vector, comm: Communicator) -> None:
     """Here chunk k + 1 is brought by rank k alone, so a digit tells whose it is."""
     pieces = [chunk(brought(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
     x, wanted = pieces[comm.rank].copy(), Wanted(np.concatenate(pieces[-1:] + pieces[:-1]), places(case))
@@ -212,7 +214,7 @@ def check_allgather(submission: Any, case: Vector, comm: Comm) -> None:
     check_call(comm, lambda comm: submission.ring_allgather(comm, x, case.length), x, wanted, cost)
 
 
-def own_only(comm: Comm, x: np.ndarray, *_: Any) -> np.ndarray:
+def own_only(comm: Communicator, x: np.ndarray, *_: Any) -> np.ndarray:
     """A wrong answer to every task: nobody sends anything."""
     return x.copy()
 

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends import laws
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.comm.trace import Traced
 from lessons.grading import Task, Wrong
 from lessons.grading.array_checks import check_equal, enumeration, plural
@@ -80,7 +80,7 @@ SIZES = st.builds(Sizes, BYTES, st.sampled_from([40, 24, 16, 64, 100, 8, 320]))
 # Checks
 
 
-def check_share(submission: Any, case: Cut, comm: Comm) -> None:
+def check_share(submission: Any, case: Cut, comm: Communicator) -> None:
     """The shares follow one another from 0 to n, and are even."""
     end, counts = 0, []
     for rank in range(case.parts):
@@ -105,7 +105,7 @@ def check_share(submission: Any, case: Cut, comm: Comm) -> None:
         )
 
 
-def check_broadcast(submission: Any, case: Parameters, comm: Comm) -> None:
+def check_broadcast(submission: Any, case: Parameters, comm: Communicator) -> None:
     """Rank 0's numbers are in the arrays of all, by one message to each other rank."""
 
     def values(rank: int) -> list[np.ndarray]:
@@ -129,7 +129,7 @@ def check_broadcast(submission: Any, case: Parameters, comm: Comm) -> None:
         )
 
 
-def check_buckets(submission: Any, case: Sizes, comm: Comm) -> None:
+def check_buckets(submission: Any, case: Sizes, comm: Communicator) -> None:
     sizes = list(case.sizes)
     found = submission.buckets(sizes, case.most)
     if sizes != list(case.sizes):
@@ -149,10 +149,10 @@ def check_buckets(submission: Any, case: Sizes, comm: Comm) -> None:
         raise Wrong(f"there are {len(found)} buckets, it should be {len(wanted)}")
 
 
-def trains(backend: Any) -> Callable[[Any, Any, Comm], None]:
+def trains(backend: Any) -> Callable[[Any, Any, Communicator], None]:
     """The check of a step: three batches with momentum, and after each everything is as on one machine."""
 
-    def check(submission: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Communicator) -> None:
         laws.trains_like_serial(
             lambda comm: backend(comm, submission, case),
             comm,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm, allreduce
+from backends.comm import Communicator, allreduce
 from backends.comm.collectives import broadcast
 from backends.data_parallel.flat import buckets
 from lessons.grading import Wrong
@@ -66,7 +66,7 @@ class Shares:
 class Watched(Backend):
     """Data parallelism over the shares of a case; the submission's part is in ``whole``."""
 
-    def __init__(self, comm: Comm, submission: Any, case: Shares):
+    def __init__(self, comm: Communicator, submission: Any, case: Shares):
         self.comm, self.submission, self.case = comm, submission, case
         self.rank, self.size, self.me = comm.rank, comm.size, f"rank {comm.rank}"
         self.steps = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm, allreduce
+from backends.comm import Communicator, allreduce
 from backends.comm.collectives import allgather
 from lessons.grading import Task, Wrong
 from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged, plural
@@ -26,7 +26,7 @@ Choose = Callable[[np.ndarray], np.ndarray]
 # Checks
 
 
-def check_selection(submission: Any, case: Any, comm: Comm) -> None:
+def check_selection(submission: Any, case: Any, comm: Communicator) -> None:
     """Whole numbers from -6 to 6, so there are zeros and entries of one size."""
     v = case.rng.integers(-6, 7, case.n).astype(case.dtype)
     v.flags.writeable = False
@@ -53,7 +53,7 @@ def chosen_by(what: str, found: Any, v: np.ndarray, count: int) -> np.ndarray:
     return np.setdiff1d(np.arange(v.size), found)
 
 
-def check_messages(submission: Any, case: Any, comm: Comm) -> None:
+def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     """Bytes are as the text says, so what one packs another can unpack; values have gaps in memory."""
     rng = case.rng
     values = rng.normal(size=2 * case.k).astype(case.dtype)[::2]
@@ -78,7 +78,7 @@ def check_messages(submission: Any, case: Any, comm: Comm) -> None:
         check_equal(f"what unpack returned as {what}", x, right)
 
 
-def check_feedback(submission: Any, case: Any, comm: Comm) -> None:
+def check_feedback(submission: Any, case: Any, comm: Communicator) -> None:
     """In every step what is sent and what is kept are the bits of what had accumulated, each entry in one."""
     rng, error = case.rng, np.zeros(case.n, case.dtype)
     for step in range(1, STEPS + 1):
@@ -117,7 +117,7 @@ def largest(v: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-abs(v), kind="stable")[:k][::-1].astype(np.int32)
 
 
-def check_exchange(submission: Any, case: Any, comm: Comm) -> None:
+def check_exchange(submission: Any, case: Any, comm: Communicator) -> None:
     """The bits of the sum in the order of ranks, by one all-gather of exactly the values and indices."""
     vectors, chosen = [], []
     for rank, k in enumerate(case.counts):
@@ -153,7 +153,7 @@ def check_exchange(submission: Any, case: Any, comm: Comm) -> None:
     check_equal(f"{me}'s sum", found, wanted)
 
 
-def check_momentum(submission: Any, case: Any, comm: Comm) -> None:
+def check_momentum(submission: Any, case: Any, comm: Communicator) -> None:
     """Steps of whole numbers with momentum 0.5, which are exact, against the recurrence and both limits."""
     m, rng, me = 0.5, np.random.default_rng([case.seed, comm.rank]), f"rank {comm.rank}"
     mine = submission.Momentum(case.n, lambda v: largest(v, case.k), m, case.masking)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from lessons.grading import Wrong
 from lessons.grading.assignment import load_file
 
@@ -72,7 +72,7 @@ class BoundedJob(Job):
         return f", bound {self.bound}"
 
 
-def answer_by_script(comm: Comm, case: Job) -> None:
+def answer_by_script(comm: Communicator, case: Job) -> None:
     """A server that holds each push against what it should be, and answers what the case says."""
     server = comm.rank - case.workers
     place = case.places()[server]
@@ -105,7 +105,7 @@ def version_told(server: int, worker: int, step: int) -> int:
     return 0 if step < 0 else 10 * step + 3 * server + worker + 1
 
 
-def push_by_script(comm: Comm, case: Job) -> None:
+def push_by_script(comm: Communicator, case: Job) -> None:
     servers = dict(enumerate(case.places(), case.workers))
     versions = dict.fromkeys(servers, 0.0)
     for step in range(case.steps[comm.rank]):

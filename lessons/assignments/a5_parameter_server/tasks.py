@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm, allreduce
+from backends.comm import Communicator, allreduce
 from backends.comm.trace import Traced
 from lessons.grading import Task, Wrong
 from lessons.grading.assignment import load_file
@@ -37,7 +37,7 @@ def jobs(kind: Any) -> st.SearchStrategy[Any]:
 # Task 1
 
 
-def check_cut(submission: Any, case: Any, comm: Comm) -> None:
+def check_cut(submission: Any, case: Any, comm: Communicator) -> None:
     found, wanted = submission.cut(case.elements, case.servers), cuts(case.elements, case.servers)
     if not isinstance(found, list) or not all(isinstance(part, slice) for part in found):
         raise Wrong(f"cut returned {found!r}, not a list of slices")
@@ -51,7 +51,7 @@ def check_cut(submission: Any, case: Any, comm: Comm) -> None:
 # Task 2: the submission's workers, and servers whose answers are written down beforehand
 
 
-def check_work(submission: Any, case: Any, comm: Comm) -> None:
+def check_work(submission: Any, case: Any, comm: Communicator) -> None:
     let_sends_wait(comm)
     if comm.rank >= case.workers:
         script.answer_by_script(comm, case)
@@ -77,7 +77,7 @@ def check_work(submission: Any, case: Any, comm: Comm) -> None:
 # Tasks 3 and 4: the submission's servers, and workers whose gradients are written down beforehand
 
 
-def check_serve(submission: Any, case: Any, comm: Comm, bounded: bool) -> None:
+def check_serve(submission: Any, case: Any, comm: Communicator, bounded: bool) -> None:
     let_sends_wait(comm)
     if comm.rank < case.workers:
         script.push_by_script(comm, case)
@@ -106,7 +106,7 @@ def check_serve(submission: Any, case: Any, comm: Comm, bounded: bool) -> None:
 # Task 5: all is the submission's
 
 
-def check_train(submission: Any, case: Any, comm: Comm) -> None:
+def check_train(submission: Any, case: Any, comm: Communicator) -> None:
     let_sends_wait(comm)
     start, applied, computed = case.start(), np.zeros(case.elements), 0
     is_worker, server = comm.rank < case.workers, comm.rank - case.workers
@@ -174,7 +174,7 @@ def server_cost(case: Any, server: int) -> tuple[int, int]:
 # What the checks have in common
 
 
-def let_sends_wait(comm: Comm) -> None:
+def let_sends_wait(comm: Communicator) -> None:
     """Where ranks are threads, a send waits for its receiver, as MPI's does with a large message."""
     comm.use_synchronous_sends()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from lessons.grading import Wrong
 
 
@@ -19,7 +19,7 @@ class Watched:
     have ended, it may send and receive what it likes.
     """
 
-    def __init__(self, comm: Comm, workers: int, part: np.ndarray, rate: float, bound: int | None):
+    def __init__(self, comm: Communicator, workers: int, part: np.ndarray, rate: float, bound: int | None):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.workers, self.rate, self.bound = workers, rate, bound
         self.me = f"server {comm.rank - workers}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm, allreduce
+from backends.comm import Communicator, allreduce
 from backends.comm.trace import Traced
 from lessons.grading import Wrong
 from lessons.grading.restricted_comm import RestrictedComm
@@ -16,7 +16,7 @@ from lessons.grading.restricted_comm import RestrictedComm
 class Call:
     """A layer's forward and backward function, called and checked on this rank."""
 
-    def __init__(self, comm: Comm, submission: Any, layer: str, *inputs: np.ndarray):
+    def __init__(self, comm: Communicator, submission: Any, layer: str, *inputs: np.ndarray):
         let_sends_wait(comm)
         self.comm, self.submission, self.layer, self.inputs = comm, submission, layer, inputs
         self.traced = Traced(comm)
@@ -61,7 +61,11 @@ class Call:
 
 
 def check_array(
-    comm: Comm, found: Any, wanted: np.ndarray, what: str, hints: Mapping[str, np.ndarray] | None = None
+    comm: Communicator,
+    found: Any,
+    wanted: np.ndarray,
+    what: str,
+    hints: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """``hints`` are wrong values of which one can say what they are."""
     mine = f"rank {comm.rank}'s {what}"
@@ -85,7 +89,7 @@ def check_array(
 
 
 def unchanged(
-    comm: Comm,
+    comm: Communicator,
     name: str,
     inputs: Sequence[np.ndarray],
     before: Sequence[np.ndarray],
@@ -97,7 +101,7 @@ def unchanged(
         raise Wrong(f"{name} returned its input's memory on rank {comm.rank}: return a new array")
 
 
-def check_bytes(comm: Comm, traced: Traced, name: str, wanted: int, before: int = 0) -> int:
+def check_bytes(comm: Communicator, traced: Traced, name: str, wanted: int, before: int = 0) -> int:
     """What all ranks together have sent, ``before`` less; all of what this rank has sent by now."""
     mine = traced.record.ledger.sent().bytes
     total = int(allreduce(comm, np.array([float(mine - before)]))[0])
@@ -106,7 +110,7 @@ def check_bytes(comm: Comm, traced: Traced, name: str, wanted: int, before: int 
     return mine
 
 
-def check_messages(comm: Comm, traced: Traced, wanted: Mapping[int, int]) -> None:
+def check_messages(comm: Communicator, traced: Traced, wanted: Mapping[int, int]) -> None:
     """What this rank has sent to each other: one message of so many bytes, none for 0."""
     for rank, nbytes in wanted.items():
         sent = traced.record.ledger.sent(rank)
@@ -116,12 +120,12 @@ def check_messages(comm: Comm, traced: Traced, wanted: Mapping[int, int]) -> Non
             raise Wrong(f"{text}{count} of {sent.bytes} bytes together, not {right[0]} of {nbytes}")
 
 
-def let_sends_wait(comm: Comm) -> None:
+def let_sends_wait(comm: Communicator) -> None:
     """Where ranks are threads, a send waits for its receiver, as MPI's does with a large message."""
     comm.use_synchronous_sends()
 
 
-def once(x: np.ndarray, comm: Comm) -> int:
+def once(x: np.ndarray, comm: Communicator) -> int:
     """The bytes of one all-reduce, over all ranks together."""
     return 2 * (comm.size - 1) * x.nbytes
 
@@ -132,7 +136,7 @@ def numbers(case: Any, which: int, *shape: int) -> np.ndarray:
     return (rng.integers(1, 10, shape) * rng.choice([-1, 1], shape)).astype(np.float64)
 
 
-def cut(whole: np.ndarray, comm: Comm, axis: int) -> np.ndarray:
+def cut(whole: np.ndarray, comm: Communicator, axis: int) -> np.ndarray:
     return np.array_split(whole, comm.size, axis)[comm.rank].copy()
 
 

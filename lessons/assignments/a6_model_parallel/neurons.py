@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from lessons.grading.assignment import load_file
 
 checking = load_file(Path(__file__).parent / "checking.py", "checking_of_a6_neurons")
@@ -41,7 +41,7 @@ class Block(Layer):
         return f"{super().__str__()}, {counted(self.outputs, 'output')}"
 
 
-def check_column(submission: Any, case: Layer, comm: Comm) -> None:
+def check_column(submission: Any, case: Layer, comm: Communicator) -> None:
     x, w = numbers(case, 0, case.samples, case.inputs), numbers(case, 1, case.neurons, case.inputs)
     b, g = numbers(case, 2, case.neurons), numbers(case, 3, case.samples, case.neurons)
     own_w, own_b, own_g = cut(w, comm, 0), cut(b, comm, 0), cut(g, comm, 1)
@@ -51,7 +51,7 @@ def check_column(submission: Any, case: Layer, comm: Comm) -> None:
     call.backward(saved, own_g, wanted, once(x, comm), {"its own part of the sum": own_g @ own_w})
 
 
-def check_row(submission: Any, case: Layer, comm: Comm) -> None:
+def check_row(submission: Any, case: Layer, comm: Communicator) -> None:
     x, w = numbers(case, 0, case.samples, case.inputs), numbers(case, 1, case.neurons, case.inputs)
     b, g = numbers(case, 2, case.neurons), numbers(case, 3, case.samples, case.neurons)
     own_x, own_w = cut(x, comm, 1), cut(w, comm, 1)
@@ -64,7 +64,7 @@ def check_row(submission: Any, case: Layer, comm: Comm) -> None:
     call.backward(saved, g, {"x": g @ own_w, "w": g.T @ own_x, "b": g.sum(0)}, 0)
 
 
-def check_block(submission: Any, case: Block, comm: Comm) -> None:
+def check_block(submission: Any, case: Block, comm: Communicator) -> None:
     x, w1 = numbers(case, 0, case.samples, case.inputs), numbers(case, 1, case.neurons, case.inputs)
     b1 = numbers(case, 2, case.neurons) + 0.5  # so that nothing stands where ReLU has its corner
     w2, b2 = numbers(case, 3, case.outputs, case.neurons), numbers(case, 4, case.outputs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.comm.trace import Traced
 from lessons.grading.assignment import load_file
 from lessons.grading.restricted_comm import RestrictedComm
@@ -70,7 +70,7 @@ class Convolution(Image):
         return f"{super().__str__()}, {counted(self.filters, 'filter')} of {2 * self.radius + 1}"
 
 
-def check_halo(submission: Any, case: Image, comm: Comm) -> None:
+def check_halo(submission: Any, case: Image, comm: Communicator) -> None:
     let_sends_wait(comm)
     me, heights = comm.rank, list(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, sum(heights), case.width)
@@ -101,7 +101,7 @@ def halo_shapes(case: Image) -> list[tuple[int, ...]]:
     return [(case.samples, case.channels, n, case.width) for n in rows]
 
 
-def check_convolution(submission: Any, case: Convolution, comm: Comm) -> None:
+def check_convolution(submission: Any, case: Convolution, comm: Communicator) -> None:
     k, height = 2 * case.radius + 1, sum(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, height, case.width)
     w = numbers(case, 1, case.filters, case.channels, k, k)

@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.laws import trains_like_serial
 from backends.pipeline import (
     Backward,
@@ -142,7 +142,7 @@ def longest_wait(run: Simulation, rank: int) -> tuple[Any, Any]:
     return max(waits, key=lambda wait: wait[0], default=(0, None))
 
 
-def check_training(table: Timetable, case: Case, comm: Comm) -> None:
+def check_training(table: Timetable, case: Case, comm: Communicator) -> None:
     """The engine trains by the timetable, a rank for each stage; every gradient is that of a serial run."""
     rng = np.random.default_rng(case.samples)
     batch = Batch(rng.normal(size=(case.samples, 3)), rng.integers(0, 3, case.samples))
@@ -159,7 +159,7 @@ def check_training(table: Timetable, case: Case, comm: Comm) -> None:
 # The tasks
 
 
-def check_gpipe(submission: Any, case: Case, comm: Comm) -> None:
+def check_gpipe(submission: Any, case: Case, comm: Communicator) -> None:
     table = written(submission, "gpipe", case, weights=False)
     run = valid(table, [case.micros] * case.ranks, Costs(case.forward, case.backward))
     for stage, mine in enumerate(table.instructions):
@@ -171,7 +171,7 @@ def check_gpipe(submission: Any, case: Case, comm: Comm) -> None:
     check_training(table, case, comm)
 
 
-def check_one_f_one_b(submission: Any, case: Case, comm: Comm) -> None:
+def check_one_f_one_b(submission: Any, case: Case, comm: Communicator) -> None:
     table = written(submission, "one_f_one_b", case, weights=False)
     most = [min(case.micros, case.ranks - stage) for stage in range(case.ranks)]
     run = valid(table, most, Costs(case.forward, case.backward))
@@ -184,19 +184,19 @@ def split_run(submission: Any, name: str, case: Case, most: int) -> Simulation:
     return valid(table, [most] * case.ranks, Costs(1, 1, 1))
 
 
-def check_beats(submission: Any, case: Case, comm: Comm) -> None:
+def check_beats(submission: Any, case: Case, comm: Communicator) -> None:
     """Sooner done than 1F1B; on one stage there is nothing to gain."""
     run = split_run(submission, "my_schedule", case, min(case.micros, case.ranks))
     check_makespan(run, 3 * (case.micros + case.ranks - 1) - (case.ranks > 1))
     check_training(run.table, case, comm)
 
 
-def check_best(submission: Any, case: Case, comm: Comm) -> None:
+def check_best(submission: Any, case: Case, comm: Communicator) -> None:
     run = split_run(submission, "my_schedule", case, min(case.micros, case.ranks))
     check_makespan(run, 3 * case.micros + case.ranks - 1)
 
 
-def check_zero_bubble(submission: Any, case: Case, comm: Comm) -> None:
+def check_zero_bubble(submission: Any, case: Case, comm: Communicator) -> None:
     run = split_run(submission, "zero_bubble", case, 2 * case.ranks - 1)
     for stage in range(case.ranks):
         wait, before = longest_wait(run, stage)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from lessons.grading import Wrong
 from lessons.grading.assignment import load_file
 
@@ -40,7 +40,7 @@ class Samples:
         n = self.samples[rank]
         return (numbers(self.seed, rank, shape=self.elements) * (n > 0), n)
 
-    def law(self, mean_gradient: Any, comm: Comm) -> None:
+    def law(self, mean_gradient: Any, comm: Communicator) -> None:
         (gradient, n), (before, _) = self.data(comm.rank), self.data(comm.rank)
         found = mean_gradient(comm, gradient, n)
         total = np.sum([g * n for g, n in map(self.data, range(self.ranks))], axis=0)
@@ -71,7 +71,7 @@ class Traffic:
     def data(self, rank: int) -> tuple[Any, ...]:
         return [numbers(self.seed, i, shape=3) for i in range(len(self.choices))], self.given_back
 
-    def law(self, make_inbox: Any, comm: Comm) -> None:
+    def law(self, make_inbox: Any, comm: Communicator) -> None:
         inbox, held, wire = make_inbox(), {}, np.empty(3)
         messages, given_back = self.data(0)
         for i, message in enumerate(messages):
@@ -110,7 +110,7 @@ class Tied:
         weight = numbers(self.seed, shape=self.elements)
         return weight, numbers(self.seed, rank, shape=self.elements), 0.5, self.holders
 
-    def law(self, update_tied: Any, comm: Comm) -> None:
+    def law(self, update_tied: Any, comm: Communicator) -> None:
         given, before = self.data(comm.rank), self.data(comm.rank)
         found, what = update_tied(comm, *given), f"rank {comm.rank}'s weight"
         if not self.held[comm.rank]:
@@ -140,7 +140,7 @@ class Stream:
     def data(self, rank: int) -> tuple[Any, ...]:
         return [numbers(self.seed, step, shape=self.size) for step in range(self.steps)], self.k
 
-    def law(self, make_feedback: Any, comm: Comm) -> None:
+    def law(self, make_feedback: Any, comm: Communicator) -> None:
         feedback, waiting = make_feedback(self.size, self.k), np.zeros(self.size)
         for step, gradient in enumerate(self.data(0)[0]):
             v, before = waiting + gradient, gradient.copy()
@@ -179,7 +179,7 @@ class Sparse:
         indices = np.random.default_rng((self.seed, rank)).permutation(self.size)[: self.k]
         return indices, numbers(self.seed, rank, shape=self.k), self.size
 
-    def law(self, sparse_sum: Any, comm: Comm) -> None:
+    def law(self, sparse_sum: Any, comm: Communicator) -> None:
         given, before = self.data(comm.rank), self.data(comm.rank)
         found, wanted = sparse_sum(comm, *given), np.zeros(self.size)
         for rank in range(self.ranks):
@@ -216,7 +216,7 @@ class Rows:
         pieces = [self.whole(step)[:, self.piece(rank)].copy() for step in range(self.count)]
         return numbers(self.seed, shape=3), [(x, g) for x, g in pieces]
 
-    def law(self, make_filter: Any, comm: Comm) -> None:
+    def law(self, make_filter: Any, comm: Communicator) -> None:
         weight, steps = self.data(comm.rank)
         split, found = make_filter(comm, weight), []
         for x, g in steps:

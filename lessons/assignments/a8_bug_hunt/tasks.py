@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
-from backends.comm import Comm
+from backends.comm import Communicator
 from backends.comm.collectives import allgather
 from lessons.grading import Task, Wrong
 from lessons.grading.assignment import load_file
@@ -47,15 +47,15 @@ CASES: dict[int, Any] = {
 }
 
 
-def check_part(name: str) -> Callable[[Any, Any, Comm], None]:
+def check_part(name: str) -> Callable[[Any, Any, Communicator], None]:
     """The check of a mended part: its law."""
     return lambda submission, case, comm: case.law(getattr(submission, name), RestrictedComm(comm, CALLS))
 
 
-def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
+def check_property(number: int) -> Callable[[Any, Any, Communicator], None]:
     """The check of a property: of each implementation it says on this case what the law says."""
 
-    def check(submission: Any, case: Any, comm: Comm) -> None:
+    def check(submission: Any, case: Any, comm: Communicator) -> None:
         name = f"property_{number}"
         tried = getattr(submission, name)
         turned = case.seed % len(WRONG[number])
@@ -71,7 +71,7 @@ def check_property(number: int) -> Callable[[Any, Any, Comm], None]:
     return check
 
 
-def call(tried: Any, implementation: Any, comm: Comm, case: Any) -> None:
+def call(tried: Any, implementation: Any, comm: Communicator, case: Any) -> None:
     """The property as the text of the assignment has it; what plays on one rank needs no communicator."""
     alone = isinstance(case, laws.Traffic | laws.Stream)
     group = () if alone else (RestrictedComm(comm, CALLS),)
@@ -91,7 +91,7 @@ def offered(implementation: Any) -> Callable[..., Any]:
     return make
 
 
-def refusal(comm: Comm, attempt: Callable[[Comm], None]) -> str:
+def refusal(comm: Communicator, attempt: Callable[[Communicator], None]) -> str:
     """What the first rank that raised an AssertionError said, on every rank; "" where none did.
 
     Each attempt has a group of its own, so that what one left unread reaches no other.
