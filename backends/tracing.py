@@ -14,16 +14,16 @@ from minigrad.optim import Optimizer
 
 from .comm.communicator import Communicator
 from .comm.timeline import kind
-from .comm.trace import Span, Trace, Traced
+from .comm.trace import Span, Trace
 
 
 class Recorded(Backend):
-    """``backend``, whose forwards, backwards and updates are spans on the traced ``comm``.
+    """``backend``, whose forwards, backwards and updates are spans on ``comm``, where that is traced.
 
     A pipeline records its instructions itself.
     """
 
-    def __init__(self, backend: Backend, comm: Traced):
+    def __init__(self, backend: Backend, comm: Communicator):
         self.backend, self.comm = backend, comm
         self.rank, self.size = backend.rank, backend.size
         self.pass_in_spans = partial(forward_backward_pass, span=comm.computing)
@@ -52,11 +52,6 @@ class Recorded(Backend):
 
     def close(self) -> None:
         self.backend.close()
-
-
-def recorded(backend: Backend, comm: Communicator) -> Backend:
-    """``backend`` as it is, or with spans where ``comm`` is traced."""
-    return Recorded(backend, comm) if isinstance(comm, Traced) else backend
 
 
 def steps_of(trace: Trace) -> list[Trace]:

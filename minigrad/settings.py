@@ -23,10 +23,10 @@ def is_function(p: inspect.Parameter) -> bool:
 def kinds_of(annotation: Any) -> list[type]:
     """The types that an annotation allows; ``object`` where it says nothing."""
     union = get_origin(annotation) in (Union, types.UnionType)
-    found = [get_origin(kind) or kind for kind in (get_args(annotation) if union else [annotation])]
+    kinds = [get_origin(kind) or kind for kind in (get_args(annotation) if union else [annotation])]
     return [
         kind if isinstance(kind, type) and kind not in (Any, inspect.Parameter.empty) else object
-        for kind in found
+        for kind in kinds
     ]
 
 

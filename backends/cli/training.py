@@ -25,7 +25,7 @@ from minigrad.optim import find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
-from ..tracing import recorded
+from ..tracing import Recorded
 from .parallel import ParallelConfig, chosen, members
 
 
@@ -98,7 +98,7 @@ class Training:
                 optimizer,
                 net.loss,
                 train,
-                backend=recorded(backend, comm),
+                backend=Recorded(backend, comm),
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,

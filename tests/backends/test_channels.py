@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm import differentiable, run_ranks
+from backends.comm import WithAllreduce, differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.batch_norm import ChannelBatchNorm
 from backends.model_parallel.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, ShardedFlatten
@@ -19,7 +19,7 @@ from minigrad.data import Batch, shares
 from minigrad.op import op
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
-from tests.backends.split_models import Ring, allgathered, allreduced, sent, using
+from tests.backends.split_models import allgathered, allreduced, contiguous_ring, sent, using
 
 ACTING_ON_CHANNELS = {
     "relu": lambda n: nn.ReLU(),
@@ -241,8 +241,9 @@ def test_images_and_their_gradients_stay_channels_last(plan):
     seen = []
 
     def work(comm):
-        ring: Any = Ring(comm)
-        model = ModelParallel(ring, plan).place(network((2, 6, 6), ("relu", "tanh"))())
+        model = ModelParallel(WithAllreduce(comm, contiguous_ring), plan).place(
+            network((2, 6, 6), ("relu", "tanh"))()
+        )
         layers: list[Any] = list(model.children().values())
         x = Tensor(np.ones((2, 6, 5, 2)).transpose(0, 3, 1, 2), requires_grad=True)
         with Tape() as tape:

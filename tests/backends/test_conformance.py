@@ -61,10 +61,11 @@ class KeepsWhatItSent(Wrapper):
 
     def start_send(self, x, to, tag=0):
         done = self.comm.start_send(x, to, tag)
-        with self.comm.world.lock:
-            for box in self.comm.world.mailboxes.values():
+        comm: Any = self.comm  # of threads
+        with comm.world.lock:
+            for box in comm.world.mailboxes.values():
                 for message in box:
-                    if message.sender == self.comm.world_rank and message.x.shape == np.shape(x):
+                    if message.sender == comm.world_rank and message.x.shape == np.shape(x):
                         message.x = x
         return done
 
