@@ -41,8 +41,8 @@ def check_options(name: str, settings: dict[str, inspect.Parameter], options: Ma
             raise ValueError(f"{name} has no option {option!r}; it has {known or 'none'}")
         kinds = kinds_of(settings[option].annotation)
         if not any(is_a(value, kind) for kind in kinds):
-            wanted = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
-            raise ValueError(f"option {option!r} of {name} must be {wanted}, got {value!r}")
+            expected = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
+            raise ValueError(f"option {option!r} of {name} must be {expected}, got {value!r}")
 
 
 def is_a(value: Any, kind: type) -> bool:

@@ -111,7 +111,7 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
     start, applied, computed = case.start(), np.zeros(case.elements), 0
     is_worker, server = comm.rank < case.workers, comm.rank - case.workers
     me = f"worker {comm.rank}" if is_worker else f"server {server}"
-    own_end: Any = comm if is_worker else Watched(comm, *held(case, server), RATE, case.bound)
+    own_end = comm if is_worker else Watched(comm, *held(case, server), RATE, case.bound)
     traced = Traced(own_end)
 
     def gradient(parameters: Any) -> np.ndarray:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from backends.comm import Communicator
+from backends.comm import Communicator, Wrapper
 from lessons.grading import Wrong
 
 
-class Watched:
+class Watched(Wrapper):
     """``comm`` as a server sees it, which raises Wrong at the first answer or wait that breaks the rules.
 
     It receives what the server receives, in the same order, and so knows what the server should hold:
@@ -20,7 +20,7 @@ class Watched:
     """
 
     def __init__(self, comm: Communicator, workers: int, part: np.ndarray, rate: float, bound: int | None):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        super().__init__(comm)
         self.workers, self.rate, self.bound = workers, rate, bound
         self.me = f"server {comm.rank - workers}"
         self.weights, self.version = part.copy(), 0
