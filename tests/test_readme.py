@@ -1,33 +1,106 @@
-"""The README is true: its Python runs as written, and its links, and those of the lessons, lead to files."""
+"""The documents are true: their Python runs as written, and the paths that they name exist."""
 
 import re
 from pathlib import Path
 
 import pytest
+import typer
+
+from backends.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
-LINKS = [
-    (file, target)
-    for file in ("README.md", "lessons/README.md", "lessons/assignments/README.md")
-    for target in sorted(set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text())))
-]
+SKIPPED = {".git", ".pytest_cache", "node_modules", "runs", "build", "dist"}
+DOCUMENTS = sorted(
+    path.relative_to(ROOT)
+    for path in ROOT.rglob("*.md")
+    if not any(part in SKIPPED or part.startswith(".venv") for part in path.relative_to(ROOT).parts)
+)
+
+
+# Code
+
+
+def python_of(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_python_of_the_readme_runs_as_written(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 3
+    step, strategy = python_of(TEXT)
+    names: dict = {}
+    exec(step, names)
+    printed = capsys.readouterr().out.strip()
+    assert re.search(rf"print\(.*loss.*\) +# {re.escape(printed)}\n", step), printed
+    assert all(p.grad is not None for p in names["model"].parameters())
+    exec(strategy, names)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("parameter.grad = allreduce(self.comm, parameter.grad)", "pass"),
+        ("return batch[shares(len(batch), self.size)[self.rank]]", "return batch"),
+        ("allreduce(self.comm, np.array(loss))", "np.array(loss)"),
+    ],
+)
+def test_the_law_of_the_readme_catches_a_mistake_in_its_strategy(right, wrong):
+    step, strategy = python_of(TEXT)
+    assert right in strategy
+    names: dict = {}
+    exec(step, names)
+    with pytest.raises(Exception, match="differs by"):
+        exec(strategy.replace(right, wrong), names)
+
+
+def test_the_python_of_the_contributors_guide_runs_as_written():
+    blocks = python_of((ROOT / "CONTRIBUTING.md").read_text())
+    assert blocks
     names: dict = {}
     for block in blocks:
         exec(block, names)
-    nbytes, loss = capsys.readouterr().out.split()
-    assert int(nbytes) > 0 and 1 < float(loss) < 4
-    assert all(p.grad is not None for p in names["model"].parameters())
 
 
-@pytest.mark.parametrize(("file", "target"), LINKS)
-def test_every_link_leads_somewhere(file, target):
-    assert ((ROOT / file).parent / target).exists()
+# Paths
+
+WORDS = {"aN", "NN_topic", "NEW", "FAMILY"}  # placeholders, which no path has
+PLACES = ("minigrad/", "backends/", "lessons/", "tests/", "benchmarks/", ".ci/")
+
+
+def links(file):
+    """The files and folders that a document links to, from its own folder."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text()):
+        yield (ROOT / file).parent / target
+
+
+def paths(text):
+    """The paths of this repository that stand in backticks, or on an indented or fenced line of commands."""
+    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL)
+    code += re.findall(r"^    (.*)$", text, re.MULTILINE)
+    for word in " ".join(code).split():
+        path = word.strip("\"'(),;").partition("::")[0]
+        if path.startswith(PLACES) and not any(name in path for name in WORDS) and "*" not in path:
+            yield path
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=str)
+def test_every_link_leads_somewhere(file):
+    assert not [target for target in links(file) if not target.exists()]
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=str)
+def test_every_path_in_backticks_exists(file):
+    text = (ROOT / file).read_text()
+    assert not [path for path in paths(text) if not (ROOT / path).exists()]
+    beside = [name for name in re.findall(r"`(\w+\.py)`", text) if name not in NOT_OURS]
+    assert not [name for name in beside if not any(ROOT.glob(f"*/**/{name}"))]
+
+
+NOT_OURS = {"my_a2.py", "script.py"}  # the reader's own files
+
+
+def test_the_check_of_paths_sees_one_that_is_gone():
+    text = "`backends/gone.py` and `backends/laws.py`\n\n    pytest -q tests/gone.py::test_x\n"
+    assert [p for p in paths(text) if not (ROOT / p).exists()] == ["backends/gone.py", "tests/gone.py"]
 
 
 def test_the_readme_leads_to_the_index_and_the_index_to_every_lesson():
@@ -35,6 +108,11 @@ def test_the_readme_leads_to_the_index_and_the_index_to_every_lesson():
     index = (ROOT / "lessons" / "README.md").read_text()
     for lesson in (ROOT / "lessons").glob("*/lesson.py"):
         assert f"({lesson.parent.name}/lesson.py)" in index
+    for assignment in (ROOT / "lessons" / "assignments").glob("a*/README.md"):
+        assert f"(assignments/{assignment.parent.name}/README.md)" in index
+
+
+# Commands
 
 
 def test_the_set_up_is_two_lines():
@@ -42,3 +120,24 @@ def test_the_set_up_is_two_lines():
     assert len(lines) == 2
     assert "minigrad train --data 2" in lines[0] and "minigrad prove" in lines[0]
     assert lines[1].endswith("pytest")
+
+
+def commands(text):
+    """The command lines of minigrad in a document: the command, and the options that follow it."""
+    for line in re.findall(r"minigrad ((?:train|prove|trace|run|doctor|grade|lesson)\b[^`#&|;\n]*)", text):
+        name, *words = line.split()
+        yield name, [word.partition("=")[0] for word in words if word.startswith("--")]
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=str)
+def test_every_option_of_a_command_exists(file):
+    options = {
+        name: {o for parameter in sub.params for o in parameter.opts} | {"--help"}
+        for name, sub in typer.main.get_command(app).commands.items()  # pyright: ignore
+    }
+    for name, said in commands((ROOT / file).read_text()):
+        assert set(said) <= options[name], f"minigrad {name}"
+
+
+def test_the_check_of_options_sees_an_unknown_one():
+    assert list(commands("`minigrad train --data 2 --nosuch=3`")) == [("train", ["--data", "--nosuch"])]
