@@ -45,7 +45,7 @@ def test_gradients_of_several_steps_add_up(ranks):
     """Without ``zero_grad`` between them, as serially: what is summed already is not summed again."""
 
     def gradients(backend):
-        model = backend.place(plain(np.random.default_rng(0)))
+        model = backend.place(plain(np.random.default_rng(0)).to(dtype=np.float64))
         for batch in batches_of([7, 4]):
             backend.step(model, batch, ops.cross_entropy)
         return backend.full_gradients(model)
