@@ -53,7 +53,9 @@ def test_gradients_of_several_steps_add_up(ranks):
     alone = gradients(Serial())
     for found in run_ranks(ranks, lambda comm: gradients(NaiveDataParallel(comm))):
         for name, g in alone.items():
-            np.testing.assert_allclose(found[name], g, rtol=0, atol=1e-14 * np.abs(g).max())
+            total = found[name]
+            assert g is not None and total is not None
+            np.testing.assert_allclose(total, g, rtol=0, atol=1e-14 * np.abs(g).max())
 
 
 BUGS = {
