@@ -52,7 +52,7 @@ def everything_once(schedule: Schedule, p: int, m: int, v: int) -> None:
 
 
 def memory_as_promised(schedule: Schedule, p: int, m: int, v: int) -> None:
-    assert schedule.most_in_flight is not None
+    assert schedule.most_in_flight is not None, f"Schedule({schedule.name}) needs most_in_flight"
     done = simulate(schedule.of(p, m, v))
     for rank in range(p):
         assert done.in_flight(rank, until_weight=True) == schedule.most_in_flight(rank, Numbers(p, m, v))

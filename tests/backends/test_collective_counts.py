@@ -187,21 +187,21 @@ CASES = {
     "naive": (
         vector(collectives.naive_allreduce), naive, lambda p: p * (p - 1), lambda p, n: p * (p - 1) * n,
     ),
-    "gather and broadcast": (
+    "gather-broadcast": (
         vector(collectives.gather_broadcast_allreduce), gather_and_broadcast,
         lambda p: 2 * (p - 1), everything,
     ),
-    "reduce and broadcast": (
+    "tree": (
         vector(collectives.reduce_broadcast_allreduce), reduce_and_broadcast,
         lambda p: 2 * (p - 1), everything,
     ),
     "ring": (vector(collectives.ring_allreduce), ring, lambda p: 2 * p * (p - 1), everything),
-    "recursive doubling": (
+    "doubling": (
         vector(collectives.doubling_allreduce), doubling,
         lambda p: 2 * logs(p)[3] + logs(p)[2] * logs(p)[1],
         lambda p, n: n * (2 * logs(p)[3] + logs(p)[2] * logs(p)[1]),
     ),
-    "Rabenseifner": (
+    "halving": (
         vector(collectives.rabenseifner_allreduce), rabenseifner,
         lambda p: 2 * logs(p)[3] + 2 * logs(p)[2] * logs(p)[1], everything,
     ),
@@ -240,6 +240,11 @@ CASES = {
         lambda comm, n: collectives.barrier(comm), dissemination, lambda p: p * logs(p)[0], lambda p, n: 0,
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in collectives.ALLREDUCES if name != "default"])
+def test_every_allreduce_has_a_closed_form(name):
+    assert name in CASES, f"CASES needs the messages and elements of {name!r}"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -312,9 +317,9 @@ def ring_seconds(p, n, rounds, reducing):
 
 TIMES = {
     "ring": lambda p, n: ring_seconds(p, n, 2, True),
-    "Rabenseifner": lambda p, n: 2 * logs(p)[0] * ALPHA + n * (p - 1) / p * (2 * BETA + GAMMA),
-    "recursive doubling": lambda p, n: logs(p)[0] * (ALPHA + n * BETA + n * GAMMA),
-    "reduce and broadcast": lambda p, n: 2 * logs(p)[0] * (ALPHA + n * BETA) + logs(p)[0] * n * GAMMA,
+    "halving": lambda p, n: 2 * logs(p)[0] * ALPHA + n * (p - 1) / p * (2 * BETA + GAMMA),
+    "doubling": lambda p, n: logs(p)[0] * (ALPHA + n * BETA + n * GAMMA),
+    "tree": lambda p, n: 2 * logs(p)[0] * (ALPHA + n * BETA) + logs(p)[0] * n * GAMMA,
     "broadcast": lambda p, n: logs(p)[0] * (ALPHA + n * BETA),
     "reduce": lambda p, n: logs(p)[0] * (ALPHA + n * BETA + n * GAMMA),
     "reduce-scatter": lambda p, n: ring_seconds(p, n, 1, True),
@@ -342,7 +347,7 @@ def test_small_arrays_want_few_messages_and_large_ones_few_bytes():
         logs(p)[0] * ALPHA / (BETA * (logs(p)[0] - 2 * (p - 1) / p) + GAMMA * (logs(p)[0] - (p - 1) / p))
     )
     for n, first, second in (
-        (int(crossover / 2) // 32 * 32, "recursive doubling", "Rabenseifner"),
-        (int(crossover * 2) // 32 * 32, "Rabenseifner", "recursive doubling"),
+        (int(crossover / 2) // 32 * 32, "doubling", "halving"),
+        (int(crossover * 2) // 32 * 32, "halving", "doubling"),
     ):
         assert seconds(CASES[first][0], p, n) < seconds(CASES[second][0], p, n)

@@ -365,8 +365,6 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
             strategy = find_strategy(name, axis=axis)
             backend = run_ranks(1, strategy)[0]
             assert (backend.rank, backend.size) == (0, 1)
-            if name != "naive":  # which is the slide, without options
-                assert "micro_batches" in settings_of(strategy)
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):

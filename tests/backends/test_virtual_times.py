@@ -54,15 +54,15 @@ ANY_SIZE = {
     "barrier": (lambda c, p: collectives.barrier(c), lambda p, L, n: L * ALPHA),
 }
 POWERS_OF_TWO = {
-    "reduce and broadcast": (
+    "tree": (
         lambda c, p: collectives.reduce_broadcast_allreduce(c, whole(p)),
         lambda p, L, n: 2 * L * (ALPHA + n * BETA) + L * n * GAMMA,
     ),
-    "recursive doubling": (
+    "doubling": (
         lambda c, p: collectives.doubling_allreduce(c, whole(p)),
         lambda p, L, n: L * (ALPHA + n * (BETA + GAMMA)),
     ),
-    "Rabenseifner": (
+    "halving": (
         lambda c, p: collectives.rabenseifner_allreduce(c, whole(p)),
         lambda p, L, n: 2 * L * ALPHA + (p - 1) * (n / p) * (2 * BETA + GAMMA),
     ),
