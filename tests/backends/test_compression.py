@@ -156,7 +156,7 @@ LOSSY = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSY)
+@pytest.mark.parametrize("name", [n for n in COMPRESSORS if n != "dgc"])  # it sends its momentum
 @given(ranks=RANKS, build=BUILDS, sizes=SIZES, dtype=DTYPES)
 def test_what_is_not_sent_is_kept(name, ranks, build, sizes, dtype):
     strategy = compressed(name, **LOSSY[name])

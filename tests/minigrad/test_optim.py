@@ -97,6 +97,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("name", [n for n in optim.OPTIMIZERS if n != "lars"])  # a test below is for it
+def test_every_optimizer_has_a_recurrence(name):
+    assert any(make is optim.OPTIMIZERS[name] for make, _, _ in CASES.values()), f"CASES needs {name!r}"
+
+
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
 def test_every_element_goes_where_the_textbook_puts_it(name, data):
