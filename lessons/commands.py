@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from backends.cli.arguments import check_choice
 from backends.cli.doctor import Finding
 from backends.cli.figures import check_writable
 from backends.launch.interrupts import Interrupted
 from backends.launch.launch import TRANSPORTS
 from backends.launch.launcher import under_mpiexec
 from backends.launch.supervise import supervise
+from minigrad.lookup import check_choice
 
 if TYPE_CHECKING:
     from .grading.grade import TaskResult

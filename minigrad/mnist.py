@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from .data import Batch, Dataset
+from .lookup import lookup
 
 CHOICES = ("mnist5k", "mnist")
 SUBSET = Path(__file__).with_name("datasets") / "mnist_5k.npz"
@@ -71,11 +72,7 @@ def load(name: str) -> Dataset:
     from the folder MINIGRAD_DATA where that is set, else from the user's cache, else downloaded to it.
     Raises ValueError for an unknown name or damaged data, OSError where the data cannot be had.
     """
-    if name == "mnist5k":
-        return subset()
-    if name == "mnist":
-        return full_set()
-    raise ValueError(f"unknown data set {name!r}; choose {' or '.join(CHOICES)}")
+    return lookup("data set", name, {"mnist5k": subset, "mnist": full_set})()
 
 
 def where_found() -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 from . import ops
 from .backend import Loss
 from .data import Batch
+from .lookup import lookup
 from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
 from .tensor import Parameter, Tensor
 
@@ -118,6 +119,4 @@ NETS = {
 
 def find_net(name: str) -> Net:
     """The net called ``name``; raises ValueError naming the choices."""
-    if name not in NETS:
-        raise ValueError(f"unknown net {name!r}; choose one of {', '.join(NETS)}")
-    return NETS[name]
+    return lookup("net", name, NETS)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .device import Array, array_module
+from .lookup import lookup
 from .module import Module
 from .tensor import Parameter, Tensor
 
@@ -377,6 +378,4 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 def find_optimizer(name: str) -> type[Optimizer]:
     """The optimizer called ``name``; raises ValueError naming the choices."""
-    if name not in OPTIMIZERS:
-        raise ValueError(f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
+    return lookup("optimizer", name, OPTIMIZERS)

@@ -41,13 +41,17 @@ class ParallelConfig:
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def ranks(self) -> int:
+        return self.data * self.pipe * self.model
+
     def check(self, backend: Callable[[Communicator], Backend]) -> None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
         Ranks are threads here, so a mistake is reported once, before any process is started.
         """
         if not under_mpiexec():
-            run_ranks(self.data * self.pipe * self.model, backend)
+            run_ranks(self.ranks, backend)
 
     def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
         """The strategies on this rank, as a stack where there are several.

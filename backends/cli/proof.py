@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,7 @@ from minigrad.models import find_net
 
 from ..comm import Communicator
 from ..laws import Difference, bound_for, differences_from_serial
+from .options import Dtype, Seed
 from .parallel import ParallelConfig, chosen, ranks_of
 
 
@@ -26,9 +28,11 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
-    dtype: str = "float64"
-    batch: int = 13
-    seed: int = 0
+    dtype: Dtype = "float64"
+    batch: Annotated[
+        int, typer.Option(min=1, help="number of samples in the step, over all ranks", metavar="N")
+    ] = 13
+    seed: Seed = 0
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
         """Compare on this rank; the findings on rank 0, None elsewhere.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from minigrad.lookup import check_choice
+
 from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
@@ -75,8 +77,8 @@ def choose_transport(asked: str | None, ranks: int) -> str:
     Raises ValueError for an unknown name, RuntimeError where MPI is asked for and missing, or threads by each
     of several processes.
     """
-    if asked not in (None, *TRANSPORTS):
-        raise ValueError(f"unknown transport {asked!r}; choose one of {', '.join(TRANSPORTS)}")
+    if asked is not None:
+        check_choice("transport", asked, TRANSPORTS)
     here = launcher()
     if asked == "threads" and here is not None and (here.size or here.rank + 1) > 1:
         raise WorldError(

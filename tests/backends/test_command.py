@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from backends import registry
-from backends.cli import arguments, figures, main, parallel, training
+from backends.cli import figures, main, parallel, training
 from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import interrupts, launch
 from backends.registry import find_strategy, strategy_names
-from minigrad import lookup
+from minigrad import device, lookup
 from minigrad.backend import forward_backward_pass
 from minigrad.models import find_net
 from minigrad.settings import check_options, settings_of
@@ -206,7 +206,7 @@ MISTAKES = [
         ["prove", *THREADS, "--strategy", "local-sgd"],
         "by its mathematics strategy 'local-sgd' does not train like one serial",
     ),
-    (["train", "--device", "tpu"], "unknown --device 'tpu'; choose one of numpy, cupy"),
+    (["train", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
 
 
 def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch):
-    monkeypatch.setattr(arguments, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
+    monkeypatch.setattr(device, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
     assert minigrad("train", "--device", "cupy")[2] == (
         "minigrad: --device cupy: CuPy finds no CUDA device; use --device numpy\n"
     )
