@@ -15,9 +15,9 @@ from rich.table import Table
 
 from backends.cli.doctor import Finding
 from backends.cli.figures import check_writable
-from backends.launch.interrupts import Interrupted
 from backends.launch.launch import TRANSPORTS
 from backends.launch.launcher import under_mpiexec
+from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 

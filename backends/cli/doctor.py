@@ -1,4 +1,4 @@
-"""What this machine offers minigrad, and what to do about each thing that is missing."""
+"""Checks what this machine offers minigrad, and says how to install what is missing."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from ..registry import strategy_names
 
 
 class Finding(NamedTuple):
-    """One thing looked at; ``remedy`` is empty when it is well."""
+    """One check; ``remedy`` is empty when there is no problem."""
 
     what: str
-    found: str
+    state: str
     remedy: str = ""
     needed: bool = False
 
 
 def examine() -> list[Finding]:
-    """Look at everything; never raises, never uses the network."""
+    """Make all checks; never raises, never uses the network."""
     return [
         *interpreter(),
         *blas(),
@@ -91,21 +91,21 @@ def blas() -> list[Finding]:
 
 def mpi() -> list[Finding]:
     mpiexec = find_mpiexec()
-    found = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
-    findings = [Finding("mpiexec", found, "" if mpiexec else mpi_problem() or "")]
+    state = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
+    findings = [Finding("mpiexec", state, "" if mpiexec else mpi_problem() or "")]
     if importlib.util.find_spec("mpi4py") is None:
         return [*findings, Finding("MPI", "mpi4py is not installed", mpi_problem() or "")]
     try:
         return [*findings, Finding("MPI", mpi_version())]
     except WorldError as error:
-        return [*findings, Finding("MPI", "not that of what started this process", str(error))]
+        return [*findings, Finding("MPI", "another one than the launcher of this process has", str(error))]
     except (ImportError, RuntimeError, subprocess.TimeoutExpired) as error:  # mpi4py without any libmpi
         remedy = "pip install mpich, or point MPI4PY_LIBMPI at your cluster's libmpi"
         return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]
 
 
 def in_slurm() -> list[Finding]:
-    """Whether this is in a Slurm job, how its srun connects ranks, and what minigrad does there."""
+    """Whether this process is in a Slurm job, how srun connects ranks, and how minigrad starts them."""
     if shutil.which("srun") is None:
         return [Finding("Slurm", "no srun on this machine")]
     job, tasks = slurm.find_job(), step_tasks()
@@ -127,7 +127,7 @@ def in_slurm() -> list[Finding]:
 def mpi_version() -> str:
     """The MPI library's version.
 
-    Where this process is no rank another one tells: MPI's shared memory would outlive one that is killed.
+    Outside an MPI job another process loads it: if this one were killed, MPI's shared memory would remain.
     """
     line = "from backends.comm import mpi; print(mpi.library_version())"
     if under_mpiexec():
@@ -142,7 +142,7 @@ def mpi_version() -> str:
 
 
 def answer(command: list[str]) -> tuple[int, list[str]]:
-    """Run the command; its status, and what it printed, by lines. Raises TimeoutExpired after 30 seconds."""
+    """The command's exit status and the lines that it prints; raises TimeoutExpired after 30 seconds."""
     with tempfile.TemporaryFile("w+") as output:
         status = supervise(command, environment(2), seconds=30, output=output)
         output.seek(0)
@@ -150,20 +150,20 @@ def answer(command: list[str]) -> tuple[int, list[str]]:
 
 
 def ranks() -> list[Finding]:
-    """How ranks fit on the cores: those of this job, or of one with a rank on each core."""
+    """How the ranks of this job, or one rank for each core, fit on the cores."""
     try:
         here, started = cores(), size_under_mpiexec()
     except WorldError as error:
-        return [Finding("ranks", "this process is not what its variables say", str(error))]
-    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+        return [Finding("ranks", "the variables of this process contradict each other", str(error))]
+    user_choice = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
     n = started or here
-    threads = int(given) if given.isdigit() else max(1, here // n)
-    found = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
+    threads = int(user_choice) if user_choice.isdigit() else max(1, here // n)
+    state = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
-    whose = f"{THREAD_VARIABLES[0]} or its like says {given}" if given else "as minigrad sets it"
+    whose = f"{THREAD_VARIABLES[0]} or its like says {user_choice}" if user_choice else "as minigrad sets it"
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
     return [
-        Finding("ranks", found, crowded),
+        Finding("ranks", state, crowded),
         Finding(
             "BLAS threads",
             f"{n} ranks x {threads} on {here} cores, {whose}",
@@ -173,7 +173,7 @@ def ranks() -> list[Finding]:
 
 
 def links() -> list[Finding]:
-    """Latency and bandwidth between two ranks, of each transport that there is."""
+    """Latency and bandwidth between two ranks, for each transport of this machine."""
     findings = [Finding("thread ranks", speeds(run_ranks(2, measure)[0]))]
     if mpi_problem() or under_mpiexec():
         return findings
@@ -190,8 +190,8 @@ def links() -> list[Finding]:
     return [*findings, Finding("MPI ranks", f"two of them did not talk: {problem}", remedy)]
 
 
-def speeds(found: dict[str, float]) -> str:
-    return f"{found['latency'] * 1e6:.0f} us, {found['bandwidth'] / 1e9:.1f} GB/s between two"
+def speeds(link: dict[str, float]) -> str:
+    return f"{link['latency'] * 1e6:.0f} us, {link['bandwidth'] / 1e9:.1f} GB/s between two"
 
 
 def gpu() -> list[Finding]:
@@ -237,5 +237,5 @@ def report(findings: list[Finding]) -> Table:
             if finding.needed
             else "[yellow]optional[/]"
         )
-        table.add_row(f"{finding.what}  {mark}", escape(finding.found), escape(finding.remedy))
+        table.add_row(f"{finding.what}  {mark}", escape(finding.state), escape(finding.remedy))
     return table

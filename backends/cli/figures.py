@@ -1,4 +1,4 @@
-"""Files of figures, in JSON: whole or untouched."""
+"""JSON files that a write replaces as a whole or leaves unchanged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FIGURES = "metrics.json"  # of a training, in its folder
 
 
 def check_writable(file: Path, flag: str = "--json") -> None:
-    """Raise OSError, before any work is done, unless ``file`` can be written."""
+    """Raise OSError unless ``file`` can be written."""
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` so that ``file`` is whole or untouched, whatever happens."""
+    """Write ``content``; if that fails, ``file`` stays as it was."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         part.write_text(json.dumps(content, indent=1))

@@ -16,9 +16,8 @@ from minigrad.environment import check_variables
 
 from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
-from ..launch.capacity import cores
-from ..launch.interrupts import Interrupted
-from ..launch.launch import run, run_script, say
+from ..launch.launch import cores, run, run_script, say
+from ..launch.signals import Interrupted
 from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof
@@ -66,12 +65,12 @@ def train(
         traced = None if trace is None else Traced(comm)
         backend = config.backend(traced or comm)
         files = RunFolder(comm, config.net)
-        keep = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
+        save = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
         try:
-            metrics = config.run(traced or comm, backend, console, keep)
+            metrics = config.run(traced or comm, backend, console, save)
         except Interrupted as signal:
-            raise Interrupted(signal.number, files.kept) from None
-        lost = metrics.get("lost")  # all ranks that are left know the same of them
+            raise Interrupted(signal.number, files.saved) from None
+        lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
         if not all(member.writes_report for member in members(backend)):
             return
@@ -80,7 +79,7 @@ def train(
         if json is not None:
             write_json(json, metrics)
         draw_curves(metrics, folder / "curves.png")
-        console.print(report(metrics, backend))  # last: nobody may be there to read it
+        console.print(report(metrics, backend))  # last: stdout may be closed
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
@@ -179,7 +178,7 @@ for entry in entry_points(group="minigrad.commands"):  # commands of other packa
 
 
 def command() -> None:
-    """Run what the arguments name: a mistake of the user's ends in one line, not in a traceback."""
+    """Run the command; a mistake of the user ends in one line, not in a traceback."""
     try:
         check_variables()
         if status := app(sys.argv[1:] or ["--help"], standalone_mode=False):
@@ -190,7 +189,7 @@ def command() -> None:
         if is_refusal(error):
             say(in_one_line(error))
             sys.exit(1)
-        usage = getattr(error, "format_message", None)  # what typer finds wrong with the arguments
+        usage = getattr(error, "format_message", None)  # typer's message about a wrong argument
         if usage is None:
             raise
         say(f"{usage()} (see minigrad --help)")

@@ -1,4 +1,4 @@
-"""The flags of ``train`` and ``prove`` that strategies declare, and which strategy each one is for."""
+"""The options of a command from dataclasses and from the flags that strategies declare."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def options_by_axis(
 
 
 def whose(name: str, strategy: str, schedule: str | None) -> str:
-    """In words, which strategies or schedules declare a flag, and what was chosen instead."""
+    """The strategies or schedules that declare a flag, and the chosen one, in words."""
     owners = declared_flags()[name]
     ours = [owner for owner in owners if owner in strategy_names()]
     if ours:

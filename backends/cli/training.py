@@ -1,4 +1,4 @@
-"""A training run as the command line describes it, and the files it leaves."""
+"""A training run with the settings of the command line, its table and its curves."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ class Training:
         return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(
-        self, comm: Communicator, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
+        self, comm: Communicator, backend: Backend, console: Console, save: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. Returns what was measured on this rank.
+        """Train on this rank; rank 0 draws the progress. Returns the measurements of this rank.
 
-        ``keep`` is called after every epoch with what has been measured so far.
+        ``save`` is called after every epoch with the measurements so far.
         """
         net = find_net(self.net)
         if self.device == "cupy":
@@ -142,7 +142,7 @@ class Training:
             if self.batch is not None or epoch == self.epochs - 1:
                 with comm.computing("test"):
                     metrics.accuracies.append(accuracy(model, test))
-            keep(metrics.of(history, finished=False))
+            save(metrics.of(history, finished=False))
 
         with progress_bar(console, steps, shown=comm.rank == 0) as on_step:
             history = fit(
@@ -179,7 +179,7 @@ class Training:
         return warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
-        """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""
+        """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""
         takes = signature(find_optimizer(self.optimizer)).parameters
         own = takes["lr"].default
         rate = net.lr if own is Parameter.empty else own
@@ -187,7 +187,7 @@ class Training:
 
 
 class Metrics(NamedTuple):
-    """What metrics.json holds of a run, while it goes on and at its end."""
+    """The content of metrics.json, during a run and at its end."""
 
     config: dict[str, Any]
     ranks: int
@@ -252,7 +252,7 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
 
 
 def check_drawing() -> None:
-    """Raise RuntimeError, before any work is done, where matplotlib cannot be loaded."""
+    """Raise RuntimeError where matplotlib cannot be loaded."""
     try:
         import matplotlib.figure  # noqa: F401
     except (ImportError, ValueError) as error:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+import hypothesis
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture import providers
 
@@ -57,7 +58,7 @@ def counterexample(
 
     @seed(seed_of_cases)
     @hypothesis_settings(examples or task.examples, shrink=shrink)
-    @given(task.cases)
+    @hypothesis.given(task.cases)
     def law(case: Any) -> None:
         nonlocal tries, first
         if failure:
@@ -117,7 +118,7 @@ def draw_cases(task: Task, seed_of_cases: int, max_ranks: int, count: int) -> li
 
     @seed(seed_of_cases)
     @hypothesis_settings(task.examples)
-    @given(task.cases)
+    @hypothesis.given(task.cases)
     def collect(case: Any) -> None:
         cases[str(case)] = case
 

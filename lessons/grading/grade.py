@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
-from backends.launch.supervise import MARK, sweep, sweep_memory, watched
+from backends.launch.supervise import kill_job, watched
+from backends.launch.sweep import MARK, sweep_memory
 
 from .assignment import Assignment, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
@@ -208,7 +209,7 @@ def run(line: list[str], work: Path, request: Request) -> int | None:
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # processes that it left in its own session
-            sweep(process, mark)
+            kill_job(process, mark)
             if request.transport == "mpi":
                 sweep_memory(start)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from backends.comm.mailboxes import elsewhere
 from backends.launch.launch import THREAD_VARIABLES
-from backends.launch.supervise import MARK
+from backends.launch.sweep import MARK
 
 from . import sandbox
 from .assignment import Wrong

@@ -16,7 +16,7 @@ from backends.cli import figures, main, parallel, training
 from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.launch import interrupts, launch
+from backends.launch import launch, signals
 from backends.registry import find_strategy, strategy_names
 from minigrad import device, lookup
 from minigrad.backend import forward_backward_pass
@@ -439,13 +439,13 @@ def test_importing_the_command_needs_no_mpi4py():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, interrupts.Interrupted])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, signals.Interrupted])
 def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     """Whatever typer makes of it: some return the status of a KeyboardInterrupt and raise nothing."""
 
     def raising(*_):
-        raise error(*([2] if error is interrupts.Interrupted else []))
+        raise error(*([2] if error is signals.Interrupted else []))
 
     monkeypatch.setattr(main.health, "examine", raising)
-    monkeypatch.setattr(interrupts, "end", lambda told: sys.exit(told.code))
+    monkeypatch.setattr(signals, "end", lambda interruption: sys.exit(interruption.code))
     assert minigrad("doctor")[0] == 130
