@@ -40,7 +40,7 @@ def check_device(device: str) -> None:
 
 
 def to_host(x: Array) -> np.ndarray:
-    """``x`` as a NumPy array, copied from the GPU if it lies there."""
+    """``x`` as a NumPy array, copied from the GPU if it is there."""
     return np.asarray(x) if array_module(x) is np else _cupy().asnumpy(x)
 
 

@@ -1,4 +1,4 @@
-"""Things by name: those of a table, and those that other packages declare as entry points."""
+"""Objects by name, from a table or from the entry points of other packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def lookup(kind: str, name: str, table: Mapping[str, T], group: str = "") -> T:
-    """The ``kind`` called ``name``: from ``table``, else what another package declares in ``group``.
+    """The ``kind`` called ``name``, from ``table`` or from another package's entry points in ``group``.
 
     Raises ValueError, naming the choices, for an unknown name, and RuntimeError as ``load`` does.
     """

@@ -2,8 +2,8 @@
 
 Lecture section: large mini-batches. Lesson: 07_large_batches.
 
-A schedule is made from the base rate and the number of steps, then called with a step, counted from 0. From
-the last step on the rate stays what it is there.
+A schedule is made from the base rate and the number of steps, then called with a step, counted from 0. After
+the last step the rate stays the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from .lookup import check_choice, lookup
-
-__all__ = ["SCHEDULES", "Schedule", "constant", "cosine", "find_schedule", "scaled_lr", "step", "warm_up"]
 
 Schedule = Callable[[int], float]
 

@@ -14,8 +14,6 @@ from .lookup import lookup
 from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
 from .tensor import Parameter, Tensor
 
-__all__ = ["NETS", "SAMPLE", "Net", "find_net", "lenet", "logistic_cost", "mlp", "one_hot", "sigmoid", "vgg"]
-
 Rng = np.random.Generator
 SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns
 

@@ -200,7 +200,7 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
         check_shared_memory(ranks)
         return mpi_command(ranks, python, survive), on_this_machine(ranks) | extra
     job.check(ranks)
-    variables = environment(job.ranks_on_a_node(ranks))
+    variables = environment(-(-ranks // job.nodes))
     srun = None if survive else job.srun(mpiexec=find_mpiexec() is not None)
     if srun is not None:
         return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | extra
@@ -292,7 +292,8 @@ def environment(ranks: int) -> dict[str, str]:
     inherited = dict(os.environ)
     if step_tasks():  # its own connection to srun must not reach the ranks that it starts
         inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
-    return {**defaults, **slurm.local_variables(), **inherited}
+    in_slurm = slurm.LOCAL if "SLURM_JOB_ID" in inherited else {}
+    return {**defaults, **in_slurm, **inherited}
 
 
 def on_this_machine(ranks: int) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -50,7 +49,8 @@ class Job(NamedTuple):
             return None
         if "SLURM_MPI_TYPE" in os.environ:
             return start
-        plugin = plugin_for(mpi_library())
+        library = mpi_library()
+        plugin = next((plugin for word, plugin in PLUGINS.items() if word in library), None)
         if plugin in plugins() and not (plugin == "pmix" and mpiexec):
             return [*start, f"--mpi={plugin}"]
         return None if mpiexec else start
@@ -60,9 +60,6 @@ class Job(NamedTuple):
         each = os.environ.get("SLURM_CPUS_PER_TASK", "")
         fits = each.isdecimal() and int(each) * ranks <= self.cpus
         return {"SRUN_CPUS_PER_TASK": each} if fits else {}
-
-    def ranks_on_a_node(self, ranks: int) -> int:
-        return math.ceil(ranks / self.nodes)
 
 
 def find_job() -> Job | None:
@@ -96,12 +93,3 @@ def output(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return f"{result.stdout}\n{result.stderr}"
-
-
-def plugin_for(library: str) -> str | None:
-    return next((plugin for word, plugin in PLUGINS.items() if word in library), None)
-
-
-def local_variables() -> dict[str, str]:
-    """The variables that an mpiexec needs in a Slurm job to start ranks on this machine only."""
-    return LOCAL if "SLURM_JOB_ID" in os.environ else {}

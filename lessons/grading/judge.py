@@ -142,8 +142,13 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         timer.start_case()
         write("case", case)
 
-    search, finish = (on_processes if request.transport == "mpi" else on_threads)(task, request.seed, on_case)
-    if not refuses_broken(task, request.seed):
+    def search(submission: Any) -> str | None:
+        return counterexample(task, submission, request.seed, on_case=on_case)
+
+    finish = None
+    if request.transport == "mpi":
+        search, finish = search_over_mpi(task, request.seed, on_case)
+    if counterexample(task, task.broken, request.seed, shrink=False) is None:
         end(
             "internal", "its own wrong answer passes with this seed; take another, and tell the task's author"
         )
@@ -170,7 +175,8 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         close("failed", problem)
     workers.close()
     write("passed", "")
-    finish()
+    if finish is not None:
+        finish()
     os._exit(0)
 
 
@@ -189,23 +195,13 @@ def definitions(source: str) -> set[str]:
     return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def refuses_broken(task: Task, seed: int) -> bool:
-    """Whether the task refuses its wrong answer."""
-    return counterexample(task, task.broken, seed, shrink=False) is not None
-
-
 Search = Callable[[Any], str | None]
-Finish = Callable[[], None]
-OnCase = Callable[[str], None]
 
 
-def on_threads(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
-    """The search whose ranks are threads of this process."""
-    return lambda submission: counterexample(task, submission, seed, on_case=on_case), lambda: None
-
-
-def on_processes(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
-    """The same checks on a few cases; each rank is a process, and this is one of them.
+def search_over_mpi(
+    task: Task, seed: int, on_case: Callable[[str], None]
+) -> tuple[Search, Callable[[], None]]:
+    """The checks on a few cases, where each rank is a process and this is one; and how to end the search.
 
     A failure of one rank ends the job. The other ranks report what they wait for by then.
     """

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .messages import MAX_BYTES, ChannelClosed, MalformedMessage, decode_errors, pack, read, to_json
-from .restricted_comm import RestrictedObject, no_attribute
+from .restricted_comm import RestrictedObject
 from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
@@ -77,25 +77,17 @@ class RemoteRestricted(RemoteObject):
 
     def _describe(
         self, name: str, constants: dict[str, int], methods: list[str], properties: list[str]
-    ) -> Any:
-        self._name, self._constants, self._methods, self._properties = name, constants, methods, properties
+    ) -> RemoteRestricted:
+        self._names = name, constants, methods, properties
         return self
-
-    def charge_reduction(self, nbytes: int) -> None:
-        """Collectives call this for a virtual clock; there is none here."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             return super().__getattr__("__" + name)
-        if name in self._constants:
-            return self._constants[name]
-        if name in self._methods:
-            return partial(self._call, name)
-        if name in self._properties:
-            return self._channel.request("attribute", self._number, name)
-        raise AttributeError(
-            no_attribute(self._name, name, [*self._constants, *self._methods, *self._properties])
-        )
+        owner, constants, methods, properties = self._names
+        calls = {method: partial(self._call, method) for method in methods}
+        requests = {p: partial(self._channel.request, "attribute", self._number, p) for p in properties}
+        return getattr(RestrictedObject(owner, constants, calls, requests), name)
 
     def _call(self, name: str, /, *arguments: Any, **settings: Any) -> Any:
         return self._channel.request("method", self._number, name, arguments, settings)
@@ -149,10 +141,6 @@ class ObjectTable:
         proxy._count += 1
         return proxy
 
-    def take_unused(self) -> list[list[int]]:
-        """Numbers and counts of the proxies that were deleted since the last message."""
-        return [self.unused.pop() for _ in range(len(self.unused))]
-
     def release(self, unused: Any) -> None:
         """Drop the objects whose proxies the other side has deleted."""
         for number, count in unused:
@@ -185,12 +173,8 @@ class Serializer:
         reference_kind: Callable[[Any], str],
         records: Mapping[str, type[Any]],
     ):
-        self.arrays, self.objects, self.reference_kind, self.records = (
-            arrays,
-            objects,
-            reference_kind,
-            records,
-        )
+        self.arrays, self.objects = arrays, objects
+        self.reference_kind, self.records = reference_kind, records
 
     # To JSON
 
@@ -354,7 +338,8 @@ class Channel:
 
     def send(self, kind: str, body: str) -> None:
         changes, content = self.arrays.changes()
-        message = pack([kind, changes, self.objects.take_unused(), self.current_line()], body, content)
+        unused = [self.objects.unused.pop() for _ in range(len(self.objects.unused))]
+        message = pack([kind, changes, unused, self.current_line()], body, content)
         try:
             self.connection.sendall(message)
         except OSError as error:
@@ -373,7 +358,7 @@ class Channel:
         except Exception as error:
             raise MalformedMessage(f"a message that is none: {type(error).__name__}: {error}"[:200]) from None
         finally:
-            self.arrays.end_message()
+            self.arrays.alive = []  # from now on arrays live as long as somebody uses them
         if kind not in ("call", "return", "raise") or (line is not None and type(line) is not int):
             raise MalformedMessage("a message of no kind")
         return kind, value, line

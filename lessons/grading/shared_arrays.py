@@ -144,10 +144,6 @@ class SharedArrays:
         block.views[layout] = weakref.ref(x)
         return x
 
-    def end_message(self) -> None:
-        """The message is read: from now on its arrays live as long as somebody uses them."""
-        self.alive = []
-
     def add(self, number: int, owner: np.ndarray, content: bytes | None) -> None:
         def on_delete(_: Any, key: int = id(owner)) -> None:
             if self.numbers.get(key) == number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import types
 from contextlib import suppress
+from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -168,7 +170,7 @@ class WorkerPool:
         self.settings, self.lock = settings, threading.Lock()
         self.line_requests: dict[int, socket.socket] = {}
         self.control, far = socket.socketpair()
-        arguments = [str(far.fileno()), settings.to_json()]
+        arguments = [str(far.fileno()), json.dumps(asdict(settings))]
         self.process = subprocess.Popen(
             [*sandbox.prefix(), sys.executable, "-m", "lessons.grading.worker", *arguments],
             env={name: value for name, value in os.environ.items() if name in VARIABLES},

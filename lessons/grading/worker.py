@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -45,13 +45,6 @@ class WorkerSettings:
     modules: list[str]
     records: list[str]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkerSettings:
-        return cls(**json.loads(text))
-
     def record_classes(self) -> dict[str, type[Any]]:
         """The records' classes by their names."""
         pairs = (record.split(":") for record in self.records)
@@ -76,7 +69,9 @@ class Worker(Channel):
             return x(*arguments, **settings)
         if action == "items":
             return self.items(x, *rest)
-        return {"attribute": getattr, "repr": short_repr, "iterator": iter}[action](x, *rest)
+        if action == "repr":
+            return repr(x)[:MAX_REPR]
+        return {"attribute": getattr, "iterator": iter}[action](x, *rest)
 
     def load(self, source: str, file: str) -> None:
         """Make the program a module, from the text that the grader read, whatever the file holds now."""
@@ -122,10 +117,6 @@ class Reraise:
 
     def __call__(self) -> NoReturn:
         raise self.error
-
-
-def short_repr(x: Any) -> str:
-    return repr(x)[:MAX_REPR]
 
 
 def line_of(frame: FrameType | None, file: str) -> int | None:
@@ -193,4 +184,4 @@ def exit_status(pid: int) -> int:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings.from_json(sys.argv[2]))
+    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings(**json.loads(sys.argv[2])))

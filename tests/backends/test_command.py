@@ -20,8 +20,8 @@ from backends.launch import launch, signals
 from backends.registry import find_strategy, strategy_names
 from minigrad import device, lookup
 from minigrad.backend import forward_backward_pass
+from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
-from minigrad.settings import check_options, settings_of
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
