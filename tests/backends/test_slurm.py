@@ -127,7 +127,7 @@ def test_one_task_of_srun_starts_ranks_here_without_what_connects_it(job, monkey
 def test_the_doctor_says_what_minigrad_does_in_the_job(job, variables, row):
     job(MPICH, LIST, **variables)
     (finding,) = doctor.in_slurm()
-    assert finding.what == "Slurm" and finding.found.startswith(row)
+    assert finding.what == "Slurm" and finding.state.startswith(row)
 
 
 def test_the_doctor_says_what_is_wrong_with_a_world(job):
@@ -137,4 +137,4 @@ def test_the_doctor_says_what_is_wrong_with_a_world(job):
 
 def test_the_doctor_without_slurm(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.in_slurm()[0].found == "no srun on this machine"
+    assert doctor.in_slurm()[0].state == "no srun on this machine"
