@@ -164,6 +164,5 @@ class Replay:
 
 def generators(module: Module) -> Iterator[np.random.Generator]:
     """The generators of random numbers that are attributes of ``module`` and the modules inside."""
-    yield from (value for value in vars(module).values() if isinstance(value, np.random.Generator))
-    for child in module.children().values():
-        yield from generators(child)
+    for inside in module.modules():
+        yield from (value for value in vars(inside).values() if isinstance(value, np.random.Generator))

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged
+from lessons.grading import Wrong
+from lessons.grading.array_checks import check_private, check_unchanged
 
 
 def numbers(*key: int, shape: Any) -> np.ndarray:
@@ -17,8 +18,17 @@ def numbers(*key: int, shape: Any) -> np.ndarray:
 
 def same(x: Any, expected: np.ndarray, what: str) -> None:
     """Raise Wrong unless ``x`` is an array like ``expected``, to 1e-12."""
-    check_like(what, x, expected.shape, np.float64)
-    check_equal(what, x, expected, atol=1e-12 * max(1.0, abs(expected).max(initial=0)), factor_rtol=1e-9)
+    if type(x) is not np.ndarray or x.dtype != np.float64 or x.shape != expected.shape:
+        is_what = f"{x.dtype}{x.shape}" if isinstance(x, np.ndarray) else repr(x)[:60]
+        raise Wrong(f"{what} is {is_what}, it should be an array, float64{expected.shape}")
+    if np.allclose(x, expected, rtol=1e-12, atol=1e-12):
+        return
+    known = expected != 0
+    ratios = x[known] / expected[known]
+    if known.sum() > 1 and np.allclose(ratios, ratios[0], rtol=1e-9) and not x[~known].any():
+        raise Wrong(f"{what} is {ratios[0]:.3g} times what it should be")
+    at = int(np.flatnonzero(~np.isclose(x, expected, rtol=1e-12, atol=1e-12))[0])
+    raise Wrong(f"element {at} of {what} is {x[at]:.6g}, it should be {expected[at]:.6g}")
 
 
 def unchanged(x: np.ndarray, before: np.ndarray, what: str) -> None:
