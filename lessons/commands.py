@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.cli.doctor import Finding
-from backends.cli.figures import check_writable
+from backends.cli.run_folder import check_writable
 from backends.launch.launch import TRANSPORTS
 from backends.launch.launcher import under_mpiexec
 from backends.launch.signals import Interrupted

@@ -21,11 +21,10 @@ from ..launch.signals import Interrupted
 from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof
-from .figures import check_writable, write_json
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
-from .run_folder import RunFolder
+from .run_folder import RunFolder, check_writable, write_json
 from .strategy_flags import WithOptions
 from .trace_view import show, show_trace
 from .training import Training, check_drawing, draw_curves, report

@@ -1,4 +1,7 @@
-"""The folder of one training under ``runs/``; the first write creates it, so no folder is ever empty."""
+"""The files that a command writes, and the folder of a training under ``runs/``.
+
+The first write creates the folder, so no folder is ever empty.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ import numpy as np
 from ..comm import Communicator, broadcast
 from ..launch import rank
 from ..launch.supervise import SAVED, saved_in
-from .figures import FIGURES, write_json
 
-EVERY = 1.0  # seconds between two writings of the figures
+FIGURES = "metrics.json"  # of a training, in its folder
+INTERVAL = 1.0  # seconds between two writes of the figures
 
 
 class RunFolder:
@@ -74,7 +77,7 @@ class RunFolder:
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
         """Write the figures so far, at most once a second."""
-        if time.monotonic() - self.written > EVERY:
+        if time.monotonic() - self.written > INTERVAL:
             self.write(metrics)
 
 
@@ -92,3 +95,20 @@ def create(path: Path, figures: dict[str, Any]) -> bool:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return True
+
+
+def check_writable(file: Path, flag: str = "--json") -> None:
+    """Raise OSError unless ``file`` can be written."""
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write ``content``; if that fails, ``file`` stays as it was."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(content, indent=1))
+        os.replace(part, file)
+    except OSError as error:  # a full disk does not say which file
+        part.unlink(missing_ok=True)
+        raise OSError(f"cannot write {file}: {error.strerror}") from error

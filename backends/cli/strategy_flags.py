@@ -27,7 +27,7 @@ class WithOptions:
         self.groups: dict[str, type] = {}
         parameters: dict[str, inspect.Parameter] = {}
         for name, p in own.parameters.items():
-            if is_dataclass(p.annotation):
+            if isinstance(p.annotation, type) and is_dataclass(p.annotation):
                 self.groups[name] = p.annotation
                 parameters |= fields_of(p.annotation)
             elif name != "flags":

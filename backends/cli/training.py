@@ -10,7 +10,7 @@ from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -136,13 +136,25 @@ class Training:
         if self.clip is not None:
             optimizer.clipped(self.clip)
         config = {"momentum": None, **self.config(), "lr": lr, "lr_schedule": lr_schedule, **settings}
-        metrics = Metrics(config | chosen(backend), comm.size, [])
+        config |= chosen(backend)
+        accuracies: list[float] = []
+
+        def measurements(history: History, finished: bool) -> dict[str, Any]:
+            return {
+                "config": config,
+                "finished": finished,
+                "losses": history.losses,
+                "test_accuracies": accuracies,
+                "seconds": history.seconds,
+                "samples_per_second": history.samples_per_second,
+                "ranks": comm.size,
+            }
 
         def on_epoch(epoch: int, history: History) -> None:
             if self.batch is not None or epoch == self.epochs - 1:
                 with comm.computing("test"):
-                    metrics.accuracies.append(accuracy(model, test))
-            save(metrics.of(history, finished=False))
+                    accuracies.append(accuracy(model, test))
+            save(measurements(history, finished=False))
 
         with progress_bar(console, steps, shown=comm.rank == 0) as on_step:
             history = fit(
@@ -159,8 +171,8 @@ class Training:
                 on_epoch=on_epoch,
             )
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
-        figures |= metrics.of(history, finished=True)
-        figures["test_accuracy"] = (metrics.accuracies or [accuracy(model, test)])[-1]
+        figures |= measurements(history, finished=True)
+        figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
         figures["train_accuracy"] = accuracy(model, train)
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
@@ -184,25 +196,6 @@ class Training:
         own = takes["lr"].default
         rate = net.lr if own is Parameter.empty else own
         return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
-
-
-class Metrics(NamedTuple):
-    """The content of metrics.json, during a run and at its end."""
-
-    config: dict[str, Any]
-    ranks: int
-    accuracies: list[float]
-
-    def of(self, history: History, finished: bool) -> dict[str, Any]:
-        return {
-            "config": self.config,
-            "finished": finished,
-            "losses": history.losses,
-            "test_accuracies": self.accuracies,
-            "seconds": history.seconds,
-            "samples_per_second": history.samples_per_second,
-            "ranks": self.ranks,
-        }
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from .sandbox import protections
 
 
 def result_table(report: Report) -> Group:
-    """The tasks and their points; below the table, what was wrong, or why nothing was run."""
+    """The tasks and their points; below the table, the mistakes, or why nothing was run."""
     table = Table(title=f"{report.assignment.name}: {report.score} of {report.assignment.points} points")
     table.add_column("task", overflow="fold")
     table.add_column("what it asks")
@@ -44,7 +44,7 @@ def assignment_table(assignments: list[Assignment]) -> Table:
 
 
 def explain(result: TaskResult) -> str:
-    """What was wrong in a task, and the end of what it printed."""
+    """The mistake in a task, and the end of its output."""
     message, output = result.verdict.message, result.verdict.output
     if result.verdict.passed or not output:
         return message

@@ -1,7 +1,7 @@
 """Remote procedure calls between the judge and a worker, in both directions, one inside the other.
 
-One side at a time is active. It sends a call, and answers the calls of the other side until its own result
-comes. Plain values cross as JSON, arrays as shared memory, all other objects as references by number.
+One side at a time is active. It sends a call, and answers calls of the other side until its own result
+arrives. Plain values are sent as JSON, arrays as shared memory, all other objects as references by number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RemoteObject:
         self._channel.objects.unused.append([self._number, self._count])
 
     def number_for(self, channel: Channel) -> int:
-        """Its number on the side it comes from."""
+        """Its number on the side that owns it."""
         if self._channel is not channel:
             raise TypeError("an object of one rank's program cannot go to another's")
         return self._number
@@ -154,7 +154,7 @@ class ObjectTable:
 
 
 class RemoteSequence:
-    """Base of the classes that stand for the other side's subclasses of tuple and list, as named tuples."""
+    """Base of the copies of the other side's subclasses of tuple and list, such as named tuples."""
 
     origin: RemoteObject | None = None  # returned in its place
 
@@ -162,7 +162,7 @@ class RemoteSequence:
 class Serializer:
     """Turns values into JSON and back; tuples, lists and dictionaries are copied.
 
-    ``reference_kind`` gives the kind of reference as which an object may cross, or raises TypeError.
+    ``reference_kind`` returns the kind of reference by which an object may be sent, or raises TypeError.
     ``records`` are dataclasses whose instances both sides create from the same fields.
     """
 
@@ -179,7 +179,7 @@ class Serializer:
     # To JSON
 
     def encode(self, x: Any, depth: int = 0) -> Any:
-        """Raises TypeError or ValueError for a value that may not cross."""
+        """Raises TypeError or ValueError for a value that may not be sent."""
         kind = type(x)
         if x is None or kind in (bool, float, str) or (kind is int and -INT_LIMIT < x < INT_LIMIT):
             return x
@@ -231,7 +231,7 @@ class Serializer:
     # From JSON
 
     def decode(self, x: Any) -> Any:
-        """Raises MalformedMessage, or what Python raises for nonsense; the channel converts that."""
+        """Raises MalformedMessage, or another error for malformed data, which the channel converts."""
         if type(x) is not list:
             if type(x) is dict:
                 raise MalformedMessage("an object of JSON's")
@@ -358,7 +358,7 @@ class Channel:
         except Exception as error:
             raise MalformedMessage(f"a message that is none: {type(error).__name__}: {error}"[:200]) from None
         finally:
-            self.arrays.alive = []  # from now on arrays live as long as somebody uses them
+            self.arrays.alive = []  # from now on an array lives only as long as it is used
         if kind not in ("call", "return", "raise") or (line is not None and type(line) is not int):
             raise MalformedMessage("a message of no kind")
         return kind, value, line
@@ -370,11 +370,11 @@ class Channel:
         return isinstance(error, MalformedMessage | ChannelClosed)
 
     def reference_kind(self, x: Any) -> str:
-        """The kind of reference as which the object may cross; raises TypeError where it may not."""
+        """The kind of reference by which the object may be sent; raises TypeError where it may not."""
         raise NotImplementedError
 
     def answer(self, line: int | None, action: str, *parts: Any) -> Any:
-        """The result of the other side's call, which it made at that line of its program."""
+        """The result of the other side's call, made at ``line`` of its program."""
         raise NotImplementedError
 
     def encode_error(self, error: BaseException) -> Any:

@@ -1,4 +1,4 @@
-"""The submission as a check sees it: its names, whose objects stay in worker processes, one for each rank."""
+"""The submission as a check sees it: names of objects that stay in worker processes, one for each rank."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WorkerEnded(Wrong):
 class Submission:
     """The names of a submission; a name that the starter defines must be a function or a class.
 
-    Each rank has a program of its own, also where ranks are threads: one does not see another's globals.
+    Each rank has its own program, even where ranks are threads, so ranks do not share globals.
     """
 
     def __init__(self, workers: WorkerPool, source: str, file: str, required: set[str], rank: int = 0):
@@ -86,9 +86,9 @@ def on_rank(submission: Any, rank: int) -> Any:
 class WorkerConnection(Channel):
     """The judge's end of the connection to one rank's worker, which runs the program ``file``.
 
-    The program may call functions that a check passes to it, and the methods of a RestrictedObject; it can
-    ask for nothing else. Where such a call raises Wrong, that is raised again once the program has returned,
-    whether the program let it pass or not.
+    The program may call functions that a check passes to it, and the methods of a RestrictedObject, nothing else.
+    If such a call raises Wrong, that is raised again when the program has returned, even if the program
+    caught it.
     """
 
     def __init__(self, connection: socket.socket, rank: int, workers: WorkerPool, file: str):
@@ -163,7 +163,7 @@ class WorkerConnection(Channel):
 class WorkerPool:
     """The worker processes of all ranks; a rank's process is started when it is first needed.
 
-    They have this process's folder, a few of its variables, a pipe for their output, and nothing else of it.
+    They inherit only this process's folder, a few of its variables, and a pipe for their output.
     """
 
     def __init__(self, settings: WorkerSettings):
@@ -205,7 +205,7 @@ class WorkerPool:
         self.echo.join(DRAIN_SECONDS)
 
     def reason_of_end(self, rank: int) -> str:
-        """In words, why a rank's process does not answer."""
+        """The reason, in words, why a rank's process does not answer."""
         with self.lock, suppress(OSError):
             self.control.sendall(COMMAND.pack(b"s", rank))
             data = self.control.recv(STATUS.size)

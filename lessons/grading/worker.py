@@ -1,8 +1,8 @@
 """The processes that run a submission: ``python -m lessons.grading.worker CONTROL SETTINGS``.
 
-The first one imports what every submission may import. Then it forks whenever the judge says so over the
-socket CONTROL: one process for each rank, which enters the sandbox, loads the submission and answers the
-judge's calls. None of them knows the right results.
+The first process imports all modules that a submission may import. On the judge's commands over the socket
+CONTROL it forks one process for each rank, which enters the sandbox, loads the submission and answers the
+judge's calls. No worker knows the correct results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXIT_SECONDS = 2.0  # a process whose connection is closed should have ended by 
 class WorkerSettings:
     """A process's limits, modules to import beforehand, and records: classes as ``module:name``.
 
-    The submission's process knows all of it, so there is no secret in it.
+    The submission can read the settings, so they contain no secret.
     """
 
     mebibytes: int

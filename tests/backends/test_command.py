@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backends import registry
-from backends.cli import figures, main, parallel, training
+from backends.cli import main, parallel, run_folder, training
 from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
@@ -346,9 +346,9 @@ def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):
     file = tmp_path / "m.json"
-    figures.write_json(file, {"a": 1})
+    run_folder.write_json(file, {"a": 1})
     with pytest.raises(TypeError):
-        figures.write_json(file, {"a": object()})
+        run_folder.write_json(file, {"a": object()})
     assert json.loads(file.read_text()) == {"a": 1}
 
 

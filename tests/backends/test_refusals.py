@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from backends import registry
-from backends.cli import figures, parallel
+from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
 from backends.launch import launch
@@ -245,7 +245,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'm.json'}: No space left")):
-        figures.write_json(tmp_path / "m.json", {})
+        run_folder.write_json(tmp_path / "m.json", {})
     assert not list(tmp_path.iterdir())
 
 
