@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
-import hypothesis
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import given as for_all
 from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture import providers
 
@@ -58,7 +58,7 @@ def counterexample(
 
     @seed(seed_of_cases)
     @hypothesis_settings(examples or task.examples, shrink=shrink)
-    @hypothesis.given(task.cases)
+    @for_all(task.cases)
     def law(case: Any) -> None:
         nonlocal tries, first
         if failure:
@@ -118,7 +118,7 @@ def draw_cases(task: Task, seed_of_cases: int, max_ranks: int, count: int) -> li
 
     @seed(seed_of_cases)
     @hypothesis_settings(task.examples)
-    @hypothesis.given(task.cases)
+    @for_all(task.cases)
     def collect(case: Any) -> None:
         cases[str(case)] = case
 

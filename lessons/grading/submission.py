@@ -86,9 +86,9 @@ def on_rank(submission: Any, rank: int) -> Any:
 class WorkerConnection(Channel):
     """The judge's end of the connection to one rank's worker, which runs the program ``file``.
 
-    The program may call functions that a check passes to it, and the methods of a RestrictedObject, nothing else.
-    If such a call raises Wrong, that is raised again when the program has returned, even if the program
-    caught it.
+    The program may call functions that a check passes to it, and the methods of a RestrictedObject; it can
+    request nothing else. If such a call raises Wrong, that is raised again when the program has returned,
+    even if the program caught it.
     """
 
     def __init__(self, connection: socket.socket, rank: int, workers: WorkerPool, file: str):
