@@ -172,7 +172,7 @@ def doctor() -> None:
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 
-for entry in entry_points(group="minigrad.commands"):  # commands of other packages, as the lessons'
+for entry in entry_points(group="minigrad.commands"):  # commands of other packages, such as the lessons
     app.command(entry.name)(entry.load())
 
 
@@ -191,5 +191,7 @@ def command() -> None:
         usage = getattr(error, "format_message", None)  # typer's message about a wrong argument
         if usage is None:
             raise
-        say(f"{usage()} (see minigrad --help)")
+        context = getattr(error, "ctx", None)
+        names = ["minigrad", *([context.info_name] if context and context.parent else [])]
+        say(f"{usage()} (see {' '.join(names)} --help)")
         sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
 from textwrap import indent
 from typing import Any
 
@@ -70,9 +71,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "title": result.task.title,
                 "score": result.score,
                 "max_score": result.task.points,
-                "passed": result.verdict.passed,
-                "message": result.verdict.message,
-                "output": result.verdict.output,
+                **asdict(result.verdict),
                 "seconds": round(result.verdict.seconds, 2),
             }
             for result in report.results
