@@ -1,11 +1,16 @@
-"""``minigrad``, also ``python -m backends``: a signal ends it in one line, also while it loads."""
+"""``minigrad``, also ``python -m backends``: a signal ends it in one line, even while modules are loading."""
 
-from .launch.interrupts import guarded
+from .launch import rank
+from .launch.signals import SIGNALS, guarded
 
 
 def main() -> None:
-    """The entry point of the command."""
-    guarded(load_and_run)
+    """The entry point of the command; a signal to a rank of an MPI job ends the whole job at once."""
+    if rank.number() is None:
+        guarded(load_and_run)
+    else:
+        rank.listen_for(SIGNALS)
+        load_and_run()
 
 
 def load_and_run() -> None:

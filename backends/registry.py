@@ -9,9 +9,8 @@ from inspect import Parameter
 from typing import Any
 
 from minigrad.backend import Backend, Serial
-from minigrad.declaration import Declaration, Flag
+from minigrad.declaration import Declaration, Flag, check_options, settings_of
 from minigrad.lookup import choices, lookup, origins
-from minigrad.settings import check_options, settings_of
 
 from .comm import Communicator
 

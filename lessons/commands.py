@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from backends.cli.arguments import check_choice
 from backends.cli.doctor import Finding
-from backends.cli.figures import check_writable
-from backends.launch.interrupts import Interrupted
+from backends.cli.run_folder import check_writable
 from backends.launch.launch import TRANSPORTS
 from backends.launch.launcher import under_mpiexec
+from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
+from minigrad.lookup import check_choice
 
 if TYPE_CHECKING:
     from .grading.grade import TaskResult
@@ -150,7 +151,7 @@ def grade(
     sys.exit(0 if report.score == work.points else 1)
 
 
-def grading() -> Finding:
+def grading() -> Iterator[Finding]:
     """The row of ``minigrad doctor`` about what protects this machine from a submission."""
     from .grading.sandbox import protections
 
@@ -161,4 +162,4 @@ def grading() -> Finding:
     }
     missing = [remedy for name, remedy in remedies.items() if name not in names]
     advice = f"{'; '.join(missing)}; or grade strangers in a container" if missing else ""
-    return Finding("grading", ", ".join(names), advice)
+    yield Finding("grading", ", ".join(names), advice)

@@ -1,4 +1,4 @@
-"""The one setting that concerns the whole process: what glibc does with freed memory."""
+"""The only setting for the whole process: what glibc does with freed memory."""
 
 import ctypes
 import os
@@ -7,13 +7,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to hand freed arrays to the next step instead of to the kernel; say whether it did.
+    """Make glibc reuse freed arrays in the next step, not return them to the kernel; True on success.
 
-    Closures free their arrays as backward passes, and the next step would fault every page in again:
-    40 % of a small convolutional network's step. Threads, which ranks may be, share one arena: in arenas of
-    their own glibc unmaps what is free whatever it is told, and large arrays take up to twice the time.
-    Called when minigrad is imported; a no-op on other C libraries, and where MINIGRAD_MALLOC=default is set.
-    The peak of resident memory stays the same.
+    Backward frees the arrays of closures, and the next step would fault every page in again, which takes
+    40 % of a small convolutional network's step. All threads share one arena, because in other arenas glibc
+    always unmaps free memory, and large arrays then take up to twice the time. Importing minigrad calls it;
+    it does nothing with other C libraries and with MINIGRAD_MALLOC=default. Peak memory stays the same.
     """
     if os.environ.get("MINIGRAD_MALLOC") == "default":
         return False

@@ -1,8 +1,8 @@
-"""The entries of a tape that notices when an array it will need is changed.
+"""The entries of a tape that detects changes to the arrays that it needs.
 
-A tensor shares the memory of the array it was made of, and a tape holds arrays, not copies: where one is
-changed between forward and backward, the gradient is that of something else. To notice it takes a checksum of
-each array that a pullback holds, so it is done only where MINIGRAD_CHECK asks for it.
+A tensor shares the memory of the array it was made of, and a tape holds arrays, not copies. If an array
+changes between forward and backward, the gradient is wrong. Detecting this takes a checksum of each array
+that a pullback holds, so it is done only where MINIGRAD_CHECK requests it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .memory import retained_arrays
 
 
 def checks(what: str) -> bool:
-    """Whether the variable MINIGRAD_CHECK asks for ``what``; raises ValueError for a value it cannot have."""
+    """Whether MINIGRAD_CHECK is set to ``what`` or "all"; raises ValueError for an unknown value."""
     return variable("MINIGRAD_CHECK") in (what, "all")
 
 
 class CheckedEntries(list):
-    """Entries that are taken back as ``Changed`` where an array that their pullbacks hold is another."""
+    """Entries; ``pop`` returns a ``Changed`` in place of an entry whose pullbacks hold a changed array."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class CheckedEntries(list):
 
 
 class Changed:
-    """Stands for an entry whose gradient would be wrong; says so when the walk needs it."""
+    """Replaces an entry whose gradient would be wrong, and raises when the walk needs it."""
 
     def __init__(self, entry: list[Any], array: Array):
         self.entry, self.array = entry, array
 
     def record(self, entries: Any) -> None:
-        """Raise RuntimeError, naming the op; the walk calls it where others write entries."""
+        """Raise RuntimeError, naming the op; a segment appends its entries here."""
         raise RuntimeError(
             f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its "
             "gradient was changed between forward and backward; change parameters, inputs and targets after "
@@ -56,7 +56,7 @@ class Changed:
 
 
 def op_of(entry: list[Any]) -> str:
-    """The name of the op that left ``entry``: that of the function that its pullbacks stand in."""
+    """The name of the op that recorded ``entry``: the function that defines its pullbacks."""
     names = [getattr(pullback, "__qualname__", "") for *_, pullback in entry]
     inside = [name.split(".")[0] for name in names if ".<locals>" in name]
     return inside[0] if inside else type(entry[0][-1]).__module__.split(".")[-1]

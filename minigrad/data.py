@@ -9,8 +9,6 @@ import numpy as np
 
 from .device import Array, to_device
 
-__all__ = ["Batch", "Dataset", "minibatches", "shares"]
-
 
 @dataclass(frozen=True, repr=False)
 class Batch:

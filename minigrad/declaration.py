@@ -1,10 +1,12 @@
-"""What a strategy declares for a command line: its flags, the checks of its options, and its report."""
+"""What a strategy declares for a command line: its flags, its options and their checks, and its report."""
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union, get_args, get_origin
 
 
 @dataclass(frozen=True)
@@ -54,3 +56,52 @@ class Declaration:
     def rows(self) -> dict[str, str]:
         """The rows that it adds to the table of a finished run; by default its figures."""
         return {name: str(value) for name, value in self.figures().items()}
+
+
+def settings_of(strategy: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a strategy that options can set: all but the communicator and functions."""
+    _, *parameters = inspect.signature(strategy, eval_str=True).parameters.values()
+    kinds = {p.name: kinds_of(p.annotation) for p in parameters}
+    functions = {name for name, these in kinds.items() if Callable in these and str not in these}
+    return {p.name: p for p in parameters if p.name not in functions and not inspect.isroutine(p.default)}
+
+
+def kinds_of(annotation: Any) -> list[type]:
+    """The types that an annotation allows; ``object`` without an annotation."""
+    union = get_origin(annotation) in (Union, types.UnionType)
+    kinds = [get_origin(kind) or kind for kind in (get_args(annotation) if union else [annotation])]
+    return [
+        kind if isinstance(kind, type) and kind not in (Any, inspect.Parameter.empty) else object
+        for kind in kinds
+    ]
+
+
+def check_options(name: str, settings: dict[str, inspect.Parameter], options: Mapping[str, Any]) -> None:
+    """Raise ValueError, listing the options, for an option that is unknown or of another type."""
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in settings.values())
+    for option, value in options.items():
+        if option not in settings:
+            if takes_any:
+                continue
+            known = ", ".join(str(p.replace(annotation=p.empty)) for p in settings.values())
+            raise ValueError(f"{name} has no option {option!r}; it has {known or 'none'}")
+        kinds = kinds_of(settings[option].annotation)
+        if not any(is_a(value, kind) for kind in kinds):
+            expected = " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds)
+            raise ValueError(f"option {option!r} of {name} must be {expected}, got {value!r}")
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """Whether ``value`` is of this kind: a whole number is a number, True is not."""
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
+
+
+WORDS: dict[type, str] = {
+    bool: "True or False",
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    types.NoneType: "None",
+}

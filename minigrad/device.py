@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .lookup import check_choice
+
 Array = Any
 """A ``numpy.ndarray`` or a ``cupy.ndarray``."""
 
@@ -26,16 +28,19 @@ def to_device(x: Array, device: str) -> Array:
     """
     if device == "numpy":
         return to_host(x)
-    if device != "cupy":
-        raise ValueError(f"unknown device {device!r}; choose numpy or cupy")
-    problem = cuda_problem()
-    if problem:
-        raise RuntimeError(f"--device cupy: {problem}")
+    check_device(device)
     return _cupy().asarray(x)
 
 
+def check_device(device: str) -> None:
+    """Raise ValueError for an unknown device, RuntimeError where there is no CuPy or no CUDA GPU."""
+    check_choice("device", device, ("numpy", "cupy"))
+    if device == "cupy" and (problem := cuda_problem()):
+        raise RuntimeError(f"--device cupy: {problem}")
+
+
 def to_host(x: Array) -> np.ndarray:
-    """``x`` as a NumPy array, copied from the GPU if it lies there."""
+    """``x`` as a NumPy array, copied from the GPU if it is there."""
     return np.asarray(x) if array_module(x) is np else _cupy().asnumpy(x)
 
 

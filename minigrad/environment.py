@@ -1,4 +1,4 @@
-"""Environment variables that take one of a few values: another value is refused, not guessed at."""
+"""Environment variables that take one of a few values; another value raises ValueError."""
 
 import os
 
@@ -10,7 +10,7 @@ VALUES = {
 
 
 def variable(name: str) -> str:
-    """The variable's value, "" where it is not set. Raises ValueError for one that it does not take."""
+    """The variable's value, "" where it is not set; raises ValueError for an unknown value."""
     value = os.environ.get(name, "")
     if value not in VALUES[name]:
         known = ", ".join(repr(known) for known in VALUES[name] if known)
@@ -19,6 +19,6 @@ def variable(name: str) -> str:
 
 
 def check_variables() -> None:
-    """Raise ValueError for a variable with a value that it does not take."""
+    """Raise ValueError for a variable with an unknown value."""
     for name in VALUES:
         variable(name)

@@ -1,8 +1,8 @@
-"""Things by name: those of a table, and those that other packages declare as entry points."""
+"""Objects by name, from a table or from the entry points of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -14,16 +14,20 @@ def choices(table: Mapping[str, Any], group: str) -> list[str]:
     return [*table, *sorted({point.name for point in entry_points(group=group)} - table.keys())]
 
 
+def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
+    """Raise ValueError, naming the choices, unless ``name`` is one of ``names``."""
+    if name not in (names := list(names)):
+        raise ValueError(f"unknown {kind} {name!r}; choose one of {', '.join(names)}")
+
+
 def lookup(kind: str, name: str, table: Mapping[str, T], group: str = "") -> T:
-    """The ``kind`` called ``name``: from ``table``, else what another package declares in ``group``.
+    """The ``kind`` called ``name``, from ``table`` or from another package's entry points in ``group``.
 
     Raises ValueError, naming the choices, for an unknown name, and RuntimeError as ``load`` does.
     """
     if name in table:
         return table[name]
-    names = choices(table, group) if group else list(table)
-    if name not in names:
-        raise ValueError(f"unknown {kind} {name!r}; choose one of {', '.join(names)}")
+    check_choice(kind, name, choices(table, group) if group else table)
     return load(kind, name, group)
 
 

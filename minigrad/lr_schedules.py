@@ -2,8 +2,8 @@
 
 Lecture section: large mini-batches. Lesson: 07_large_batches.
 
-A schedule is made from the base rate and the number of steps, then called with a step, counted from 0. From
-the last step on the rate stays what it is there.
+A schedule is made from the base rate and the number of steps, then called with a step, counted from 0. After
+the last step the rate stays the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-__all__ = ["SCHEDULES", "Schedule", "constant", "cosine", "find_schedule", "scaled_lr", "step", "warm_up"]
+from .lookup import check_choice, lookup
 
 Schedule = Callable[[int], float]
 
@@ -45,8 +45,7 @@ def warm_up(schedule: Schedule, steps: int, start: float, kind: str = "gradual")
     ``schedule`` has when it takes over. "constant" stays at ``start``, then jumps. Raises ValueError for
     another kind, and for negative numbers.
     """
-    if kind not in ("gradual", "constant"):
-        raise ValueError(f"unknown kind of warm-up {kind!r}; choose one of gradual, constant")
+    check_choice("kind of warm-up", kind, ("gradual", "constant"))
     if steps < 0 or not start >= 0:
         raise ValueError(
             f"a warm-up takes 0 or more steps from a rate of 0 or more, got {steps} from {start}"
@@ -62,8 +61,7 @@ def scaled_lr(lr: float, batch: int, base_batch: int, rule: str = "linear") -> f
     al. 2017). "square root": sqrt(k) times the rate, which keeps the variance of a step (Krizhevsky
     2014). Raises ValueError for another rule, and for batches without samples.
     """
-    if rule not in ("linear", "square root"):
-        raise ValueError(f"unknown scaling rule {rule!r}; choose one of linear, square root")
+    check_choice("scaling rule", rule, ("linear", "square root"))
     if batch < 1 or base_batch < 1:
         raise ValueError(f"batches have at least 1 sample, got batch={batch} and base_batch={base_batch}")
     k = batch / base_batch
@@ -79,6 +77,4 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
 
 def find_schedule(name: str) -> Callable[[float, int], Schedule]:
     """The schedule called ``name``; raises ValueError naming the choices."""
-    if name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {name!r}; choose one of {', '.join(SCHEDULES)}")
-    return SCHEDULES[name]
+    return lookup("schedule", name, SCHEDULES)

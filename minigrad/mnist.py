@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from .data import Batch, Dataset
+from .lookup import lookup
 
 CHOICES = ("mnist5k", "mnist")
 SUBSET = Path(__file__).with_name("datasets") / "mnist_5k.npz"
@@ -36,7 +37,7 @@ class IdxFile:
     sha256: str
 
     def decode(self, raw: bytes) -> np.ndarray:
-        """The array in ``raw``, gzipped or not; ValueError says what is wrong with it."""
+        """The array in ``raw``, gzipped or not; raises ValueError for damaged or other data."""
         content = unpack(raw, at_most=4 + 4 * len(self.shape) + math.prod(self.shape))
         array = parse_idx(content, ndim=len(self.shape))
         if array.shape != self.shape:
@@ -71,15 +72,11 @@ def load(name: str) -> Dataset:
     from the folder MINIGRAD_DATA where that is set, else from the user's cache, else downloaded to it.
     Raises ValueError for an unknown name or damaged data, OSError where the data cannot be had.
     """
-    if name == "mnist5k":
-        return subset()
-    if name == "mnist":
-        return full_set()
-    raise ValueError(f"unknown data set {name!r}; choose {' or '.join(CHOICES)}")
+    return lookup("data set", name, {"mnist5k": subset, "mnist": full_set})()
 
 
 def where_found() -> str | None:
-    """The folder that holds the four files of the full set, not yet verified; None where one is missing."""
+    """The folder of the four files of the full set, which are not verified; None where one is missing."""
     paths = [find(file, search_folders()) for file in FILES]
     if None in paths:
         return None
@@ -134,7 +131,7 @@ def read(file: IdxFile, mirrors: Sequence[str]) -> np.ndarray:
 
 
 def search_folders() -> list[Path]:
-    """Where the full set may lie: in MINIGRAD_DATA alone if that is set, else in the user's cache."""
+    """The folders that may hold the full set: MINIGRAD_DATA if that is set, else the user's cache."""
     variable = os.environ.get("MINIGRAD_DATA")
     if variable:
         folder = Path(os.path.expanduser(variable))
@@ -144,14 +141,14 @@ def search_folders() -> list[Path]:
 
 
 def find(file: IdxFile, folders: Sequence[Path]) -> Path | None:
-    """The first of ``folders`` that has ``file``, compressed or not, says where."""
+    """The path of ``file``, compressed or not, in the first of ``folders`` that has it; else None."""
     names = (file.name, f"{file.name}.gz")
     paths = (folder / name for folder in folders for name in names)
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def download(file: IdxFile, folder: Path, mirrors: Sequence[str], timeout: float = 30.0) -> np.ndarray:
-    """The array of ``file`` from the first mirror that has it intact; its .gz is kept in ``folder``.
+    """The array of ``file`` from the first mirror that has it intact; its .gz is stored in ``folder``.
 
     Raises ConnectionError where no mirror sends the file, ValueError where one sends something else.
     ``timeout`` is how many seconds a mirror may stay silent.
@@ -166,7 +163,7 @@ def download(file: IdxFile, folder: Path, mirrors: Sequence[str], timeout: float
                     2 * math.prod(file.shape) + 1024
                 )  # more than any intact .gz, not without end
         except (OSError, HTTPException) as error:
-            reason = " ".join(str(error).split())  # a server's own words may have line ends
+            reason = " ".join(str(error).split())  # a server's text may have line ends
             failures.append(f"{url}: {reason or type(error).__name__}")
             continue
         try:
@@ -181,7 +178,7 @@ def download(file: IdxFile, folder: Path, mirrors: Sequence[str], timeout: float
 
 
 def store(raw: bytes, path: Path) -> None:
-    """Put ``raw`` at ``path`` whole or not at all, also where several processes do so at once."""
+    """Write ``raw`` to ``path`` as a whole or not at all, even if several processes write at once."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")

@@ -10,10 +10,9 @@ import numpy as np
 from . import ops
 from .backend import Loss
 from .data import Batch
+from .lookup import lookup
 from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
 from .tensor import Parameter, Tensor
-
-__all__ = ["NETS", "SAMPLE", "Net", "find_net", "lenet", "logistic_cost", "mlp", "one_hot", "sigmoid", "vgg"]
 
 Rng = np.random.Generator
 SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns
@@ -118,6 +117,4 @@ NETS = {
 
 def find_net(name: str) -> Net:
     """The net called ``name``; raises ValueError naming the choices."""
-    if name not in NETS:
-        raise ValueError(f"unknown net {name!r}; choose one of {', '.join(NETS)}")
-    return NETS[name]
+    return lookup("net", name, NETS)

@@ -1,4 +1,4 @@
-"""A module is what holds parameters: layers, and layers made of layers."""
+"""Modules hold parameters: layers, and layers made of layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tensor import Parameter, Tensor, as_array
 
 
 class Module:
-    """What holds parameters: its attributes that are Parameters, arrays, or modules.
+    """Holds parameters: attributes that are Parameters, arrays, or modules.
 
     Modules may also stand in lists, tuples and dicts, and these in one another: ``self.heads["en"][0]`` is
     called "heads.en.0". Subclasses write ``forward``. Arrays that are no parameters (running statistics) are
@@ -61,7 +61,7 @@ class Module:
                 setattr(self, attribute, with_replacement(attribute, value, child, module))
 
     def modules(self) -> Iterator[Module]:
-        """This module and all inside, outermost first; one that stands in two places comes twice."""
+        """This module and all inside, outermost first; a module in two places appears twice."""
         yield self
         for child in self.children().values():
             yield from child.modules()
@@ -120,8 +120,8 @@ class Module:
         """Copy ``state`` into the parameters and state arrays, in place.
 
         Raises KeyError where names are missing or unknown, ValueError where a shape differs, a value is no
-        number of that kind (text, or complex for real) or too large, or an array cannot be written, as where
-        weights are sharded; the model is then unchanged.
+        number of that kind (text, or complex for real) or too large, or an array cannot be written because
+        weights are sharded. The model is then unchanged.
         """
         here = {name: getattr(owner, attribute) for name, owner, attribute in self.named_arrays()}
         if missing := sorted(here.keys() - state.keys()):
@@ -229,7 +229,7 @@ def contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             elif isinstance(item, CONTAINERS):
                 yield from contents(f"{name}.{key}", item)
     elif isinstance(value, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in value):
-        raise TypeError(f"{name} is a set, whose order is another on each rank; make it a list")
+        raise TypeError(f"{name} is a set, whose order differs between ranks; make it a list")
 
 
 def with_replacement(name: str, value: Any, child: str, module: Module) -> Any:

@@ -13,33 +13,13 @@ import numpy as np
 from . import ops
 from .data import shares
 from .device import Array
-from .module import Module, Sequential, evaluation_mode
+from .module import Module as Module
+from .module import Sequential as Sequential
+from .module import evaluation_mode as evaluation_mode
 from .ops.conv import Pair, pair
 from .ops.dropout import check_probability
 from .ops.norm import Gather, Observe
 from .tensor import Parameter, Tensor
-
-__all__ = [
-    "AvgPool2d",
-    "BatchNorm",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "GELU",
-    "GhostBatchNorm",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "MaxPool2d",
-    "Module",
-    "ReLU",
-    "Sequential",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "evaluation_mode",
-]
 
 Rng = np.random.Generator
 
@@ -163,8 +143,8 @@ class BatchNorm(Module):
 
     In training mode it uses the batch's statistics and moves the running ones towards them
     (``running += momentum * (batch - running)``, variance unbiased as in PyTorch); in eval mode it uses
-    the running ones and leaves them as they are. Where ranks share the batch, ``gather`` brings the arrays
-    of all of them (see ``ops.batch_norm``); without it each normalises what it has.
+    the running ones and leaves them as they are. Where ranks share the batch, ``gather`` returns the arrays
+    of all ranks (see ``ops.batch_norm``); without it each rank normalises its own samples.
     """
 
     def __init__(
@@ -189,7 +169,7 @@ class BatchNorm(Module):
         return self.normalize(x, self.observe)
 
     def normalize(self, x: Any, observe: Observe) -> Tensor:
-        """``x`` by its own statistics, which are told to ``observe``."""
+        """``x`` normalised by its own statistics, which are passed to ``observe``."""
         return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=self.gather)
 
     def observe(self, mean: Array, var: Array, count: float) -> None:

@@ -1,4 +1,4 @@
-"""``@op`` lifts a function of arrays to one of tensors, and writes what it did on the open tape.
+"""``@op`` lifts a function of arrays to one of tensors, and records it on the open tape.
 
 An op returns its value and one pullback per array input, each ``g -> gradient of that input``. Arrays
 are positional, settings keyword-only. A pullback may be None where no gradient exists (labels,

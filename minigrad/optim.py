@@ -14,22 +14,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .device import Array, array_module
+from .lookup import lookup
 from .module import Module
 from .tensor import Parameter, Tensor
-
-__all__ = [
-    "OPTIMIZERS",
-    "SGD",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "HeavyBall",
-    "ParametersElsewhere",
-    "LARS",
-    "Optimizer",
-    "Part",
-    "find_optimizer",
-]
 
 
 class Part(NamedTuple):
@@ -41,14 +28,14 @@ class Part(NamedTuple):
 
 
 class ParametersElsewhere(list[Parameter]):
-    """No parameters: what a rank gives its optimizer where other ranks hold all there are."""
+    """An empty list: the parameters of a rank's optimizer where other ranks hold all parameters."""
 
 
 class Optimizer:
     """Updates every parameter that has a gradient; ``lr`` may be changed between steps.
 
-    A parameter that is given twice counts once. Raises ValueError for settings out of range and for no
-    parameters, unless they are ``ParametersElsewhere``; TypeError for what is no parameter.
+    A parameter that is passed twice counts once. Raises ValueError for settings out of range and for no
+    parameters, unless they are ``ParametersElsewhere``; TypeError for anything else than parameters.
     """
 
     needs_norms = False
@@ -249,7 +236,7 @@ class LARS(HeavyBall):
         self.trust = trust
 
     def rates(self, squares: np.ndarray) -> list[float]:
-        squares = squares[: len(self.parameters)]  # behind them stand other ranks' parameters
+        squares = squares[: len(self.parameters)]  # the rest belongs to other ranks' parameters
         w, g = np.sqrt(squares).T
         moving = (w > 0) & (g > 0) & np.array([p.ndim > 1 for p in self.parameters], dtype=bool)
         below = np.where(moving, g + self.weight_decay * w, 1)
@@ -341,7 +328,7 @@ def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
 
 
 def squared_norm(x: Array) -> float:
-    """The sum of the squares; of numbers whose squares are too large or small for their dtype too."""
+    """The sum of the squares, in float64 where a square is too large or too small for the dtype."""
     xp = array_module(x)
     square, limits = float(xp.vdot(x, x)), np.finfo(x.dtype)
     if limits.bits < 64 and not limits.tiny / limits.eps < square < limits.max:
@@ -377,6 +364,4 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 def find_optimizer(name: str) -> type[Optimizer]:
     """The optimizer called ``name``; raises ValueError naming the choices."""
-    if name not in OPTIMIZERS:
-        raise ValueError(f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
+    return lookup("optimizer", name, OPTIMIZERS)

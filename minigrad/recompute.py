@@ -23,13 +23,12 @@ from .tensor import Parameter, Tensor
 
 
 def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -> Recomputed:
-    """The same layers, of which a tape keeps the inputs of segments only: the same values and gradients.
+    """The same layers, but a tape keeps only the inputs of segments; the gradients are equal bit by bit.
 
-    They are those of ``model``, bit by bit. ``segments`` is a number, by default about the root of that of
-    the layers, which are then shared out equally; or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7
-    are segments, and what is outside is recorded as ever. Parameters are shared with ``model``, and have the
-    same names. A layer must do in its second run what it did in its first: see ``Replay``. Layers whose
-    ranks meet in a forward meet again in backward.
+    ``segments`` is the number of equal segments, by default about the square root of the number of layers;
+    or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7 are segments, and layers outside are recorded as
+    usual. Parameters are shared with ``model`` and have the same names. A layer must do the same in its
+    second run as in its first: see ``Replay``. Layers that communicate in forward do so again in backward.
 
     Raises ValueError for a model that is not a Sequential, a number below 1 or above that of the layers, and
     bounds that do not rise from 0 or more to at most the number of layers.
@@ -165,6 +164,5 @@ class Replay:
 
 def generators(module: Module) -> Iterator[np.random.Generator]:
     """The generators of random numbers that are attributes of ``module`` and the modules inside."""
-    yield from (value for value in vars(module).values() if isinstance(value, np.random.Generator))
-    for child in module.children().values():
-        yield from generators(child)
+    for inside in module.modules():
+        yield from (value for value in vars(inside).values() if isinstance(value, np.random.Generator))

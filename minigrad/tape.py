@@ -63,11 +63,11 @@ class Point(list):
 
 
 class Tape:
-    """Records the ops run inside ``with Tape() as tape:`` so that their gradients can be had.
+    """Records the ops run inside ``with Tape() as tape:`` to compute their gradients.
 
-    A tape is spent by ``backward``: what it held is released as the walk passes it. It holds arrays, not
-    copies of them: change none before backward, neither parameters nor the arrays that tensors were made of.
-    With MINIGRAD_CHECK=arrays backward notices it, and raises RuntimeError with the op's name.
+    ``backward`` uses a tape up: the walk releases each entry that it passes. A tape holds arrays, not copies:
+    do not change parameters, or arrays that tensors were made of, before backward. With
+    MINIGRAD_CHECK=arrays backward detects such a change and raises RuntimeError with the op's name.
     """
 
     __slots__ = ("entries", "leaves", "_tokens")
@@ -214,7 +214,7 @@ def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -
 
 
 def write_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
-    """``pullback(g)``, written into the entry's ``grad_buffer``; None where there is none, or it cannot."""
+    """``pullback(g)``, written into the entry's ``grad_buffer``; None if that is not possible."""
     if not isinstance(entry, Parameter):
         return None
     into, buffer = getattr(pullback, "into", None), entry.grad_buffer
@@ -233,7 +233,7 @@ def expand_segment(segment: Any, entries: list[Any], grads: list[Any], g: Array)
 def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
     """``f(g)``, computed at the first call and kept for the op's other pullbacks.
 
-    The key is ``g`` itself: another ``g`` is computed anew. Share only what the input gradient
+    The key is ``g`` itself: another ``g`` is computed again. Share only what the input gradient
     needs anyway, or "weights later" does its work early.
     """
     last: list[Any] = []
@@ -277,7 +277,7 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
 
 
 class _Spent:
-    """Stands where the entries were, so that any further use says what happened."""
+    """Replaces the entries after backward, so that any further use raises an error that explains it."""
 
     message = (
         "this tape is spent: backward was already called and released what it held; "

@@ -1,7 +1,7 @@
-"""Laws: what holds for every op and optimizer, as functions that take the thing under test.
+"""Laws that hold for every op and optimizer, as functions that take the object under test.
 
-The library's suite, a student's submission and the seeded bugs face the same ones: a law returns nothing
-and raises AssertionError. Arrays are drawn on the host and moved to the device named in MINIGRAD_DEVICE.
+The library's tests, students' submissions and the seeded bugs use the same laws. A law returns nothing, or
+raises AssertionError. Arrays are drawn on the host and moved to the device named in MINIGRAD_DEVICE.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Op = Callable[..., Tensor]
 Values = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
-# What is drawn: shapes and memory layouts, which shrink. Values come from a seed: theirs need not.
+# Shapes and memory layouts are drawn, and shrink; values come from a seed, and do not.
 
 
 def on_device(x: Any) -> Array:
@@ -116,9 +116,9 @@ def compare_slopes(f: Op, inputs: Sequence[Array], directions: Sequence[Sequence
 
 
 def pullbacks_keep_the_contract(f: Op, *inputs: Array) -> None:
-    """Pullbacks give g, a view of g or memory of their own; write to nothing; and remember nothing.
+    """Pullbacks return g, a view of g or new memory; they write to no argument and keep no state.
 
-    Each may be called again, with another g and in any order, and gives what it gives when called alone.
+    Called again, with another g and in any order, a pullback returns the same as when it is called alone.
     """
     before = [to_host(x).copy() for x in inputs]
     count = len(pullbacks_of(f, inputs)[1])
@@ -227,7 +227,7 @@ def pullbacks_of(f: Op, inputs: Sequence[Any]) -> tuple[Tensor, list[tuple[int, 
 
 
 def shares_memory(a: Array, b: Array) -> bool:
-    """Whether one byte lies in both arrays; a NumPy scalar is a value, which nobody shares."""
+    """Whether the arrays share a byte; a NumPy scalar is a value and shares none."""
     if isinstance(a, np.generic) or isinstance(b, np.generic):
         return False
     return bool(array_module(a).shares_memory(a, b))

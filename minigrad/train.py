@@ -19,8 +19,6 @@ from .module import Module, evaluation_mode
 from .optim import Optimizer
 from .tensor import Tensor
 
-__all__ = ["History", "accuracy", "fit"]
-
 
 @dataclass
 class History:
@@ -49,13 +47,13 @@ def fit(
     on_step: Callable[[int, float], object] | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
 ) -> History:
-    """Train ``model``, as ``backend.place`` gave it, for ``epochs`` epochs.
+    """Train ``model``, which ``backend.place`` returned, for ``epochs`` epochs.
 
     A model in eval mode is put into training mode; in a model that is in training mode, layers that were put
     into eval mode (frozen statistics) stay so.
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
     backend picks its part. ``schedule(step)`` gives each step's learning rate. ``on_step(step,
-    loss)`` and ``on_epoch(epoch, history)`` are told of progress, outside the measured time.
+    loss)`` and ``on_epoch(epoch, history)`` report progress, outside the measured time.
     Raises FloatingPointError, naming the step, when the loss is not finite.
     """
     backend = backend or Serial()
@@ -70,7 +68,7 @@ def fit(
             step = len(history.losses)
             if schedule is not None:
                 optimizer.lr = schedule(step)
-            with np.errstate(over="ignore", invalid="ignore"):  # said below, once, with the step
+            with np.errstate(over="ignore", invalid="ignore"):  # the error below names the step
                 loss = backend.step(model, batch, loss_fn)
             if not math.isfinite(loss):
                 raise FloatingPointError(

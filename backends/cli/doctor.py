@@ -1,4 +1,4 @@
-"""What this machine offers minigrad, and what to do about each thing that is missing."""
+"""Checks what this machine offers minigrad, and says how to install what is missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
@@ -42,72 +43,60 @@ from ..registry import strategy_names
 
 
 class Finding(NamedTuple):
-    """One thing looked at; ``remedy`` is empty when it is well."""
+    """One check; ``remedy`` is empty when there is no problem."""
 
     what: str
-    found: str
+    state: str
     remedy: str = ""
     needed: bool = False
 
 
 def examine() -> list[Finding]:
-    """Look at everything; never raises, never uses the network."""
-    return [
-        *interpreter(),
-        *blas(),
-        *mpi(),
-        *in_slurm(),
-        *ranks(),
-        *links(),
-        *gpu(),
-        *data(),
-        *(entry.load()() for entry in entry_points(group="minigrad.doctor")),
-        Finding("strategies", ", ".join(strategy_names())),
-    ]
+    """Make all checks; never raises, never uses the network."""
+    checks = [interpreter, blas, mpi, in_slurm, ranks, links, gpu, data]
+    checks += [entry.load() for entry in entry_points(group="minigrad.doctor")]
+    findings = [finding for check in checks for finding in check()]
+    return [*findings, Finding("strategies", ", ".join(strategy_names()))]
 
 
-def interpreter() -> list[Finding]:
-    version = platform.python_version()
+def interpreter() -> Iterator[Finding]:
     remedy = "" if sys.version_info >= (3, 11) else "minigrad needs Python 3.11 or newer"
-    return [
-        Finding("Python", f"{version} at {sys.executable}", remedy, needed=True),
-        Finding("cores", str(cores())),
-        Finding("NumPy", np.__version__),
-    ]
+    yield Finding("Python", f"{platform.python_version()} at {sys.executable}", remedy, needed=True)
+    yield Finding("cores", str(cores()))
+    yield Finding("NumPy", np.__version__)
 
 
-def blas() -> list[Finding]:
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    if not pools:
-        return [
-            Finding("BLAS", "none that can be controlled", "set OPENBLAS_NUM_THREADS=1 for several ranks")
-        ]
-    texts = (
+def blas() -> Iterator[Finding]:
+    texts = [
         f"{p['internal_api']} {p['version']}, {p['num_threads']} thread(s), {p.get('architecture')}"
-        for p in pools
-    )
-    return [Finding("BLAS", "; ".join(texts))]
+        for p in threadpool_info()
+        if p["user_api"] == "blas"
+    ]
+    remedy = "" if texts else "set OPENBLAS_NUM_THREADS=1 for several ranks"
+    yield Finding("BLAS", "; ".join(texts) or "none that can be controlled", remedy)
 
 
-def mpi() -> list[Finding]:
+def mpi() -> Iterator[Finding]:
     mpiexec = find_mpiexec()
-    found = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
-    findings = [Finding("mpiexec", found, "" if mpiexec else mpi_problem() or "")]
+    state = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
+    yield Finding("mpiexec", state, "" if mpiexec else mpi_problem() or "")
     if importlib.util.find_spec("mpi4py") is None:
-        return [*findings, Finding("MPI", "mpi4py is not installed", mpi_problem() or "")]
+        yield Finding("MPI", "mpi4py is not installed", mpi_problem() or "")
+        return
     try:
-        return [*findings, Finding("MPI", mpi_version())]
+        yield Finding("MPI", mpi_version())
     except WorldError as error:
-        return [*findings, Finding("MPI", "not that of what started this process", str(error))]
+        yield Finding("MPI", "another one than the launcher of this process has", str(error))
     except (ImportError, RuntimeError, subprocess.TimeoutExpired) as error:  # mpi4py without any libmpi
         remedy = "pip install mpich, or point MPI4PY_LIBMPI at your cluster's libmpi"
-        return [*findings, Finding("MPI", str(error).splitlines()[0], remedy)]
+        yield Finding("MPI", str(error).splitlines()[0], remedy)
 
 
-def in_slurm() -> list[Finding]:
-    """Whether this is in a Slurm job, how its srun connects ranks, and what minigrad does there."""
+def in_slurm() -> Iterator[Finding]:
+    """Whether this process is in a Slurm job, how srun connects ranks, and how minigrad starts them."""
     if shutil.which("srun") is None:
-        return [Finding("Slurm", "no srun on this machine")]
+        yield Finding("Slurm", "no srun on this machine")
+        return
     job, tasks = slurm.find_job(), step_tasks()
     where = f"in job {job.number}: {job.nodes} node(s), {job.cpus} CPUs" if job else "not in a job"
     where = where if tasks is None else f"in a step of {tasks} task(s)"
@@ -121,13 +110,13 @@ def in_slurm() -> list[Finding]:
         started = "the mpiexec beside Python"
     if (tasks or 1) > 1:
         started = "nothing, since srun has started them"
-    return [Finding("Slurm", f"{where}; {connects}; ranks are started by {started}")]
+    yield Finding("Slurm", f"{where}; {connects}; ranks are started by {started}")
 
 
 def mpi_version() -> str:
     """The MPI library's version.
 
-    Where this process is no rank another one tells: MPI's shared memory would outlive one that is killed.
+    Outside an MPI job another process loads it: if this one were killed, MPI's shared memory would remain.
     """
     line = "from backends.comm import mpi; print(mpi.library_version())"
     if under_mpiexec():
@@ -142,86 +131,76 @@ def mpi_version() -> str:
 
 
 def answer(command: list[str]) -> tuple[int, list[str]]:
-    """Run the command; its status, and what it printed, by lines. Raises TimeoutExpired after 30 seconds."""
+    """The command's exit status and the lines that it prints; raises TimeoutExpired after 30 seconds."""
     with tempfile.TemporaryFile("w+") as output:
         status = supervise(command, environment(2), seconds=30, output=output)
         output.seek(0)
         return status, output.read().strip().splitlines()
 
 
-def ranks() -> list[Finding]:
-    """How ranks fit on the cores: those of this job, or of one with a rank on each core."""
+def ranks() -> Iterator[Finding]:
+    """How the ranks of this job, or one rank for each core, fit on the cores."""
     try:
         here, started = cores(), size_under_mpiexec()
     except WorldError as error:
-        return [Finding("ranks", "this process is not what its variables say", str(error))]
-    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+        yield Finding("ranks", "the variables of this process contradict each other", str(error))
+        return
     n = started or here
-    threads = int(given) if given.isdigit() else max(1, here // n)
-    found = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
+    state = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
-    whose = f"{THREAD_VARIABLES[0]} or its like says {given}" if given else "as minigrad sets it"
+    yield Finding("ranks", state, crowded)
+    setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
+    threads = int(setting) if setting.isdigit() else max(1, here // n)
+    source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else "as minigrad sets it"
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
-    return [
-        Finding("ranks", found, crowded),
-        Finding(
-            "BLAS threads",
-            f"{n} ranks x {threads} on {here} cores, {whose}",
-            fewer if threads > 1 and n * threads > here else "",
-        ),
-    ]
+    remedy = fewer if threads > 1 and n * threads > here else ""
+    yield Finding("BLAS threads", f"{n} ranks x {threads} on {here} cores, {source}", remedy)
 
 
-def links() -> list[Finding]:
-    """Latency and bandwidth between two ranks, of each transport that there is."""
-    findings = [Finding("thread ranks", speeds(run_ranks(2, measure)[0]))]
+def links() -> Iterator[Finding]:
+    """Latency and bandwidth between two ranks, for each transport of this machine."""
+    yield Finding("thread ranks", speeds(run_ranks(2, measure)[0]))
     if mpi_problem() or under_mpiexec():
-        return findings
+        return
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
     try:
         status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
-            return [*findings, Finding("MPI ranks", speeds(json.loads(line)))]
+            yield Finding("MPI ranks", speeds(json.loads(line)))
+            return
         problem = [f"status {status}", *lines][-1]
     except subprocess.TimeoutExpired:
         problem = "no answer in 30 s"
     remedy = "one MPI per environment: reinstall mpi4py and mpich in a fresh one, or use --transport threads"
-    return [*findings, Finding("MPI ranks", f"two of them did not talk: {problem}", remedy)]
+    yield Finding("MPI ranks", f"two of them could not communicate: {problem}", remedy)
 
 
-def speeds(found: dict[str, float]) -> str:
-    return f"{found['latency'] * 1e6:.0f} us, {found['bandwidth'] / 1e9:.1f} GB/s between two"
+def speeds(link: dict[str, float]) -> str:
+    return f"{link['latency'] * 1e6:.0f} us, {link['bandwidth'] / 1e9:.1f} GB/s between two"
 
 
-def gpu() -> list[Finding]:
+def gpu() -> Iterator[Finding]:
     problem = cuda_problem()
-    aware = "given to MPI as they are (MINIGRAD_CUDA_AWARE)" if cuda_aware() else "sent through host memory"
+    yield Finding("GPU", "none usable" if problem else "a CUDA device, through CuPy", problem or "")
+    aware = "passed to MPI directly (MINIGRAD_CUDA_AWARE)" if cuda_aware() else "sent through host memory"
     wrong = "unset MINIGRAD_CUDA_AWARE: there is no GPU" if problem and cuda_aware() else ""
-    return [
-        Finding("GPU", "none usable" if problem else "a CUDA device, through CuPy", problem or ""),
-        Finding("device arrays", aware, wrong),
-    ]
+    yield Finding("device arrays", aware, wrong)
 
 
-def data() -> list[Finding]:
+def data() -> Iterator[Finding]:
     try:
         digits = mnist.load("mnist5k")
-        findings = [
-            Finding("mnist5k", f"{len(digits.train):,} + {len(digits.test):,} digits, in the package")
-        ]
+        state = f"{len(digits.train):,} + {len(digits.test):,} digits, in the package"
+        yield Finding("mnist5k", state)
     except (ValueError, OSError) as error:
-        findings = [Finding("mnist5k", str(error), "install the package again", needed=True)]
+        yield Finding("mnist5k", str(error), "install the package again", needed=True)
     try:
-        full = mnist.where_found()
-        remedy = (
-            ""
-            if full
-            else "downloaded at the first use, or set MINIGRAD_DATA to the folder of its four files"
-        )
-        return [*findings, Finding("mnist", full or "not on this machine", remedy)]
+        folder = mnist.where_found()
+        remedy = "downloaded at the first use, or set MINIGRAD_DATA to the folder of its four files"
+        yield Finding("mnist", folder or "not on this machine", "" if folder else remedy)
     except (ValueError, OSError) as error:
-        return [*findings, Finding("mnist", str(error), "correct MINIGRAD_DATA")]
+        yield Finding("mnist", str(error), "correct MINIGRAD_DATA")
 
 
 def report(findings: list[Finding]) -> Table:
@@ -230,12 +209,7 @@ def report(findings: list[Finding]) -> Table:
     for heading in ("", "found", "remedy"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
-        mark = (
-            "[green]ok[/]"
-            if not finding.remedy
-            else "[red]needed[/]"
-            if finding.needed
-            else "[yellow]optional[/]"
-        )
-        table.add_row(f"{finding.what}  {mark}", escape(finding.found), escape(finding.remedy))
+        problem = "[red]needed[/]" if finding.needed else "[yellow]optional[/]"
+        mark = problem if finding.remedy else "[green]ok[/]"
+        table.add_row(f"{finding.what}  {mark}", escape(finding.state), escape(finding.remedy))
     return table

@@ -1,117 +1,231 @@
-"""The options of the commands, as typer reads them; strategies declare further ones."""
+"""The options that ``train`` and ``prove`` share, and their checks, which are made before a rank starts.
+
+Strategies declare further options (strategy_flags.py); those of one command stand in its own settings.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from minigrad.lr_schedules import SCHEDULES as RATES
-from minigrad.models import NETS
-from minigrad.optim import OPTIMIZERS
+from minigrad import lr_schedules
+from minigrad.lookup import check_choice
+from minigrad.models import NETS, find_net
 
-from ..registry import strategy_names
-from .parallel import pipeline_names
+from ..launch.launch import check_room, choose_transport, world_size
+from ..model_parallel.model_parallel import check_plan_for
+from ..model_parallel.plan import Plan, read_plan
+from ..partition import check_bounds
+from ..pipeline import check_timetable, find_schedule
+from ..registry import declaration, find_strategy, load_strategy, read_options, strategy_names
+from .parallel import ParallelConfig, pipe_strategies, pipeline_names
+from .strategy_flags import options_by_axis
 
-DATASETS = ("mnist5k", "mnist")
+MOST_SAMPLES = 60_000  # in the largest data set
 DTYPES = ("float32", "float64")
-STRATEGIES = f"how the ranks of --data train together, one of {', '.join(strategy_names())}"
-PIPELINES = "Pipelines, for --pipe of 2 or more"
 
-Data = Annotated[int | None, typer.Option(min=1, help="number of ranks that share each batch", metavar="N")]
-Pipe = Annotated[
-    int,
+
+def checked_by(check: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """A callback of typer: ``check`` raises ValueError for a value that the option cannot have."""
+
+    def callback(value: Any) -> Any:
+        if value is not None:
+            check(value)
+        return value
+
+    return callback
+
+
+def check_positive(flag: str, value: float) -> None:
+    """Raise ValueError for a number that is not positive and finite."""
+    if not 0 < value < math.inf:  # NaN too
+        raise ValueError(f"{flag} must be a positive number, got {value}")
+
+
+ranks_option = partial(typer.Option, rich_help_panel="Ranks")
+pipeline_option = partial(typer.Option, rich_help_panel="Pipelines, for --pipe of 2 or more")
+Dtype = Annotated[
+    str,
     typer.Option(
-        min=1, help="number of ranks that each copy of the model is cut into, as a pipeline", metavar="P"
+        help=f"one of {', '.join(DTYPES)}",
+        callback=checked_by(partial(check_choice, "--dtype", names=DTYPES)),
     ),
 ]
-Model = Annotated[int, typer.Option(min=1, help="number of ranks that each layer is split over", metavar="M")]
-PlanFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--plan",
-        help="JSON or TOML file: how each layer is split (default: least communication)",
-        metavar="FILE",
-    ),
-]
-Order = Annotated[
-    str | None,
-    typer.Option(
-        "--schedule", help=f"one of {', '.join(pipeline_names())} (default: 1f1b)", rich_help_panel=PIPELINES
-    ),
-]
-Micro = Annotated[
-    int | None,
-    typer.Option(help="micro-batches in a step (default: 2 P)", metavar="N", rich_help_panel=PIPELINES),
-]
-Chunks = Annotated[
-    int | None,
-    typer.Option(
-        help="stages on each rank (default: the schedule's own)",
-        metavar="V",
-        rich_help_panel=PIPELINES,
-    ),
-]
-Bounds = Annotated[
-    str | None,
-    typer.Option(
-        help="stage boundaries as layer indices (0,3,5), or bytes or time to balance the stages "
-        "(default: bytes)",
-        rich_help_panel=PIPELINES,
-    ),
-]
-Recompute = Annotated[
-    bool,
-    typer.Option(
-        "--recompute",
-        help="keep only the inputs of each stage, and recompute its activations in the backward pass",
-        rich_help_panel=PIPELINES,
-    ),
-]
-Oversubscribe = Annotated[
-    bool,
-    typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold"),
-]
-Transport = Annotated[str | None, typer.Option(help="threads or mpi (default: mpi if it is installed)")]
-NetName = Annotated[str, typer.Option(help=f"one of {', '.join(NETS)}")]
-Options = Annotated[
-    list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="strategy option, repeatable")
-]
-Json = Annotated[Path | None, typer.Option(help="also write the results to this file")]
 Seed = Annotated[int, typer.Option(min=0, help="random seed for weights and sample order")]
-Dtype = Annotated[str, typer.Option(help=f"one of {', '.join(DTYPES)}")]
-Strategy = Annotated[
-    str | None, typer.Option(help=f"{STRATEGIES} (default: serial, for several ranks replicated)")
-]
+Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
 
-# Of train
 
-DatasetName = Annotated[str, typer.Option(help=f"one of {', '.join(DATASETS)}")]
-Device = Annotated[str, typer.Option(envvar="MINIGRAD_DEVICE", help="numpy or cupy")]
-Epochs = Annotated[int, typer.Option(min=1, help="number of passes over the training samples")]
-BatchSize = Annotated[str, typer.Option(help="number of samples in a step over all ranks, or all")]
-Optimizer = Annotated[str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}")]
-Rate = Annotated[
-    float | None, typer.Option(help="learning rate (default: the optimizer's own, or the net's)")
-]
-RateSchedule = Annotated[
-    str | None,
-    typer.Option(help=f"schedule of the learning rate, one of {', '.join(RATES)} (default: the net's own)"),
-]
-WarmUp = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="steps in which the learning rate rises from a tenth",
-        metavar="STEPS",
-    ),
-]
-Clip = Annotated[
-    float | None,
-    typer.Option(help="scale gradients down to this joint norm", metavar="NORM"),
-]
-TraceFile = Annotated[
-    Path | None,
-    typer.Option(help="write a trace, for ui.perfetto.dev and minigrad trace", metavar="FILE"),
-]
+@dataclass(frozen=True)
+class ParallelOptions:
+    """The net, and how the ranks share it."""
+
+    net: Annotated[str, typer.Option(help=f"the network, one of {', '.join(NETS)}")] = "lenet"
+    data: Annotated[
+        int | None, ranks_option(min=1, help="number of ranks that share each batch", metavar="N")
+    ] = None
+    pipe: Annotated[int, ranks_option(min=1, help="number of ranks in each pipeline", metavar="P")] = 1
+    model: Annotated[
+        int, ranks_option(min=1, help="number of ranks that each layer is split over", metavar="M")
+    ] = 1
+    plan: Annotated[
+        Path | None,
+        ranks_option(
+            help="JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
+        ),
+    ] = None
+    strategy: Annotated[
+        str | None,
+        ranks_option(
+            help=f"how the ranks of --data train together, one of {', '.join(strategy_names())} "
+            "(default: serial for one rank, replicated for several)",
+            metavar="NAME",
+        ),
+    ] = None
+    option: Annotated[
+        list[str] | None, ranks_option(help="an option of the strategy, repeatable", metavar="NAME=VALUE")
+    ] = None
+    transport: Annotated[
+        str | None, ranks_option(help="threads or mpi (default: mpi where it is installed)", metavar="NAME")
+    ] = None
+    oversubscribe: Annotated[
+        bool, ranks_option("--oversubscribe", help="allow more ranks than cores and memory can hold")
+    ] = False
+    schedule: Annotated[
+        str | None,
+        pipeline_option(help=f"one of {', '.join(pipeline_names())} (default: 1f1b)", metavar="NAME"),
+    ] = None
+    micro: Annotated[
+        int | None, pipeline_option(help="micro-batches in a step (default: 2 P)", metavar="N")
+    ] = None
+    chunks: Annotated[
+        int | None, pipeline_option(help="stages on each rank (default: the schedule's own)", metavar="V")
+    ] = None
+    bounds: Annotated[
+        str | None,
+        pipeline_option(
+            help="stage boundaries as layer indices (0,3,5), or bytes or time to balance the stages "
+            "(default: bytes)",
+            metavar="BOUNDS",
+        ),
+    ] = None
+    recompute: Annotated[
+        bool,
+        pipeline_option(
+            "--recompute",
+            help="keep only the inputs of each stage, and recompute its activations in the backward pass",
+        ),
+    ] = False
+
+    def configure(
+        self, flags: Mapping[str, Any], samples: int | None, one_rank: str = "serial"
+    ) -> dict[str, Any]:
+        """The settings ``net``, ``transport`` and ``parallel`` of a run; ValueError for what does not fit.
+
+        ``samples`` is the number of samples in a step over all ranks; None stands for the whole data set.
+        ``one_rank`` is the default strategy of a single rank on the data axis.
+        """
+        ranks = world_size(self.data, self.model, self.pipe)
+        data = ranks // (self.pipe * self.model)
+        transport = choose_transport(self.transport, ranks)
+        check_room(ranks, transport, self.oversubscribe)
+        strategy = self.strategy or (one_rank if data == 1 else "replicated")
+        net = find_net(self.net).build(np.random.default_rng(0))
+        options, pipe_options = options_by_axis(
+            flags, read_options(self.option or []), strategy, self.schedule
+        )
+        find_strategy(strategy, options)
+        declaration(load_strategy(strategy)).check_options(data, options)
+        if self.pipe > 1 and "micro_batches" in options:
+            raise ValueError(
+                "--option micro_batches takes a pipeline through several times; pass --micro instead"
+            )
+        plan: Plan | None = None
+        if self.plan is not None:
+            plan = read_plan(self.plan)
+            check_plan_for(plan, net)
+        pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
+        parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
+        return {"net": self.net, "transport": transport, "parallel": parallel}
+
+    def pipeline(
+        self, layers: int, data: int, samples: int | None, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The settings of the pipelines; raises ValueError for a schedule or bounds that are not defined.
+
+        The default is 1F1B with two micro-batches for each rank of a pipeline. Numbers that no timetable of
+        this net can have are refused before one is written: its size grows with their product.
+        """
+        if self.schedule in lr_schedules.SCHEDULES:
+            raise ValueError(
+                f"--schedule is the order in a pipeline, and {self.schedule!r} one of learning rates; pass "
+                f"--lr-schedule {self.schedule} to train, or choose one of {', '.join(pipeline_names())}"
+            )
+        if self.pipe == 1:
+            for name in ("schedule", "micro", "chunks", "bounds", "recompute"):
+                value = getattr(self, name)
+                if value is not None and value is not False:  # --micro 0 is a value, too
+                    raise ValueError(f"--{name} is for pipelines; add --pipe 2 or more, or leave it out")
+            return {}
+        if self.pipe * (self.chunks or 1) > layers:
+            chunks = f" --chunks {self.chunks}" if self.chunks else ""
+            raise ValueError(
+                f"--pipe {self.pipe}{chunks} needs a layer for each stage, "
+                f"and {self.net} has {layers} layers; take at most {layers} stages"
+            )
+        most = max(samples or MOST_SAMPLES, 4 * self.pipe)
+        if self.micro is not None and self.micro > most:
+            raise ValueError(
+                f"--micro {self.micro} cuts a step of {samples or MOST_SAMPLES} samples into more parts than "
+                f"samples; take at most {most}"
+            )
+        bounds = self.stage_bounds()
+        if self.schedule in pipe_strategies():
+            if self.chunks is not None or self.recompute or isinstance(bounds, str):
+                raise ValueError(
+                    f"--schedule {self.schedule} has one stage on each rank, and takes neither --chunks nor "
+                    "--recompute nor bounds by bytes or time; leave them out, or choose another schedule"
+                )
+            return {
+                "schedule": self.schedule,
+                "micro": self.micro,
+                "bounds": bounds,
+                "pipe_options": options,
+            }
+        schedule, bounds = self.schedule or "1f1b", bounds or "bytes"
+        check_choice("schedule", schedule, pipeline_names())
+        micro = 2 * self.pipe if self.micro is None else self.micro
+        table = find_schedule(schedule).of(self.pipe, micro, self.chunks)
+        check_timetable(table)
+        check_bounds(bounds, table.stages, layers)
+        if bounds == "time" and data * self.model > 1:
+            raise ValueError(
+                "--bounds time is measured by each pipeline for itself, and two would find other bounds; "
+                "measure with --data 1 --model 1, and pass the numbers that train then prints, as "
+                "--bounds 0,3,5"
+            )
+        return {
+            "schedule": schedule,
+            "micro": table.micros,
+            "chunks": table.chunks,
+            "bounds": bounds,
+            "recompute": self.recompute,
+        }
+
+    def stage_bounds(self) -> tuple[int, ...] | str | None:
+        """``--bounds`` as numbers, as "bytes" or "time", or None."""
+        if self.bounds in (None, "bytes", "time"):
+            return self.bounds
+        numbers = self.bounds.split(",")
+        if not all(number.strip().isdigit() for number in numbers):
+            raise ValueError(
+                "--bounds takes the first layer of each stage and, last, the number of layers, as 0,3,5, or "
+                f"one of bytes, time; got {self.bounds!r}"
+            )
+        return tuple(map(int, numbers))

@@ -1,4 +1,4 @@
-"""How ranks share the work, as the command line says it: --data x --pipe x --model."""
+"""How ranks share the work: --data x --pipe x --model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ PIPELINE, MODEL_PARALLEL = "pipeline", "model-parallel"  # the strategies of the
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """``strategy`` on the data axis, each of its ranks a pipeline, each stage of that a split model.
+    """``strategy`` on the data axis, whose ranks are pipelines, whose stages are models split over ranks.
 
-    Every rank holds the same settings. ``schedule`` and the settings after it are for ``pipe`` > 1. It names
-    a timetable of ``Pipeline``, or another strategy of the pipe axis, which takes ``pipe_options``.
+    Every rank holds the same settings. ``schedule`` and the settings after it are for ``pipe`` > 1.
+    ``schedule`` names a timetable of ``Pipeline``, or another strategy of the pipe axis, which takes
+    ``pipe_options``.
     """
 
     strategy: str = "replicated"
@@ -41,18 +42,22 @@ class ParallelConfig:
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def ranks(self) -> int:
+        return self.data * self.pipe * self.model
+
     def check(self, backend: Callable[[Communicator], Backend]) -> None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
         Ranks are threads here, so a mistake is reported once, before any process is started.
         """
         if not under_mpiexec():
-            run_ranks(self.data * self.pipe * self.model, backend)
+            run_ranks(self.ranks, backend)
 
     def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
-        """The strategies on this rank, as a stack where there are several.
+        """The strategy on this rank, a stack where there are several.
 
-        The default plan, and bounds by time, are for steps of ``batch_size`` samples. Raises ValueError
+        The default plan and the bounds by time suit steps of ``batch_size`` samples. Raises ValueError
         unless ``comm`` has as many ranks as the grid.
         """
         strategy = find_strategy(self.strategy, self.options)
@@ -69,14 +74,14 @@ class ParallelConfig:
         return members[0] if len(members) == 1 else Stack(*members)
 
     def pipeline(self, comm: Communicator, **sample: Any) -> Backend:
-        """The strategy on the pipe axis; None stands for its own defaults."""
-        given = {"micro_batches": self.micro, "bounds": self.bounds}
-        given = {name: value for name, value in given.items() if value is not None}
+        """The strategy on the pipe axis; a setting of None keeps the strategy's own default."""
+        settings = {"micro_batches": self.micro, "bounds": self.bounds}
+        settings = {name: value for name, value in settings.items() if value is not None}
         if self.schedule in pipe_strategies():
-            return find_strategy(self.schedule, self.pipe_options, "pipe")(comm, **given)
-        given |= {} if self.schedule is None else {"schedule": self.schedule}
+            return find_strategy(self.schedule, self.pipe_options, "pipe")(comm, **settings)
+        settings |= {} if self.schedule is None else {"schedule": self.schedule}
         pipeline = find_strategy(PIPELINE, axis="pipe")
-        return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **given, **sample)
+        return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **settings, **sample)
 
     def trace_notes(self) -> dict[str, Any]:
         """The metadata of a trace: a pipeline's numbers, and the ranks of each in the order of its stages."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,7 @@ from minigrad.models import find_net
 
 from ..comm import Communicator
 from ..laws import Difference, bound_for, differences_from_serial
+from .options import Dtype, Seed
 from .parallel import ParallelConfig, chosen, ranks_of
 
 
@@ -26,14 +28,16 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
-    dtype: str = "float64"
-    batch: int = 13
-    seed: int = 0
+    dtype: Dtype = "float64"
+    batch: Annotated[
+        int, typer.Option(min=1, help="number of samples in the step, over all ranks", metavar="N")
+    ] = 13
+    seed: Seed = 0
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
-        """Compare on this rank; the findings on rank 0, None elsewhere.
+        """Compare on this rank; returns the verdict on rank 0, None on the others.
 
-        Raises ValueError for a strategy that is not equal to the serial run by its mathematics.
+        Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
         net = find_net(self.net)
         digits = load("mnist5k").train
@@ -41,7 +45,7 @@ class Proof:
             raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
         batch = net.prepare(digits[: self.batch], self.dtype)
         backend = self.backend(comm)
-        found = differences_from_serial(
+        differences = differences_from_serial(
             lambda _: backend,
             comm,
             net.build,
@@ -51,7 +55,7 @@ class Proof:
             seed=self.seed,
             serial=Serial(self.parallel.micro or 1),
         )
-        return self.verdict(found, **chosen(backend)) if comm.rank == 0 else None
+        return self.verdict(differences, **chosen(backend)) if comm.rank == 0 else None
 
     @property
     def name(self) -> str:
@@ -68,10 +72,10 @@ class Proof:
             )
         return backend
 
-    def verdict(self, found: list[Difference], **chosen: Any) -> dict[str, Any]:
-        """What ``--json`` writes."""
+    def verdict(self, differences: list[Difference], **chosen: Any) -> dict[str, Any]:
+        """The content of the file that ``--json`` names."""
         bound = bound_for(np.dtype(self.dtype))
-        worst = max(d.relative for d in found)
+        worst = max(d.relative for d in differences)
         parameters = [
             {
                 "name": d.name,
@@ -80,13 +84,13 @@ class Proof:
                 "max_rel_error": d.relative,
                 "worst_rank": d.worst_rank,
             }
-            for d in found
+            for d in differences
         ]
         settings = asdict(self)
         return {
             "config": {**settings.pop("parallel"), **settings, **chosen},
             "bound": bound,
-            "max_abs_error": max(d.absolute for d in found),
+            "max_abs_error": max(d.absolute for d in differences),
             "max_rel_error": worst,
             "passed": worst <= bound,
             "parameters": [p for p in parameters if p["name"] != "loss"],
@@ -95,7 +99,7 @@ class Proof:
 
 
 def report(verdict: dict[str, Any]) -> Table:
-    """The findings, a row for each parameter."""
+    """The verdict as a table with a row for each parameter."""
     config = verdict["config"]
     who, serial = config["strategy"], "one serial machine"
     if config["pipe"] > 1:
@@ -123,7 +127,7 @@ def report(verdict: dict[str, Any]) -> Table:
 
 
 def show(verdict: dict[str, Any], picture: Path | None) -> None:
-    """Print the findings; also draw them, as SVG, where there is a ``picture``."""
+    """Print the verdict, and draw it as SVG to ``picture`` if there is one."""
     console = Console(record=picture is not None)
     console.print(report(verdict))
     if picture is not None:

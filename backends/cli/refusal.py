@@ -1,4 +1,4 @@
-"""Which errors are a refusal, said to the user in one line, and which are a fault of the program."""
+"""Tells errors that are a message to the user, printed in one line, from faults of the program."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import sys
 from types import TracebackType
 
 RAISE = dis.opmap["RAISE_VARARGS"]
-ALWAYS = (OSError, FloatingPointError, MemoryError)  # of files, diverging training, memory: never a fault
+ALWAYS = (
+    OSError,
+    FloatingPointError,
+    MemoryError,
+)  # files, diverging training, memory: not our fault
 WHERE_RAISED = (ValueError, TypeError, RuntimeError)
-SILENT = {"numpy", *sys.stdlib_module_names}  # packages whose errors do not speak to a user of minigrad
+SILENT = {"numpy", *sys.stdlib_module_names}  # packages whose errors are not written for a user of minigrad
 LONGEST = 2000
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether ``error`` was raised on purpose: by a ``raise`` statement, with words for the user.
 
-    A ValueError, TypeError or RuntimeError of NumPy or Python themselves shows a fault of the program, which
-    keeps its traceback.
+    A ValueError, TypeError or RuntimeError that NumPy or Python raises shows a fault of the program, and its
+    traceback is printed.
     """
     if isinstance(error, ALWAYS):
         return True
@@ -28,14 +32,14 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def innermost(trace: TracebackType | None) -> TracebackType | None:
-    """Where the error was raised."""
+    """The last entry of a traceback, where the error was raised."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace
 
 
 def in_one_line(error: BaseException) -> str:
-    """The error's words, at most 2,000 characters of them."""
+    """The error's text, at most 2,000 characters."""
     text = str(error)
     if isinstance(error, MemoryError):
         text = f"out of memory{f' ({text})' if text else ''}; take a smaller --batch, or fewer ranks"

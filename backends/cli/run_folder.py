@@ -1,4 +1,7 @@
-"""The folder of one training under ``runs/``: made at the first write, so that none is left empty."""
+"""The files that a command writes, and the folder of a training under ``runs/``.
+
+The first write creates the folder, so no folder is ever empty.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ import numpy as np
 
 from ..comm import Communicator, broadcast
 from ..launch import rank
-from ..launch.supervise import KEPT, kept_in
-from .figures import FIGURES, write_json
+from ..launch.supervise import SAVED, saved_in
 
-EVERY = 1.0  # seconds between two writings of the figures
+FIGURES = "metrics.json"  # of a training, in its folder
+INTERVAL = 1.0  # seconds between two writes of the figures
 
 
 class RunFolder:
-    """All ranks of ``comm`` construct it, and know the same folder: whoever is left may write the figures.
+    """All ranks of ``comm`` construct it with the same name, so any surviving rank can write the figures.
 
-    Raises OSError, before any work is done, where it cannot be written.
+    Raises OSError at once where the folder cannot be written.
     """
 
     def __init__(self, comm: Communicator, name: str, parent: Path = Path("runs")):
@@ -39,7 +42,7 @@ class RunFolder:
         self.written = -np.inf
 
     def paths(self) -> Iterator[Path]:
-        """Where the folder is, or is to be: other runs of this second have taken the first of these names."""
+        """Possible names of the folder; other runs that started in the same second use the first ones."""
         for i in range(1000):
             yield self.parent / (self.name + (f"-{i}" if i else ""))
 
@@ -50,36 +53,36 @@ class RunFolder:
             return False
 
     def write(self, metrics: dict[str, Any]) -> Path:
-        """Write the figures; the folder, which comes into being with them in it."""
+        """Write the figures, and return their folder, which is created with the figures in it."""
         figures = {**metrics, "run": self.run}
         path = next(path for path in self.paths() if self.write_into(path, figures))
         self.written = time.monotonic()
         return path
 
     def write_into(self, path: Path, figures: dict[str, Any]) -> bool:
-        """Write the figures into ``path``, made if need be; False where it is another run's."""
+        """Write the figures into ``path``, which is created if necessary; False where another run owns it."""
         if not path.exists():
             self.file = path / FIGURES
-            rank.note(KEPT, str(self.file))
-            return made(path, figures)
+            rank.note(SAVED, str(self.file))
+            return create(path, figures)
         if self.is_own(path):
             write_json(path / FIGURES, figures)
             return True
         return False
 
     @property
-    def kept(self) -> str:
-        """What is in the folder, in words."""
-        return kept_in(self.file)
+    def saved(self) -> str:
+        """The figures in the folder, in words."""
+        return saved_in(self.file)
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
-        """Write the figures so far, unless that was done within this second."""
-        if time.monotonic() - self.written > EVERY:
+        """Write the figures so far, at most once a second."""
+        if time.monotonic() - self.written > INTERVAL:
             self.write(metrics)
 
 
-def made(path: Path, figures: dict[str, Any]) -> bool:
-    """Make the folder with its figures in it, at once; False where another run has just taken its name."""
+def create(path: Path, figures: dict[str, Any]) -> bool:
+    """Create the folder with the figures in one step; False where another run has just created it."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.mkdir(parents=True, exist_ok=True)
@@ -92,3 +95,20 @@ def made(path: Path, figures: dict[str, Any]) -> bool:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return True
+
+
+def check_writable(file: Path, flag: str = "--json") -> None:
+    """Raise OSError unless ``file`` can be written."""
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write ``content``; if that fails, ``file`` stays as it was."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(content, indent=1))
+        os.replace(part, file)
+    except OSError as error:  # a full disk does not say which file
+        part.unlink(missing_ok=True)
+        raise OSError(f"cannot write {file}: {error.strerror}") from error

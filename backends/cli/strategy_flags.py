@@ -1,10 +1,11 @@
-"""The flags of ``train`` and ``prove`` that strategies declare, and which strategy each one is for."""
+"""The options of a command from dataclasses and from the flags that strategies declare."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -13,25 +14,48 @@ from minigrad.declaration import Flag
 from ..registry import declaration, declared_flags, load_strategy, strategy_names
 
 
-class WithStrategyFlags:
-    """``command`` with a parameter for each flag that a strategy declares; it takes those given as ``flags``.
+class WithOptions:
+    """``command``, whose parameters that are dataclasses become an option for each field that declares one.
 
-    A declared flag of the name of a flag of the command itself is left out; ``--option`` sets it.
+    It also has an option for each flag that a strategy declares; ``command`` takes those that were passed as
+    ``flags``. A declared flag with the name of one of the command's own options is left out; ``--option``
+    sets it.
     """
 
     def __init__(self, command: Callable[..., None]):
         own = inspect.signature(command, eval_str=True)
-        parameters = {name: p for name, p in own.parameters.items() if name != "flags"}
-        added = {name: owners for name, owners in declared_flags().items() if name not in parameters}
-        parameters |= {name: parameter(name, owners) for name, owners in added.items()}
-        self.command, self.names = command, list(added)
+        self.groups: dict[str, type] = {}
+        parameters: dict[str, inspect.Parameter] = {}
+        for name, p in own.parameters.items():
+            if isinstance(p.annotation, type) and is_dataclass(p.annotation):
+                self.groups[name] = p.annotation
+                parameters |= fields_of(p.annotation)
+            elif name != "flags":
+                parameters[name] = p.replace(kind=p.KEYWORD_ONLY)
+        declared = {name: owners for name, owners in declared_flags().items() if name not in parameters}
+        parameters |= {name: parameter(name, owners) for name, owners in declared.items()}
+        self.command, self.names = command, list(declared)
         self.__name__, self.__doc__ = command.__name__, command.__doc__
         self.__signature__ = own.replace(parameters=list(parameters.values()))
         self.__annotations__ = {name: p.annotation for name, p in parameters.items()}
 
     def __call__(self, **values: Any) -> None:
         flags = {name: values.pop(name) for name in self.names}
+        for name, group in self.groups.items():
+            values[name] = group(**{option: values.pop(option) for option in fields_of(group)})
         self.command(**values, flags={name: value for name, value in flags.items() if value is not None})
+
+
+def fields_of(group: type) -> dict[str, inspect.Parameter]:
+    """A command's parameter for each field of a dataclass whose annotation is an option of typer's."""
+    hints = get_type_hints(group, include_extras=True)
+    return {
+        f.name: inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+        )
+        for f in fields(group)
+        if get_origin(hints[f.name]) is Annotated
+    }
 
 
 def parameter(name: str, owners: Mapping[str, Flag]) -> inspect.Parameter:
@@ -76,7 +100,7 @@ def options_by_axis(
 
 
 def whose(name: str, strategy: str, schedule: str | None) -> str:
-    """In words, which strategies or schedules declare a flag, and what was chosen instead."""
+    """The strategies or schedules that declare a flag, and the chosen one, in words."""
     owners = declared_flags()[name]
     ours = [owner for owner in owners if owner in strategy_names()]
     if ours:

@@ -19,10 +19,10 @@ from ..tracing import steps_of
 
 
 def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> None:
-    """Print a step of the run whose trace is in ``file``, and draw it where there is a ``png``.
+    """Print a step of the run whose trace is in ``file``, and draw it to the file ``png`` if there is one.
 
     The default is the step of median length of all but the first. A pipeline's step is printed below its
-    plan; where there are several pipelines the first one is drawn, and all are told of.
+    plan; of several pipelines only the first one is drawn, but a line describes each.
     """
     trace, about = read_trace(file)
     steps = steps_of(trace)
@@ -32,21 +32,24 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
         step = middle(steps)
     if not 0 <= step < len(steps):
         raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
-    taken = steps[step]
-    lines = [f"step {step} of {len(steps)}, counted from 0: {sent_in(taken)}", f"whole run: {summary(trace)}"]
+    chosen = steps[step]
+    lines = [
+        f"step {step} of {len(steps)}, counted from 0: {sent_in(chosen)}",
+        f"whole run: {summary(trace)}",
+    ]
     if "pipeline" in about:
-        lines += pipelines(file, taken, about["pipeline"], png, width)
+        lines += pipelines(file, chosen, about["pipeline"], png, width)
     else:
-        lines += [gantt(taken, max(width - 14, 20))]
+        lines += [gantt(chosen, max(width - 14, 20))]
         if png is not None:
-            draw(taken, png, title=f"step {step}: {summary(taken)}")
+            draw(chosen, png, title=f"step {step}: {summary(chosen)}")
     if png is not None:
         lines += [f"picture in {png}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def middle(steps: list[Trace]) -> int:
-    """The step of median length; the first one, in which much is done once only, does not count."""
+    """The step of median length without the first one, which includes one-time work."""
     lengths = {i: step.stop - step.start for i, step in enumerate(steps) if i or len(steps) == 1}
     median = median_low(lengths.values())
     return next(i for i, length in lengths.items() if length == median)
@@ -85,7 +88,7 @@ def table_of(file: Path, about: dict[str, Any], size: int) -> tuple[Timetable, l
         fits = all(len(ranks) == table.ranks and 0 <= min(ranks) <= max(ranks) < size for ranks in groups)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
-            f"what {file} says of its pipeline cannot be read: {error}; write it anew"
+            f"the description of the pipeline in {file} cannot be read: {error}; record the trace again"
         ) from error
     if not fits:
         raise ValueError(f"the pipelines of {file}, {groups}, are not of its {size} ranks; write it anew")

@@ -1,32 +1,48 @@
-"""A training run as the command line describes it, and the files it leaves."""
+"""A training run with the settings of the command line, its table and its curves."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from minigrad.backend import Backend
 from minigrad.data import Batch
-from minigrad.device import use_gpu_of
-from minigrad.lr_schedules import find_schedule, warm_up
+from minigrad.device import check_device, use_gpu_of
+from minigrad.lookup import check_choice
+from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
-from minigrad.optim import find_optimizer
+from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
 from ..tracing import Recorded
+from .options import Dtype, Seed, check_positive, checked_by
 from .parallel import ParallelConfig, chosen, members
+
+DATASETS = ("mnist5k", "mnist")
+
+
+def batch_size(text: str) -> int | None:
+    """``--batch``: a number of samples, or "all" (None)."""
+    if text == "all":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"--batch must be a number of samples of at least 1, or all; got {text!r}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -34,19 +50,59 @@ class Training:
     """The settings of one run; every rank holds the same. A ``batch`` of None is all samples."""
 
     parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
-    dataset: str = "mnist5k"
     net: str = "lenet"
     transport: str = "threads"
-    device: str = "numpy"
-    dtype: str = "float32"
-    epochs: int = 8
-    batch: int | None = 64
-    optimizer: str = "sgd"
-    lr: float | None = None
-    lr_schedule: str | None = None
-    warm_up: int = 0
-    clip: float | None = None
-    seed: int = 0
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help=f"one of {', '.join(DATASETS)}",
+            callback=checked_by(partial(check_choice, "--dataset", names=DATASETS)),
+        ),
+    ] = "mnist5k"
+    device: Annotated[
+        str, typer.Option(envvar="MINIGRAD_DEVICE", help="numpy or cupy", callback=checked_by(check_device))
+    ] = "numpy"
+    dtype: Dtype = "float32"
+    epochs: Annotated[int, typer.Option(min=1, help="number of passes over the training samples")] = 8
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            parser=str,
+            metavar="N",
+            help="number of samples in a step over all ranks, or all",
+            callback=batch_size,
+        ),
+    ] = 64
+    optimizer: Annotated[
+        str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
+    ] = "sgd"
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="learning rate (default: the optimizer's own, or the net's)",
+            callback=checked_by(partial(check_positive, "--lr")),
+        ),
+    ] = None
+    lr_schedule: Annotated[
+        str | None,
+        typer.Option(
+            help=f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
+            callback=checked_by(find_schedule),
+        ),
+    ] = None
+    warm_up: Annotated[
+        int,
+        typer.Option(min=0, help="steps in which the learning rate rises from a tenth", metavar="STEPS"),
+    ] = 0
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="scale gradients down to this joint norm",
+            metavar="NORM",
+            callback=checked_by(partial(check_positive, "--clip")),
+        ),
+    ] = None
+    seed: Seed = 0
 
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
@@ -58,41 +114,49 @@ class Training:
         return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(
-        self, comm: Communicator, backend: Backend, console: Console, keep: Callable[[dict[str, Any]], object]
+        self, comm: Communicator, backend: Backend, console: Console, save: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. Returns what was measured on this rank.
+        """Train on this rank; rank 0 draws the progress. Returns the measurements of this rank.
 
-        ``keep`` is called after every epoch with what has been measured so far.
+        ``save`` is called after every epoch with the measurements so far.
         """
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
         train, test = self.samples(net)
+        steps = self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
         lr, settings = self.optimizer_settings(net)
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
-        lr_schedule, steps = self.lr_schedule or net.schedule, self.steps(train)
+        lr_schedule = self.lr_schedule or net.schedule
         rates = self.rates(lr_schedule, lr, steps)
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
-        taken = {"momentum": None, **self.config(), "lr": lr, "lr_schedule": lr_schedule, **settings}
-        metrics = Metrics(taken | chosen(backend), comm.size, [])
-        with progress_bar(console, steps, shown=comm.rank == 0) as bar:
-            task = bar.task_ids[0]
-            console.show_cursor(True)  # which the bar hides; a process that is killed cannot show it again
+        config = {"momentum": None, **self.config(), "lr": lr, "lr_schedule": lr_schedule, **settings}
+        config |= chosen(backend)
+        accuracies: list[float] = []
 
-            def on_step(_: int, loss: float) -> None:
-                bar.update(task, advance=1, loss=loss)
+        def measurements(history: History, finished: bool) -> dict[str, Any]:
+            return {
+                "config": config,
+                "finished": finished,
+                "losses": history.losses,
+                "test_accuracies": accuracies,
+                "seconds": history.seconds,
+                "samples_per_second": history.samples_per_second,
+                "ranks": comm.size,
+            }
 
-            def on_epoch(epoch: int, history: History) -> None:
-                if self.batch is not None or epoch == self.epochs - 1:
-                    with comm.computing("test"):
-                        metrics.accuracies.append(accuracy(model, test))
-                keep(metrics.of(history, finished=False))
+        def on_epoch(epoch: int, history: History) -> None:
+            if self.batch is not None or epoch == self.epochs - 1:
+                with comm.computing("test"):
+                    accuracies.append(accuracy(model, test))
+            save(measurements(history, finished=False))
 
+        with progress_bar(console, steps, shown=comm.rank == 0) as on_step:
             history = fit(
                 model,
                 optimizer,
@@ -106,13 +170,10 @@ class Training:
                 on_step=on_step,
                 on_epoch=on_epoch,
             )
-        accuracies = metrics.accuracies
-        figures = {
-            **{name: value for member in members(backend) for name, value in member.figures().items()},
-            **metrics.of(history, finished=True),
-            "test_accuracy": accuracies[-1] if accuracies else accuracy(model, test),
-            "train_accuracy": accuracy(model, train),
-        }
+        figures = {name: value for member in members(backend) for name, value in member.figures().items()}
+        figures |= measurements(history, finished=True)
+        figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
+        figures["train_accuracy"] = accuracy(model, train)
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
@@ -130,37 +191,16 @@ class Training:
         return warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
-        """The rate (the one given, else the optimizer's own, else the net's), and the other settings."""
+        """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""
         takes = signature(find_optimizer(self.optimizer)).parameters
         own = takes["lr"].default
         rate = net.lr if own is Parameter.empty else own
         return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
 
-    def steps(self, train: Batch) -> int:
-        """How many steps the run takes."""
-        return self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
 
-
-class Metrics(NamedTuple):
-    """What metrics.json holds of a run, while it goes on and at its end."""
-
-    config: dict[str, Any]
-    ranks: int
-    accuracies: list[float]
-
-    def of(self, history: History, finished: bool) -> dict[str, Any]:
-        return {
-            "config": self.config,
-            "finished": finished,
-            "losses": history.losses,
-            "test_accuracies": self.accuracies,
-            "seconds": history.seconds,
-            "samples_per_second": history.samples_per_second,
-            "ranks": self.ranks,
-        }
-
-
-def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
+@contextmanager
+def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Callable[[int, float], None]]:
+    """Draw a progress bar; the function to call after every step, with the step and its loss."""
     bar = Progress(
         TextColumn("training"),
         BarColumn(),
@@ -172,8 +212,10 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Progress:
         disable=not (shown and console.is_terminal),
         refresh_per_second=4,
     )
-    bar.add_task("training", total=steps, loss=float("nan"))
-    return bar
+    task = bar.add_task("training", total=steps, loss=float("nan"))
+    with bar:
+        console.show_cursor(True)  # the bar hides it; a process that is killed cannot show it again
+        yield lambda _, loss: bar.update(task, advance=1, loss=loss)
 
 
 def report(metrics: dict[str, Any], backend: Backend) -> Table:
@@ -203,7 +245,7 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
 
 
 def check_drawing() -> None:
-    """Raise RuntimeError, before any work is done, where matplotlib cannot be loaded."""
+    """Raise RuntimeError where matplotlib cannot be loaded."""
     try:
         import matplotlib.figure  # noqa: F401
     except (ImportError, ValueError) as error:

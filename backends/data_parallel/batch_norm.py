@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from minigrad.device import Array
+from minigrad.lookup import check_choice
 from minigrad.module import Module
 from minigrad.nn import BatchNorm
 from minigrad.ops.norm import Gather
@@ -20,8 +21,7 @@ BATCH_NORMS = ("ranks", "synchronised")
 
 def check_batch_norm(given: str) -> str:
     """``given``; raises ValueError, naming the choices, for any other."""
-    if given not in BATCH_NORMS:
-        raise ValueError(f"unknown batch_norm {given!r}; choose one of {', '.join(BATCH_NORMS)}")
+    check_choice("batch_norm", given, BATCH_NORMS)
     return given
 
 

@@ -1,4 +1,4 @@
-"""Starting ranks: as threads, or as processes by the mpiexec that lies beside this Python, or by srun."""
+"""Starts ranks: as threads, or as processes by srun or by the mpiexec beside this Python."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from minigrad.lookup import check_choice
+
 from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
 from . import slurm
-from .capacity import check_capacity, cores
 from .launcher import (
     RANKS,
     WorldError,
     check_library,
     check_world,
     launcher,
+    print_once,
     process_number,
     size_under_mpiexec,
     step_tasks,
-    tell,
     under_mpiexec,
 )
 from .supervise import GRACE, supervise
@@ -41,11 +42,14 @@ if TYPE_CHECKING:
 TRANSPORTS = ("threads", "mpi")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
+RANKS_PER_CORE = 8
+ALWAYS_ALLOWED = 16  # ranks that any machine may start: 2 x 2 x 2 grids on a laptop of two cores
+PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, before any model
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def find_mpiexec() -> Path | None:
-    """The mpiexec beside this Python: another would start another MPI than the one mpi4py loads."""
+    """The mpiexec beside this Python; another one could belong to another MPI than mpi4py loads."""
     folders = [Path(sys.executable).parent, Path(sys.prefix) / "bin", Path(sys.prefix) / "Library" / "bin"]
     names = [folder / name for folder in folders for name in ("mpiexec", "mpiexec.exe")]
     return next((path for path in names if path.exists()), None)
@@ -54,9 +58,9 @@ def find_mpiexec() -> Path | None:
 def mpi_problem(by_srun: bool = False) -> str | None:
     """Why ranks cannot be MPI processes, with the way out; None when they can.
 
-    ``by_srun``: in a Slurm job srun may start them, where there is no mpiexec.
+    With ``by_srun``, srun may start them in a Slurm job that has no mpiexec.
     """
-    remedy = "pip install -e '.[mpi]' brings both, or use --transport threads"
+    remedy = "pip install -e '.[mpi]' installs both, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
     try:
@@ -69,21 +73,21 @@ def mpi_problem(by_srun: bool = False) -> str | None:
     return None
 
 
-def choose_transport(asked: str | None, ranks: int) -> str:
-    """The transport for ``ranks`` ranks: as asked, else MPI where it can be had, else threads.
+def choose_transport(name: str | None, ranks: int) -> str:
+    """The transport called ``name``; by default MPI where it is installed and useful, else threads.
 
-    Raises ValueError for an unknown name, RuntimeError where MPI is asked for and missing, or threads by each
-    of several processes.
+    Raises ValueError for an unknown name, RuntimeError for MPI where it is missing, and WorldError for
+    threads in each of several processes.
     """
-    if asked not in (None, *TRANSPORTS):
-        raise ValueError(f"unknown transport {asked!r}; choose one of {', '.join(TRANSPORTS)}")
+    if name is not None:
+        check_choice("transport", name, TRANSPORTS)
     here = launcher()
-    if asked == "threads" and here is not None and (here.size or here.rank + 1) > 1:
+    if name == "threads" and here is not None and (here.size or here.rank + 1) > 1:
         raise WorldError(
-            "--transport threads makes all ranks in one process, and each of those that were started would "
-            "do it all; leave mpiexec or srun out, or --transport threads"
+            "--transport threads runs all ranks in one process, so each process that was started would do "
+            "the whole work; leave mpiexec or srun out, or --transport threads"
         )
-    if asked == "threads" or (asked is None and (ranks == 1 or mpi_problem(by_srun=True))) and here is None:
+    if name == "threads" or (name is None and (ranks == 1 or mpi_problem(by_srun=True))) and here is None:
         return "threads"
     if problem := mpi_problem(by_srun=True):
         raise RuntimeError(f"--transport mpi: {problem}")
@@ -91,15 +95,15 @@ def choose_transport(asked: str | None, ranks: int) -> str:
 
 
 def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
-    """How many ranks there will be: ``data`` x ``pipe`` x ``model``.
+    """The number of ranks: ``data`` x ``pipe`` x ``model``.
 
-    Where ``data`` is None it is as large as the ranks that mpiexec started allow, and 1 without mpiexec.
-    Raises ValueError where mpiexec started another number than is needed.
+    ``data`` None means as many as the ranks that mpiexec started allow, and 1 without mpiexec. Raises
+    ValueError where mpiexec started another number of ranks.
     """
     started = size_under_mpiexec()
-    for flag, given in (("--data", data), ("--pipe", pipe), ("--model", model)):
-        if given is not None and given < 1:
-            raise ValueError(f"{flag} must be at least 1, got {given}")
+    for flag, size in (("--data", data), ("--pipe", pipe), ("--model", model)):
+        if size is not None and size < 1:
+            raise ValueError(f"{flag} must be at least 1, got {size}")
     if pipe * model > 1:
         data = data or max((started or 1) // (pipe * model), 1)
         check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)
@@ -121,10 +125,10 @@ def run(
     *,
     survive: bool = False,
 ) -> int:
-    """Run ``work(comm)`` on every rank; the exit status.
+    """Run ``work(comm)`` on every rank; returns the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job,
-    whose processes come back here.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job;
+    its processes then call this function as ranks.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
@@ -142,8 +146,39 @@ def check_room(ranks: int, transport: str, oversubscribe: bool) -> None:
         check_capacity(ranks, transport, oversubscribe)
 
 
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_capacity(ranks: int, transport: str, oversubscribe: bool = False) -> None:
+    """Raise ValueError for more ranks than this machine can hold, unless ``oversubscribe`` is set.
+
+    The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
+    """
+    limits = {f"{cores()} core{'s' * (cores() > 1)}": max(ALWAYS_ALLOWED, RANKS_PER_CORE * cores())}
+    if transport == "mpi":
+        limits[f"{free_memory() >> 20:,} MB of free memory"] = free_memory() // PROCESS_BYTES
+    what, most = min(limits.items(), key=lambda limit: limit[1])
+    if ranks > most and not oversubscribe:
+        raise ValueError(
+            f"{ranks} ranks are more than the {most} that {what} can hold; "
+            "take fewer, or pass --oversubscribe"
+        )
+
+
+def free_memory() -> int:
+    """The memory for new processes in bytes, as Linux estimates it; 2^62 on other systems."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return 1 << 62
+
+
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments``, say how, and wait for their exit status."""
+    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
     job = slurm.find_job()
     command, variables = start_line(ranks, arguments, survive)
     where = f"in Slurm job {job.number}" if job else f"starting {ranks} ranks"
@@ -155,30 +190,31 @@ def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace
 def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:
     """The command that runs ``python arguments`` on ``ranks`` MPI processes, and its variables.
 
-    In a Slurm job that is srun, where it can connect them, else mpiexec. Raises ValueError for more ranks
-    than the job has CPUs.
+    It is srun in a Slurm job where srun can connect the ranks, else mpiexec. Raises ValueError for more
+    ranks than the job has CPUs.
     """
     python = [sys.executable, "-m", "backends.launch.rank", *arguments]
-    told = {RANKS: str(ranks)}
+    extra = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
         check_shared_memory(ranks)
-        return mpi_command(ranks, python, survive), on_this_machine(ranks) | told
+        return mpi_command(ranks, python, survive), on_this_machine(ranks) | extra
     job.check(ranks)
-    variables = environment(job.ranks_on_a_node(ranks))
+    variables = environment(-(-ranks // job.nodes))
     srun = None if survive else job.srun(mpiexec=find_mpiexec() is not None)
     if srun is not None:
-        return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | told
-    if job.nodes > 1:  # this mpiexec starts a step, which must not take its ranks' connection upon itself
+        return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | extra
+    if job.nodes > 1:  # mpiexec starts a step of srun, which must not connect the ranks itself
         variables = {name: value for name, value in variables.items() if name not in slurm.LOCAL}
-        told["SLURM_MPI_TYPE"] = "none"
-    return mpi_command(ranks, python, survive), variables | told
+        extra["SLURM_MPI_TYPE"] = "none"
+    return mpi_command(ranks, python, survive), variables | extra
 
 
 def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[str]:
-    """The line that runs ``command`` on ``ranks`` processes; ``survive``: one may be killed, the rest go on.
+    """The command line that runs ``command`` on ``ranks`` processes.
 
-    RuntimeError for ``survive`` with another mpiexec than MPICH's.
+    With ``survive``, the other ranks go on when one is killed; only MPICH's mpiexec can do that, and
+    another one raises RuntimeError.
     """
     start = [str(find_mpiexec()), "-n", str(ranks)]
     if not survive:
@@ -199,10 +235,10 @@ def run_script(
     survive: bool = False,
     oversubscribe: bool = False,
 ) -> int:
-    """Run ``python arguments`` on ``ranks`` MPI processes; the exit status.
+    """Run ``python arguments`` on ``ranks`` MPI processes; returns the exit status.
 
-    With ``hosts``, a host file, it only prints the line that does: every host needs the same paths. With
-    ``survive``, on this machine alone, ranks outlive one that is killed, if they know how.
+    With a host file ``hosts`` it only prints the command, which needs the same paths on every host. With
+    ``survive``, on this machine only, mpiexec lets the other ranks go on when one is killed.
     """
     if ranks < 1:
         raise ValueError(f"-n must be at least 1, got {ranks}")
@@ -222,7 +258,7 @@ def run_script(
 
 
 def on_hosts(hosts: Path) -> list[str]:
-    """The start of the line that runs ranks on the hosts of a host file."""
+    """The start of the command that runs ranks on the hosts of a host file."""
     if not hosts.is_file():
         raise ValueError(f"there is no host file {hosts}; write one host name per line")
     if mpiexec_vendor() == "Open MPI":
@@ -231,7 +267,7 @@ def on_hosts(hosts: Path) -> list[str]:
 
 
 def mpiexec_vendor() -> str:
-    """Whose mpiexec lies beside this Python, as it says itself: "MPICH", "Open MPI" or "unknown"."""
+    """The vendor of the mpiexec beside this Python: "MPICH", "Open MPI" or "unknown"."""
     text = subprocess.run([str(find_mpiexec()), "--version"], capture_output=True, text=True).stdout
     for vendor, sign in (("Open MPI", "Open MPI"), ("MPICH", "HYDRA"), ("MPICH", "MPICH")):
         if sign in text:
@@ -240,7 +276,7 @@ def mpiexec_vendor() -> str:
 
 
 def environment(ranks: int) -> dict[str, str]:
-    """This process's variables, with what ``ranks`` processes on one machine need."""
+    """This process's variables, and those that ``ranks`` processes on one machine need."""
     threads = str(max(1, cores() // ranks))
     defaults = dict.fromkeys(THREAD_VARIABLES, threads)
     defaults |= {  # Open MPI's wheel: root, more ranks than cores, no binding, no 1 s start, working windows
@@ -254,25 +290,26 @@ def environment(ranks: int) -> dict[str, str]:
     if ranks > cores():
         defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"  # MPICH: waiting ranks really sleep
     inherited = dict(os.environ)
-    if step_tasks():  # what connects this one task of srun is not its children's
+    if step_tasks():  # its own connection to srun must not reach the ranks that it starts
         inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
-    return {**defaults, **slurm.local_variables(), **inherited}
+    in_slurm = slurm.LOCAL if "SLURM_JOB_ID" in inherited else {}
+    return {**defaults, **in_slurm, **inherited}
 
 
 def on_this_machine(ranks: int) -> dict[str, str]:
-    """The ``environment`` of ranks that mpiexec starts here, which need no network: none of them listens.
+    """The ``environment`` of ranks that mpiexec starts on this machine: they open no network port.
 
-    In a job of a cluster's scheduler mpiexec may start them elsewhere too, and they keep the network.
+    In a job of a cluster's scheduler mpiexec may start ranks on other machines, so they keep the network.
     """
     if any(name in os.environ for name in SCHEDULER_VARIABLES):
         return environment(ranks)
-    # UCX, which MPICH stands on, also notes all memory that a process gives back, and never forgets it where
-    # there is no network's registration to undo: without its events a rank does not grow with its steps.
+    # MPICH's UCX also records all memory that a process frees, and without a network it never drops these
+    # records: without memory events a rank's memory does not grow with its steps.
     return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
 
 
 def check_shared_memory(ranks: int) -> None:
-    """Raise RuntimeError where MPICH would find too little shared memory for ``ranks`` processes here."""
+    """Raise RuntimeError where this machine has too little shared memory for ``ranks`` MPICH processes."""
     free = free_shared_memory()
     if FEWER_CELLS in os.environ or free >= ranks * MPICH_BYTES or mpiexec_vendor() != "MPICH":
         return
@@ -280,27 +317,27 @@ def check_shared_memory(ranks: int) -> None:
 
 
 def work_under_mpi(ranks: int, work: Callable[[Communicator], Any]) -> None:
-    """Run ``work`` as one of the ``ranks`` of the MPI job that this process belongs to.
+    """Run ``work`` as one of the ``ranks`` of this process's MPI job.
 
-    Raises WorldError where MPI sees another number of them.
+    Raises WorldError where MPI sees another number of ranks.
     """
     comm: MPIComm = load_mpi()()
     try:
         check_world(comm.size, ranks)
     except WorldError:
         if comm.rank:
-            raise SystemExit(1) from None  # rank 0 says it for all
+            raise SystemExit(1) from None  # rank 0 prints the message
         raise
-    given = any(name in os.environ for name in THREAD_VARIABLES)
-    with threadpool_limits(None if given else max(1, cores() // comm.local_size)):
+    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
+    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
         work(comm)
         comm.close()
 
 
 def load_mpi() -> type[MPIComm]:
-    """The MPI transport, imported only when it is asked for: mpi4py is optional.
+    """The MPI transport, imported only here because mpi4py is optional.
 
-    Raises WorldError where what started this process does not speak to its MPI, which would abort.
+    Raises WorldError where this process's launcher belongs to another MPI, which would abort.
     """
     here = launcher()
     if here is not None and find_mpiexec() is not None:
@@ -311,10 +348,10 @@ def load_mpi() -> type[MPIComm]:
 
 
 def say(message: str) -> None:
-    """Print one line of error; of several ranks that fail alike only one does."""
+    """Print one line of error, from only one of the ranks that fail in the same way."""
     rank = process_number()
-    if rank and "mpi4py.MPI" in sys.modules:  # before that all ranks fail alike
-        time.sleep(1)  # where rank 0 fails too, its abort comes first
+    if rank and "mpi4py.MPI" in sys.modules:  # before MPI starts all ranks fail in the same way
+        time.sleep(1)  # if rank 0 fails too, it aborts the job first
         print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
     else:
-        tell(message)
+        print_once(message)

@@ -1,7 +1,7 @@
-"""What the mpiexec or srun that started this process says of it, and whether MPI says the same.
+"""The mpiexec or srun that started this process, from its variables, and whether MPI agrees with it.
 
-A process that MPI does not connect to the others, because it is another MPI's mpiexec, or a srun without PMI,
-or a variable left over from another job, is a whole world to itself: it would train the whole model alone.
+MPI may fail to connect a process to the other ranks: mpiexec belongs to another MPI, srun has no PMI, or a
+variable is left over from another job. Such a process would be a world of one rank and train alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import time
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
-RANKS = "MINIGRAD_RANKS"  # how many ranks minigrad started, for each of them to compare
-# Open MPI's mpiexec; MPICH's, and srun --mpi=pmi2; srun --mpi=pmix. mpiexec may run in a task of srun, whose
-# variables its ranks inherit: the first found counts.
+RANKS = "MINIGRAD_RANKS"  # the number of ranks that minigrad started; each rank compares it with MPI's
+# Set by Open MPI's mpiexec; by MPICH's and srun --mpi=pmi2; by srun --mpi=pmix. mpiexec may run in a task of
+# srun, whose variables its ranks inherit: the first set counts.
 VARIABLES: tuple[tuple[str, ...], ...] = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -27,8 +27,8 @@ VARIABLES: tuple[tuple[str, ...], ...] = (
 )
 RANK_VARIABLES = tuple(names[0] for names in VARIABLES)
 SIZE_VARIABLES = tuple(name for names in VARIABLES for name in names[1:])
-NO_STEPS = 0xFFFFFFF0  # from here on Slurm numbers what are no steps of srun: batch scripts, salloc's shells
-BOUND = 10  # seconds in which Open MPI's mpiexec ends the other ranks, once rank 0 has said what is wrong
+NO_STEPS = 0xFFFFFFF0  # from here on Slurm's numbers mean batch scripts and salloc's shells, not steps
+END_SECONDS = 10  # within which Open MPI's mpiexec ends the other ranks after rank 0 has ended
 SRUN = (
     "write srun --mpi=pmi2 for MPICH, --mpi=pmix for Open MPI, or leave srun out: minigrad starts its own "
     "ranks in a Slurm job"
@@ -36,7 +36,7 @@ SRUN = (
 
 
 class WorldError(RuntimeError):
-    """The processes that were started are not the one world of ranks that was asked for."""
+    """The processes that were started do not form one world of the requested size."""
 
 
 class Launcher(NamedTuple):
@@ -48,7 +48,7 @@ class Launcher(NamedTuple):
 
     @property
     def pmix(self) -> bool:
-        """Whether it connects the ranks by PMIx, as Open MPI needs it; otherwise by PMI, as MPICH does."""
+        """Whether it connects the ranks by PMIx, as Open MPI needs, and not by PMI, as MPICH does."""
         return "PMI_RANK" not in self.variables and RANKS not in self.variables
 
     def way_out(self) -> str:
@@ -61,9 +61,9 @@ class Launcher(NamedTuple):
 
 
 def launcher() -> Launcher | None:
-    """What started this process as a rank; None where it is alone, and may start ranks of its own.
+    """The launcher that started this process as a rank; None for a process that may start ranks of its own.
 
-    Raises WorldError where the variables cannot all be true, or srun started several tasks without PMI.
+    Raises WorldError where the variables contradict each other, or srun started several tasks without PMI.
     """
     tasks = step_tasks()
     for names in VARIABLES:
@@ -92,21 +92,22 @@ def launcher() -> Launcher | None:
 
 
 def under_mpiexec() -> bool:
-    """Whether this process is a rank that an mpiexec or a srun started; raises WorldError as ``launcher``."""
+    """Whether mpiexec or srun started this process as a rank; raises WorldError as ``launcher`` does."""
     return launcher() is not None
 
 
 def rank_under_mpiexec() -> int | None:
-    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    """This process's rank, from its launcher's variables, without starting MPI; None without a launcher."""
     here = launcher()
     return None if here is None else here.rank
 
 
 def only_rank_0() -> None:
-    """Go on as the one process that a script without MPI needs: under an mpiexec the other ranks end here.
+    """For scripts without MPI: under an mpiexec every rank but rank 0 ends here.
 
-    MPICH's mpiexec looks, on a whole core, at the pipe of a rank that ended and never started MPI, until the
-    job ends; so such a rank first takes leave as MPI's end does (``finalize`` of PMI-1, its answer awaited).
+    MPICH's mpiexec polls the pipe of a rank that ended without starting MPI, which takes a whole core until
+    the job ends. So such a rank first sends ``finalize`` of PMI-1, as MPI_Finalize does, and waits for the
+    answer.
     """
     try:
         rank = rank_under_mpiexec()
@@ -122,13 +123,13 @@ def only_rank_0() -> None:
 
 
 def size_under_mpiexec() -> int | None:
-    """How many ranks this process's mpiexec started, where it tells."""
+    """The number of ranks that the launcher started; None where it is unknown or there is no launcher."""
     here = launcher()
     return None if here is None else here.size
 
 
 def number(name: str) -> int | None:
-    """A variable's value; None where it is not set. Raises WorldError for what is no number."""
+    """The variable's value; None where it is not set. Raises WorldError for a text that is not a number."""
     text = os.environ.get(name)
     if text is not None and not text.isdecimal():
         raise WorldError(f"{name}={text} is not a number of ranks; unset {name}")
@@ -136,28 +137,30 @@ def number(name: str) -> int | None:
 
 
 def step_tasks() -> int | None:
-    """How many tasks srun started this process with; None where it is none of srun's."""
+    """The number of tasks in this process's srun step; None where srun did not start this process."""
     step, tasks = os.environ.get("SLURM_STEP_ID", ""), os.environ.get("SLURM_STEP_NUM_TASKS", "")
     return int(tasks) if tasks.isdecimal() and step.isdecimal() and int(step) < NO_STEPS else None
 
 
 def check_world(size: int, ranks: int | None = None) -> None:
-    """Raise WorldError unless MPI's world of ``size`` is what was started, and the ``ranks`` asked for."""
+    """Raise WorldError unless MPI's world size is the launcher's and the requested number of ``ranks``."""
     here = launcher()
     if here is not None and here.size not in (None, size):
         who = "srun" if step_tasks() else "mpiexec"
         raise WorldError(f"{who} started {here.size} ranks, but MPI sees a world of {size}; {here.way_out()}")
-    asked = ranks or number(RANKS)
-    if asked not in (None, size):
+    expected = ranks or number(RANKS)
+    if expected not in (None, size):
         raise WorldError(
-            f"MPI sees a world of {size}, and {asked} ranks were asked for; ask for {size}, or start {asked}"
+            f"MPI sees a world of {size}, and {expected} ranks were asked for; ask for {size}, or start "
+            f"{expected}"
         )
 
 
 def check_library(here: Launcher, mpiexec: str) -> None:
-    """Raise WorldError where MPI, once started, could not meet the other ranks as they are connected.
+    """Raise WorldError where the launcher belongs to another MPI than the library that mpi4py loads.
 
-    ``mpiexec`` is whose it is that lies beside this Python: only another's is a reason to look closer.
+    ``mpiexec`` is the vendor of the mpiexec beside this Python; the library is asked only where that differs
+    from the launcher's.
     """
     if mpiexec != ("MPICH" if here.pmix else "Open MPI"):
         return
@@ -174,31 +177,31 @@ def check_library(here: Launcher, mpiexec: str) -> None:
 
 
 def mpi_library() -> str:
-    """What the MPI that mpi4py loads says of itself, without starting it."""
+    """The version text of the MPI library that mpi4py loads, without starting MPI."""
     line = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
     return subprocess.run(line, capture_output=True, text=True).stdout
 
 
 def refuse(problem: str) -> NoReturn:
-    """End this process, where all processes that were started with it end alike, with one line of error."""
-    tell(problem)
+    """End this process with one line of error; all processes of the job end in the same way."""
+    print_once(problem)
     raise SystemExit(1)
 
 
-def tell(message: str) -> None:
-    """Print one line of error; of processes that fail alike only one does."""
+def print_once(message: str) -> None:
+    """Print one line of error, from only one of the processes that fail in the same way."""
     if process_number():
-        if first_is_there():
+        if rank_0_exists():
             return
         if "PMIX_NAMESPACE" in os.environ:
             with suppress(ValueError):  # not the main thread
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # that end is no interrupt
-            time.sleep(BOUND)  # Open MPI's mpiexec ends this process once rank 0 has ended
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # mpiexec's SIGTERM is no interrupt by the user
+            time.sleep(END_SECONDS)  # Open MPI's mpiexec ends this process once rank 0 has ended
     print(f"minigrad: {message}", file=sys.stderr, flush=True)
 
 
-def first_is_there() -> bool:
-    """Whether there surely is a rank 0, which says what all have to say: in a srun, and on MPICH's pipe."""
+def rank_0_exists() -> bool:
+    """Whether there is surely a rank 0, which prints the message: in a srun step, and on MPICH's pipe."""
     if (step_tasks() or 1) > 1:
         return True
     pipe = os.environ.get("PMI_FD", "")
@@ -209,7 +212,7 @@ def first_is_there() -> bool:
 
 
 def process_number() -> int:
-    """This process's number among those started with it, 0 where nothing tells."""
+    """This process's rank, or its task number in a srun step; 0 where neither is set."""
     names = (*RANK_VARIABLES, *(["SLURM_PROCID"] if step_tasks() else []))
     texts = (os.environ.get(name, "") for name in names)
     return next((int(text) for text in texts if text.isdecimal()), 0)

@@ -1,7 +1,7 @@
-"""A rank of an MPI job: how it is known, what it notes for the launcher, and how it ends all others.
+"""A rank of an MPI job: its number, the notes that it writes for the launcher, and how it ends the job.
 
 ``python -m backends.launch.rank script.py`` runs ``python -m mpi4py script.py``, which ends the job when the
-script raises. The launcher learns of that even before MPI has started.
+script raises. The rank notes its end in the job's folder, so the launcher knows it even before MPI starts.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from typing import NoReturn
 
 from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
+from .sweep import MARK
 
-# Tells a job's processes its folder, behind those of the jobs it is part of: by it they are known.
-MARK = "MINIGRAD_JOB"
-SHIELD = "MINIGRAD_SHIELD"  # tells a rank the process that stands between it and mpiexec
-SETTLED = 1.0  # seconds for what a rank sent before its program was over to arrive
+SHIELD = "MINIGRAD_SHIELD"  # the variable that tells a rank the process between it and mpiexec
+DELIVERY = 1.0  # seconds within which messages that a rank sent before its end arrive
 
 
 def number() -> int | None:
-    """This process's rank as its mpiexec tells it, without starting MPI; None where there is none."""
+    """This process's rank from its launcher's variables, without starting MPI; None outside an MPI job."""
     return process_number() if any(name in os.environ for name in RANK_VARIABLES) else None
 
 
 def job_folder() -> str:
-    """The folder of the job that this process belongs to, for notes; empty where there is none."""
+    """The folder for notes of the job that this process belongs to; empty if there is none."""
     return os.environ.get(MARK, "").rpartition(":")[2]
 
 
 def note(name: str, text: str) -> bool:
-    """Write ``text`` to the file ``name`` in the job's folder; whether there is one."""
+    """Write ``text`` to the file ``name`` in the job's folder; whether there is such a folder."""
     if not (folder := job_folder()):
         return False
     file = os.path.join(folder, name)
@@ -43,24 +42,22 @@ def note(name: str, text: str) -> bool:
         with open(f"{file}.{os.getpid()}.part", "w") as part:
             part.write(text)
         os.replace(part.name, file)
-    except OSError:  # started by another launcher, or on another machine
+    except OSError:  # another launcher started this process, or another machine runs it
         return False
     return True
 
 
 def listen_for(numbers: Iterable[int]) -> None:
-    """From now on the signals end this rank, and with it the job, also inside a call of MPI."""
-    os.environ.setdefault(
-        "UCX_DEBUG_SIGNO", "0"
-    )  # MPICH's UCX takes SIGHUP for itself, to print what it does
+    """From now on these signals end this rank, and with it the job, even inside a call of MPI."""
+    os.environ.setdefault("UCX_DEBUG_SIGNO", "0")  # else MPICH's UCX uses SIGHUP to print its state
     listen(numbers, lambda number, _: None, leave)
 
 
 def leave(number_of_signal: int) -> NoReturn:
-    """End this rank as the signal would, and with it the job: the others may wait for it.
+    """End this rank as the signal would, and with it the job, because other ranks may wait for this one.
 
-    An end of a process that has started MPI ends the job, unless a shield stands before it. Of an earlier
-    end mpiexec learns only where the process is killed.
+    mpiexec ends the job when a process that has started MPI exits, unless a shield stands before it. Before
+    MPI starts, mpiexec notices only a killed process.
     """
     status = 128 + number_of_signal
     if SHIELD not in os.environ and not note(f"end.{number()}", str(status)):
@@ -72,7 +69,7 @@ def leave(number_of_signal: int) -> NoReturn:
 
 
 def one_that_left(ranks: Iterable[int]) -> int | None:
-    """One of ``ranks`` whose program is over for a while, while this one's is not; where ranks note it."""
+    """One of ``ranks`` whose program ended more than a second ago, while this rank's runs; else None."""
     folder = job_folder()
     if not folder:
         return None
@@ -81,7 +78,7 @@ def one_that_left(ranks: Iterable[int]) -> int | None:
         return None
     for one in ranks:
         with suppress(OSError):
-            if time.time() - os.stat(f"{left}{one}").st_mtime > SETTLED:
+            if time.time() - os.stat(f"{left}{one}").st_mtime > DELIVERY:
                 return one
     return None
 
@@ -90,9 +87,7 @@ def main() -> None:
     """Run the script, module or command that the arguments name, as ``python -m mpi4py`` does."""
     note(f"pid.{number()}", str(os.getpid()))
     listen_for(set(SIGNALS) - {signal.SIGINT})
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored, where a shell started all in background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it at first
     try:
         runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)
     except KeyboardInterrupt:

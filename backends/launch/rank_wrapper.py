@@ -1,4 +1,4 @@
-"""A process between mpiexec and a rank: when the rank is killed, mpiexec does not notice; the others go on.
+"""A process between mpiexec and a rank: it hides a killed rank from mpiexec, so that the other ranks go on.
 
 ``python -m backends.launch.rank_wrapper command`` runs ``command`` and exits with its status, or with 0 if a
 signal killed it. MPICH's mpiexec ends a job when one of its processes closes its pipe or dies by a signal,
@@ -6,8 +6,8 @@ even with ``-disable-auto-cleanup``, so this process holds the pipe. The option 
 mpiexec tolerates a process that exits without MPI_Finalize. It then sends SIGUSR1 to the other ranks, which
 would kill them, so this wrapper ignores it.
 
-Until the rank announces (SIGUSR2) that the others watch for failures, a failure would leave them waiting; in
-that phase this process dies with the rank, so mpiexec ends the job.
+Until the rank announces (SIGUSR2) that the other ranks watch for failures, a failure would leave them
+waiting. In that phase this process dies with the rank, so mpiexec ends the job.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ END_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
 def main(command: list[str]) -> int:
-    """Run ``command``; the status to end with."""
-    told: list[int] = []
-    watched: list[int] = []
+    """Run ``command``; returns the exit status of this process."""
+    forwarded: list[int] = []
+    announcements: list[int] = []
 
-    def pass_on(number: int, _: Any) -> None:
-        told.append(number)
+    def forward(number: int, _: Any) -> None:
+        forwarded.append(number)
         process.send_signal(number)
 
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR2, lambda number, _: watched.append(number))
+    signal.signal(signal.SIGUSR2, lambda number, _: announcements.append(number))
     variables = {**os.environ, SHIELD: str(os.getpid())}
     process = subprocess.Popen(command, env=variables, close_fds=False, preexec_fn=end_with_parent)
     for number in SIGNALS:
-        signal.signal(number, pass_on)
+        signal.signal(number, forward)
     status = process.wait()
-    number = -status if status < 0 else status - 128  # a rank that a signal ends may do the rest itself
-    if told or (status >= 0 and number not in SIGNALS):
+    number = -status if status < 0 else status - 128  # a rank that handles its signal exits with 128 + number
+    if forwarded or (status >= 0 and number not in SIGNALS):
         return status if status >= 0 else 128 - status
     name = signal.Signals(number).name
     print(f"minigrad: rank {rank.number()} was ended by {name}", file=sys.stderr, flush=True)
-    if not watched:
+    if not announcements:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
 def end_with_parent() -> None:
-    """Where Linux can, let the kernel kill this process when its parent is killed."""
+    """On Linux, let the kernel kill this process when its parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL)
 

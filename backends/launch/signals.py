@@ -1,34 +1,94 @@
-"""Handlers of signals, and a thread that hears of a signal whatever the main thread does."""
+"""Signals that ask a process to end: each becomes an exception, and the process ends as a shell expects."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 HANG_UP = getattr(signal, "SIGHUP", None)
+TIMEOUT = 4.5  # seconds that the main thread has to end after a signal
+SHOW_CURSOR = b"\x1b[?25h"
 Handler = Callable[[int, Any], None]
 
 
-def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object]) -> Callable[[], None]:
-    """Let ``handler`` handle the signals, on the main thread, and a thread call ``act(number)``.
+class Interrupted(SystemExit):
+    """The signal ``number`` interrupted this process; ``saved`` says in words which results were saved.
 
-    The thread hears of a signal also while the main thread is inside a call of a library. A SIGHUP that is
-    ignored stays so, as nohup wants it. What is returned undoes it. Only the main thread may call this.
+    It is a SystemExit with status 128 + number: uncaught, it ends the process without a traceback.
+    """
+
+    def __init__(self, number: int, saved: str = "nothing was kept"):
+        super().__init__(128 + number)
+        self.number, self.saved = number, saved
+
+
+def guarded(main: Callable[[], None]) -> None:
+    """Run ``main()``. The first SIGINT, SIGTERM or SIGHUP raises Interrupted in the main thread.
+
+    Then one line reports the interruption, and the process exits with status 128 + the signal's number. If
+    the main thread is inside a library call and does not end within 4.5 seconds, the process is killed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        main()
+        return
+    received: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        if not received:
+            received.append(number)
+            raise Interrupted(number)
+
+    def stop(number: int) -> None:
+        time.sleep(TIMEOUT)
+        if os.isatty(1):
+            os.write(1, SHOW_CURSOR)
+        end(Interrupted(number, "it did not stop by itself; what it had begun to write is not kept"))
+
+    undo = listen(SIGNALS, interrupt, stop)
+    try:
+        main()
+    except Interrupted as interruption:
+        end(interruption)
+    finally:
+        undo()
+
+
+def end(interruption: Interrupted) -> NoReturn:
+    """Report the interruption, and end this process even if other threads still run."""
+    command = sys.argv[1] if len(sys.argv) > 1 else "minigrad"
+    name = signal.Signals(interruption.number).name
+    with suppress(OSError, ValueError, AttributeError):  # stdout is closed, or None
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        message = f"minigrad: {command} was interrupted by {name}; {interruption.saved}"
+        print(message, file=sys.stderr, flush=True)
+    os._exit(128 + interruption.number)
+
+
+def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object]) -> Callable[[], None]:
+    """Install ``handler``, which runs in the main thread, and a thread that calls ``act(number)``.
+
+    The thread reacts even while the main thread is inside a library call. An ignored SIGHUP stays ignored,
+    because nohup relies on it. Returns a function that restores the previous handlers. Only the main thread
+    may call this.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 
-    def hear() -> None:
+    def wait() -> None:
         while (number := os.read(reader, 1)[0]) and signal.getsignal(number) is not handler:
-            pass  # another signal, or one for which the program has a handler of its own by now
+            pass  # another signal, or the program has since installed a handler of its own
         if number:
             act(number)
 
-    threading.Thread(target=hear, name="signals", daemon=True).start()
+    threading.Thread(target=wait, name="signals", daemon=True).start()
     before = {number: signal.getsignal(number) for number in numbers}
     before = {n: old for n, old in before.items() if n != HANG_UP or old is not signal.SIG_IGN}
     for number in before:

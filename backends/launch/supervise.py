@@ -1,4 +1,4 @@
-"""Running a command that starts processes of its own, and leaving none of them behind."""
+"""Runs a command that starts processes of its own, and leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from . import sweep as sweeping
-from .interrupts import Interrupted
-from .signals import SIGNALS
-from .sweep import MARK, sweep_memory
+from . import sweep
+from .signals import SIGNALS, Interrupted
+from .sweep import MARK
 
-__all__ = ["MARK", "Job", "supervise", "sweep", "sweep_memory", "watched"]
-
-KEPT = "kept"  # the note in the job's folder: where a training writes its figures
-LOOK = 0.05  # seconds between two looks at the job
-GRACE = 2.5  # seconds for a user's script to end by itself, once told to
-LOST = 255  # mpiexec's status where its proxy, or what that was starting, is gone
-LATE = 3.0  # seconds in which a rank's error ends the job, where MPI has been started
-PROXY_LATE = 1.0  # seconds by which mpiexec ends after the proxies that keep its ranks
+SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
+INTERVAL = 0.05  # seconds between two checks of the job
+GRACE = 2.5  # seconds that a user's script has to end by itself after a signal
+LOST = 255  # mpiexec's status when its proxy, or a process that the proxy was starting, has disappeared
+RANK_TIMEOUT = 3.0  # seconds within which a rank's error ends the job, once MPI has started
+PROXY_TIMEOUT = 1.0  # seconds within which mpiexec ends after one of its proxies
 BANNER = re.compile(rb"={60,}\n=   BAD TERMINATION.*?FAQ page for debugging suggestions\n", re.DOTALL)
-BEGUN = re.compile(  # a banner of which more is to come; it is written in pieces
+PARTIAL_BANNER = re.compile(  # the banner arrives in pieces
     rb"(?<![^\n])=+\Z|={60,}\n(=[^\n]{0,40})?\Z|={60,}\n=   BAD TERMINATION.*\Z", re.DOTALL
 )
 NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
@@ -42,46 +39,46 @@ NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
 class Job:
     """A command under supervision.
 
-    Its processes carry ``folder`` in MARK, and its ranks note there how they end.
+    Its processes carry ``folder`` in MARK, and its ranks note their end in that folder.
     """
 
     program: str
     folder: Path
     process: subprocess.Popen
-    proxies: dict[int, float] = field(default_factory=dict)  # when each was last seen
+    proxies: dict[int, float] = field(default_factory=dict)  # the time at which each was last running
 
     def wait(self, seconds: float | None) -> int:
-        """The status with which the job ended, or has to end; TimeoutExpired after ``seconds``."""
+        """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``."""
         start = time.monotonic()
         while True:
             with suppress(subprocess.TimeoutExpired):
-                return self.status(self.process.wait(LOOK))
+                return self.status(self.process.wait(INTERVAL))
             if (status := self.over()) is not None:
                 return status
             if seconds is not None and time.monotonic() - start > seconds:
                 raise subprocess.TimeoutExpired(self.process.args, seconds)
 
     def over(self) -> int | None:
-        """The status of a job that runs, but cannot go on, after a word about it."""
+        """The status of a job that runs but cannot go on, after a message about it; else None."""
         if end := self.first_end():
             rank, status, age = end
             if status in NAMES:
                 self.say(f"rank {rank} was interrupted by {NAMES[status]}, and with it the job ends")
                 return status
-            if age > LATE:
+            if age > RANK_TIMEOUT:
                 self.say(f"rank {rank} has ended with status {status}, and with it the job ends")
                 return status
         now = time.monotonic()
         self.proxies |= dict.fromkeys(children(self.process.pid), now)
-        if any(now - seen > PROXY_LATE for seen in self.proxies.values()):
+        if any(now - time_running > PROXY_TIMEOUT for time_running in self.proxies.values()):
             self.say("mpiexec's hydra_pmi_proxy was killed, and with it the job ends")
             return 128 + signal.SIGKILL
         return None
 
     def status(self, status: int) -> int:
-        """What the command's exit status tells, as a shell would: of MPICH's it is a rank's signal.
+        """The exit status as a shell reports it. MPICH's mpiexec exits with the number of a rank's signal.
 
-        Its ranks note another status than 0, so what is not noted is the signal by which one of them ended.
+        Ranks note every other status than 0, so a status without a note is the signal that ended a rank.
         """
         if status and (end := self.first_end()):
             who, status = f"rank {end[0]}", end[1]
@@ -99,17 +96,17 @@ class Job:
         return status
 
     def say(self, message: str) -> None:
-        print(f"minigrad: {message}; {self.kept()}", file=sys.stderr, flush=True)
+        print(f"minigrad: {message}; {self.saved()}", file=sys.stderr, flush=True)
 
-    def kept(self) -> str:
-        """In words, what is left of the work."""
+    def saved(self) -> str:
+        """The results that the job has saved, in words."""
         try:
-            return kept_in(Path((self.folder / KEPT).read_text()))
+            return saved_in(Path((self.folder / SAVED).read_text()))
         except OSError:
             return "nothing was kept"
 
     def first_end(self) -> tuple[int, int, float] | None:
-        """Of the ranks that noted how they ended the first: its rank, its status, and how long ago."""
+        """The first rank that noted its end: its number, its status, and the seconds since then."""
         ends = []
         for file in self.folder.glob("end.*[0-9]"):
             with suppress(OSError, ValueError):
@@ -120,7 +117,7 @@ class Job:
         return rank, status, time.time() - at
 
     def pass_on(self, number: int, seconds: float) -> None:
-        """Tell the ranks, or the one process there is, to end, and give them ``seconds``."""
+        """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end."""
         pids = [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")] or [self.process.pid]
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -137,19 +134,19 @@ def supervise(
     seconds: float | None = None,
     output: IO | None = None,
 ) -> int:
-    """Run ``command`` to its end, and end every process it leaves; its exit status, as a shell tells it.
+    """Run ``command``, and end every process that it leaves; returns the exit status as a shell reports it.
 
-    What interrupts this is passed on where the command has ``grace``, the seconds it takes to end by
-    itself; then it is killed. A job whose launcher is killed is ended too. ``output`` takes what the
-    command prints. Raises TimeoutExpired after ``seconds``.
+    An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
+    it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
+    prints. Raises TimeoutExpired after ``seconds``.
     """
     with supervised(command, variables, output) as job:
         try:
             return job.wait(seconds)
-        except Interrupted as told:
+        except Interrupted as interruption:
             if grace:
-                job.pass_on(told.number, grace)
-            raise Interrupted(told.number, job.kept()) from None
+                job.pass_on(interruption.number, grace)
+            raise Interrupted(interruption.number, job.saved()) from None
         except KeyboardInterrupt:
             if grace:
                 job.pass_on(signal.SIGINT, grace)
@@ -158,7 +155,7 @@ def supervise(
 
 @contextmanager
 def supervised(command: list[str], variables: dict[str, str], output: IO | None) -> Iterator[Job]:
-    """Start ``command``; at the end nothing of it is left."""
+    """Start ``command``; at the end, kill its processes and free their shared memory."""
     with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
         start, outer = time.time(), os.environ.get(MARK)
         with (
@@ -166,7 +163,7 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
             relay() if output is None else nullcontext(output) as stdout,
             ThreadPoolExecutor(1) as pool,
         ):
-            # On another thread, which no signal interrupts: the process is known whatever happens.
+            # In another thread, which no signal interrupts: so the process is always known, and can be ended.
             process = pool.submit(
                 subprocess.Popen,
                 command,
@@ -178,13 +175,13 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
             try:
                 yield Job(Path(command[0]).name, Path(folder), process.result())
             finally:
-                sweep(process.result(), folder)
-                sweep_memory(start)
+                kill_job(process.result(), folder)
+                sweep.sweep_memory(start)
 
 
 @contextmanager
 def relay() -> Iterator[int]:
-    """Where to print what goes to stdout, without MPICH's nine lines on how a rank ended: ours are fewer."""
+    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line."""
     reader, writer = os.pipe()
 
     def pass_on() -> None:
@@ -203,23 +200,24 @@ def relay() -> Iterator[int]:
 
 
 def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """What the chunks hold, as soon as it is known to be no part of MPICH's banner."""
-    held = b""
+    """The chunks without MPICH's banner, each part as soon as it is known not to belong to it."""
+    text = b""
     for chunk in chunks:
-        held = BANNER.sub(b"", held + chunk)
-        begun = BEGUN.search(held)
-        yield held[: begun.start()] if begun else held
-        held = held[begun.start() :] if begun else b""
-    yield held
+        text = BANNER.sub(b"", text + chunk)
+        partial = PARTIAL_BANNER.search(text)
+        end = partial.start() if partial else len(text)
+        yield text[:end]
+        text = text[end:]
+    yield text
 
 
 @contextmanager
 def watched(mark: str, start: float, folder: str) -> Iterator[None]:
-    """Within this, if this process is killed or interrupted, what carries ``mark`` is ended.
+    """If this process is killed or interrupted inside the ``with``, end all processes with ``mark``.
 
-    And ``folder`` is removed.
+    Then ``folder`` is removed, too.
     """
-    line = [sys.executable, "-I", "-S", sweeping.__file__, mark, str(start), folder]
+    line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(start), folder]
     watcher = subprocess.Popen(
         line,
         stdin=subprocess.PIPE,
@@ -236,26 +234,26 @@ def watched(mark: str, start: float, folder: str) -> Iterator[None]:
             watcher.communicate(word, timeout=2)
 
 
-def sweep(process: subprocess.Popen, mark: str) -> None:
-    """Kill what is left of the job; mpiexec first, which would only tell of how its ranks end."""
+def kill_job(process: subprocess.Popen, mark: str) -> None:
+    """Kill the job's processes, mpiexec first, because it would report the end of its ranks."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
-    sweeping.kill(mark)
+    sweep.kill(mark)
     process.wait()
 
 
 def children(pid: int) -> list[int]:
-    """The processes that ``pid`` started and that have not ended; none where the system does not tell."""
-    found = []
+    """The running processes that ``pid`` started; none where there is no /proc."""
+    running = []
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.append(int(child))
-    return found
+                running.append(int(child))
+    return running
 
 
-def kept_in(file: Path | None) -> str:
-    """In words, what a training has kept in the file of its figures."""
+def saved_in(file: Path | None) -> str:
+    """The figures that a training has saved in ``file``, in words."""
     try:
         steps = len(json.loads(file.read_text())["losses"]) if file else 0
     except (OSError, ValueError):

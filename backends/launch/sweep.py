@@ -1,7 +1,7 @@
-"""Ending what a job leaves: its processes, known by a mark in their variables, and its shared memory.
+"""Cleans up after a job: ends its processes, found by a mark in their variables, and frees shared memory.
 
-``python -I -S sweep.py MARK START FOLDER`` waits for a word on its input; where that is closed without one,
-whoever started the job was killed, and this ends the job and removes its folder. It needs nothing but
+``python -I -S sweep.py MARK START FOLDER`` waits for a byte on its input. If the input closes without one,
+the process that started the job was killed; then this ends the job and removes its folder. It imports only
 Python's own library.
 """
 
@@ -14,61 +14,61 @@ import sys
 import time
 from pathlib import Path
 
-MARK = "MINIGRAD_JOB"  # the variable by which a job's processes are known: MPICH's ranks leave every group
+MARK = "MINIGRAD_JOB"  # the variable that marks a job's processes: MPICH's ranks leave every process group
 # How the files in /dev/shm of MPICH, Open MPI, UCX and minigrad begin.
 SHARED = ("mpich_shm_", "mpich_shar_tmp", "sm_segment.", "ucx_shm_posix_", "minigrad_shm_")
-SETTLED = 0.3  # seconds after which a file that a starting job has made is mapped by it
-PATIENCE = 2.0  # seconds for killed processes to be gone
-LOOK = 0.005  # seconds between two looks
+START = 0.3  # seconds within which a starting job maps a file that it has made
+TIMEOUT = 2.0  # seconds to wait for killed processes to disappear
+INTERVAL = 0.005  # seconds between two checks
 
 
 def kill(mark: str) -> None:
-    """Kill every process with the mark, also those that they start meanwhile, and wait until all are gone."""
-    end = time.monotonic() + PATIENCE
-    while (found := marked(mark)) and time.monotonic() < end:
-        for pid in found:
+    """Kill every process with the mark, also new ones, and wait until all have disappeared."""
+    end = time.monotonic() + TIMEOUT
+    while (pids := marked(mark)) and time.monotonic() < end:
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        time.sleep(LOOK)
+        time.sleep(INTERVAL)
 
 
 def marked(mark: str) -> list[int]:
-    """The processes, of this user and machine, that carry ``mark``; none where there is no /proc.
+    """This user's processes on this machine that carry ``mark``; none where there is no /proc.
 
-    One that has ended, and is not yet counted, has no variables.
+    A zombie process has no variables, so it does not count.
     """
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
         for variable in variables:
             name, _, value = variable.partition(b"=")
             if name == MARK.encode() and mark.encode() in value.split(b":"):
-                found.append(int(folder.name))
-    return [pid for pid in found if pid != os.getpid()]
+                pids.append(int(folder.name))
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def sweep_memory(start: float) -> None:
-    """Remove the shared memory that an aborted job which began at ``start`` left.
+    """Remove the shared memory of an aborted job that began at ``start``.
 
-    Its processes must be gone: what one of them still has mapped is taken for another job's.
+    Its processes must have ended: a file that a process still maps counts as another job's.
     """
     left = []
     for prefix in SHARED:
         for file in Path("/dev/shm").glob(f"{prefix}*"):
             try:
-                found = file.stat()
+                status = file.stat()
             except OSError:
                 continue
-            if found.st_uid == os.getuid() and found.st_mtime >= start:
+            if status.st_uid == os.getuid() and status.st_mtime >= start:
                 left.append(file)
     if not left:
         return
-    time.sleep(SETTLED)
+    time.sleep(START)
     in_use = mapped()
     for file in left:
         if file.name not in in_use:
@@ -76,7 +76,7 @@ def sweep_memory(start: float) -> None:
 
 
 def mapped() -> str:
-    """All that this user's processes have mapped."""
+    """The names of all files that this user's processes map."""
     texts = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
@@ -87,13 +87,13 @@ def mapped() -> str:
 
 
 def watch(mark: str, start: float, folder: str) -> None:
-    """Wait until the launcher says that the job has ended; where it is killed before, end the job."""
+    """Wait until the launcher reports the end of the job; if the launcher is killed first, end the job."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     if not sys.stdin.buffer.read(1):
         kill(mark)
-        time.sleep(SETTLED)  # what was just being started had no mark of its own yet
+        time.sleep(START)  # a process that was just starting did not carry the mark yet
         kill(mark)
         sweep_memory(start)
         shutil.rmtree(folder, ignore_errors=True)

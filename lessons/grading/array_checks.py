@@ -1,4 +1,4 @@
-"""Checks of arrays that a submission returned or changed; each raises Wrong with the reason in words."""
+"""Checks of arrays that a submission returned or changed; each raises Wrong with the reason."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "assignments"
 
 
 class Wrong(AssertionError):
-    """What is wrong, in a student's words, without the case: the grader puts that before it."""
+    """A mistake of the submission, in words for the student; the grader adds the case before them."""
 
 
 class Case(Protocol):
@@ -27,7 +27,7 @@ class Case(Protocol):
 
     @property
     def ranks(self) -> int:
-        """How many ranks run the check, each its own call; 1 where there is nothing to send."""
+        """The number of ranks, each of which calls the check; 1 where nothing is sent."""
         ...
 
 
@@ -89,7 +89,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 
 def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
-    """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all there are, for another."""
+    """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all, for another name."""
     paths = assignment_folders(folder)
     for path in paths:
         if name in (path.name, path.name.partition("_")[0]):

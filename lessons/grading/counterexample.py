@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import given as for_all
 from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture import providers
 
@@ -34,7 +35,7 @@ class BrokenLaw(Exception):
 
 
 class StopSearch(BaseException):
-    """Shrinking has taken long enough, or the submission's process has ended."""
+    """Shrinking has reached its limit, or the submission's process has ended."""
 
 
 def counterexample(
@@ -57,7 +58,7 @@ def counterexample(
 
     @seed(seed_of_cases)
     @hypothesis_settings(examples or task.examples, shrink=shrink)
-    @given(task.cases)
+    @for_all(task.cases)
     def law(case: Any) -> None:
         nonlocal tries, first
         if failure:
@@ -117,7 +118,7 @@ def draw_cases(task: Task, seed_of_cases: int, max_ranks: int, count: int) -> li
 
     @seed(seed_of_cases)
     @hypothesis_settings(task.examples)
-    @given(task.cases)
+    @for_all(task.cases)
     def collect(case: Any) -> None:
         cases[str(case)] = case
 
@@ -129,13 +130,13 @@ def draw_cases(task: Task, seed_of_cases: int, max_ranks: int, count: int) -> li
 
 
 def check_case(task: Task, submission: Any, case: Any, turns: int) -> str | None:
-    """What is wrong on this case, as the rank with the most telling error says it; None where nothing is."""
+    """The mistake in this case, from the rank with the most informative error; None where the law holds."""
     errors: dict[int, BaseException] = {}  # in the order they were raised
 
     def work(comm: Any) -> None:
         try:
             task.check(on_rank(submission, comm.rank), case, comm)
-        except BaseException as error:  # SystemExit too: a rank that exits is no reason for all to exit
+        except BaseException as error:  # SystemExit too: one rank's exit must not end the judge
             errors[comm.rank] = error
             raise BrokenLaw from None
 
@@ -152,7 +153,7 @@ def check_case(task: Task, submission: Any, case: Any, turns: int) -> str | None
 
 
 def is_consequence(error: BaseException) -> bool:
-    """Whether it was raised because of another rank's error, or of a deadlock, which say more."""
+    """Whether another rank's error or a deadlock caused this error; those are more informative."""
     at: BaseException | None = error
     visited: list[BaseException] = []
     while at is not None and not any(at is before for before in visited):

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
-from backends.launch.supervise import MARK, sweep, sweep_memory, watched
+from backends.launch.supervise import kill_job, watched
+from backends.launch.sweep import MARK, sweep_memory
 
 from .assignment import Assignment, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
@@ -38,7 +39,7 @@ OUT_OF_TIME = "was not tried: the tasks before it took all the time there is"
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a task ended: ``message`` says what is wrong, ``output`` is the end of what it printed."""
+    """The result of a task: ``message`` describes the mistake, ``output`` is the end of its output."""
 
     passed: bool
     message: str
@@ -153,7 +154,7 @@ def grade(
 
 
 def run_judge(request: Request) -> Verdict:
-    """Judge one task in processes of their own, in an empty folder, and leave nothing of them behind."""
+    """Judge one task in separate processes, in an empty folder, and remove all that they leave."""
     start = time.monotonic()
     ranks = MPI_RANKS if request.transport == "mpi" else 1
     if ranks > 1:  # three such halves fit where one whole does
@@ -208,7 +209,7 @@ def run(line: list[str], work: Path, request: Request) -> int | None:
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # processes that it left in its own session
-            sweep(process, mark)
+            kill_job(process, mark)
             if request.transport == "mpi":
                 sweep_memory(start)
 
@@ -226,7 +227,7 @@ def read_verdict(file: Path, secret: str) -> Lines:
 
 
 def combine(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bool, str]:
-    """Whether the task passed, and what is wrong, from the verdicts of all ranks and the exit status."""
+    """Whether the task passed, and else the reason, from the verdicts of all ranks and the exit status."""
     ends = [[line for line in lines if line[0] != "case"] for lines in ranks]
     if all(end == [("passed", "")] for end in ends):
         return True, ""
@@ -253,7 +254,7 @@ def printable(text: str) -> str:
 
 
 def end_of_output(file: Path) -> str:
-    """The end of what a rank printed."""
+    """The end of a rank's output."""
     if not file.exists():
         return ""
     with file.open("rb") as stream:

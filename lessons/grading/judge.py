@@ -1,9 +1,9 @@
 """The judge of one task, in a process that never loads the submission.
 
 ``python -m lessons.grading.judge FOLDER`` starts it. FOLDER holds ``request.RANK``, which the judge reads and
-removes before it starts a worker. It writes to ``verdict.RANK`` what it knows so far, line by line, each
-signed with a secret that only the grader knows. Cases, seed, right results and comparisons are here; a worker
-gets arguments and returns results.
+removes before it starts a worker. It writes its verdict so far to ``verdict.RANK``, line by line, each line
+signed with a secret that only the grader knows. Cases, seed, correct results and comparisons stay here; a
+worker only receives arguments and returns results.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MPI_RANKS, MPI_CASES = 3, 5
 MPI_TIMEOUT = 4  # seconds that a rank waits for another within a case
-NEXT_CASE = "for the next case"  # ranks without a part in this case wait for this
+NEXT_CASE = "for the next case"  # ranks that this case does not use wait for this
 MAX_FILE = 16  # mebibytes of output, and of the verdict
 GRACE = 0.5  # seconds in which another rank may write its verdict, before the job ends
 CASE_SECONDS = 20.0  # a case that lasts longer is taken never to end
@@ -80,7 +81,7 @@ def main(folder: Path) -> NoReturn:
 
 
 def sign(line: str, secret: str, code: Callable[..., blake2b] = blake2b) -> str:
-    """The line's signature; nobody can make it without the secret, nor learn that from other lines."""
+    """The line's signature, which takes the secret to compute and does not reveal it."""
     return code(line.encode(), key=secret.encode(), digest_size=16).hexdigest()
 
 
@@ -119,7 +120,7 @@ class Timer:
         self.case_end = time.monotonic() + CASE_SECONDS
 
     def start(self, lines: Callable[[], list[str]], timeout: Callable[[str], object]) -> None:
-        """From now on, call ``timeout`` once the time is up, with the ``lines`` at which the program is."""
+        """Call ``timeout`` when the time is up, with the ``lines`` that the program is running."""
         self.end = time.monotonic() + self.seconds
         self.start_case()
 
@@ -142,8 +143,11 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         timer.start_case()
         write("case", case)
 
-    search, finish = (on_processes if request.transport == "mpi" else on_threads)(task, request.seed, on_case)
-    if not refuses_broken(task, request.seed):
+    search: Search = partial(counterexample, task, seed_of_cases=request.seed, on_case=on_case)
+    finish = None
+    if request.transport == "mpi":
+        search, finish = search_over_mpi(task, request.seed, on_case)
+    if counterexample(task, task.broken, request.seed, shrink=False) is None:
         end(
             "internal", "its own wrong answer passes with this seed; take another, and tell the task's author"
         )
@@ -170,7 +174,8 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         close("failed", problem)
     workers.close()
     write("passed", "")
-    finish()
+    if finish is not None:
+        finish()
     os._exit(0)
 
 
@@ -189,23 +194,13 @@ def definitions(source: str) -> set[str]:
     return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def refuses_broken(task: Task, seed: int) -> bool:
-    """Whether the task refuses its wrong answer."""
-    return counterexample(task, task.broken, seed, shrink=False) is not None
-
-
 Search = Callable[[Any], str | None]
-Finish = Callable[[], None]
-OnCase = Callable[[str], None]
 
 
-def on_threads(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
-    """The search whose ranks are threads of this process."""
-    return lambda submission: counterexample(task, submission, seed, on_case=on_case), lambda: None
-
-
-def on_processes(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish]:
-    """The same checks on a few cases; each rank is a process, and this is one of them.
+def search_over_mpi(
+    task: Task, seed: int, on_case: Callable[[str], None]
+) -> tuple[Search, Callable[[], None]]:
+    """The checks on a few cases, where each rank is a process and this is one; and how to end the search.
 
     A failure of one rank ends the job. The other ranks report what they wait for by then.
     """
@@ -228,7 +223,7 @@ def on_processes(task: Task, seed: int, on_case: OnCase) -> tuple[Search, Finish
 
 
 def check_on_rank(task: Task, submission: Any, case: Any, comm: MPIComm) -> str | None:
-    """What is wrong with the case on this rank; None for nothing."""
+    """The mistake in this case on this rank; None where the law holds."""
     try:
         task.check(submission, case, comm)
         comm.close()

@@ -1,6 +1,6 @@
 """Messages between the judge and a worker: a JSON text and raw bytes. Nothing in a message is executed.
 
-Exceptions cross as values: the names of their classes, their texts, and the submission's line.
+Exceptions are sent as values: the names of their classes, their texts, and the submission's line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Data = TypeVar("Data", str, bytes)
 
 
 class MalformedMessage(ValueError):
-    """The bytes are no message, or the message may not come now."""
+    """The bytes are not a message, or the message is not allowed at this point."""
 
 
 class ChannelClosed(EOFError):
@@ -28,7 +28,7 @@ class ChannelClosed(EOFError):
 
 
 def to_json(value: Any) -> str:
-    """The value as JSON; raises ValueError where the other side would refuse its size."""
+    """The value as JSON; raises ValueError where it is too large for a message."""
     return check_size(ENCODER.encode(value))
 
 
@@ -80,8 +80,8 @@ BUILTIN_EXCEPTIONS: Mapping[str, type[BaseException]] = {
 class RemoteError:
     """An exception of the other side; its class has the other's name and the nearest built-in base.
 
-    ``line`` is the innermost line of the submission's file that the exception passed through. Where this
-    side raised the exception first, and it comes back, ``origin`` is its number.
+    ``line`` is the innermost line of the submission's file that the exception passed through. If this side
+    raised the exception first, ``origin`` is its number here.
     """
 
     def __init__(self, text: str, line: int | None, code: Any = None, origin: int | None = None):
@@ -140,7 +140,7 @@ def causes_of(error: BaseException) -> list[BaseException]:
 
 
 def text_of(error: BaseException) -> str:
-    """The exception's text; empty where a class of the submission's fails to give one."""
+    """The exception's text; empty where the submission's class fails to return one."""
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         return text[:MAX_TEXT] if type(text) is str else ""

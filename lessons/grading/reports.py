@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
 from textwrap import indent
 from typing import Any
 
@@ -17,7 +18,7 @@ from .sandbox import protections
 
 
 def result_table(report: Report) -> Group:
-    """The tasks and their points; below the table, what was wrong, or why nothing was run."""
+    """The tasks and their points; below the table, the mistakes, or why nothing was run."""
     table = Table(title=f"{report.assignment.name}: {report.score} of {report.assignment.points} points")
     table.add_column("task", overflow="fold")
     table.add_column("what it asks")
@@ -44,7 +45,7 @@ def assignment_table(assignments: list[Assignment]) -> Table:
 
 
 def explain(result: TaskResult) -> str:
-    """What was wrong in a task, and the end of what it printed."""
+    """The mistake in a task, and the end of its output."""
     message, output = result.verdict.message, result.verdict.output
     if result.verdict.passed or not output:
         return message
@@ -70,9 +71,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "title": result.task.title,
                 "score": result.score,
                 "max_score": result.task.points,
-                "passed": result.verdict.passed,
-                "message": result.verdict.message,
-                "output": result.verdict.output,
+                **asdict(result.verdict),
                 "seconds": round(result.verdict.seconds, 2),
             }
             for result in report.results

@@ -35,13 +35,8 @@ class RestrictedObject:
             return self.methods[name]
         if name in self.properties:
             return self.properties[name]()
-        raise AttributeError(
-            no_attribute(self.name, name, [*self.constants, *self.methods, *self.properties])
-        )
-
-
-def no_attribute(owner: str, name: str, names: list[str]) -> str:
-    return f"{owner} has no {name} here, only {', '.join(names)}"
+        names = [*self.constants, *self.methods, *self.properties]
+        raise AttributeError(f"{self.name} has no {name} here, only {', '.join(names)}")
 
 
 class RestrictedComm(RestrictedObject):

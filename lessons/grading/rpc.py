@@ -1,7 +1,7 @@
 """Remote procedure calls between the judge and a worker, in both directions, one inside the other.
 
-One side at a time is active. It sends a call, and answers the calls of the other side until its own result
-comes. Plain values cross as JSON, arrays as shared memory, all other objects as references by number.
+One side at a time is active. It sends a call, and answers calls of the other side until its own result
+arrives. Plain values are sent as JSON, arrays as shared memory, all other objects as references by number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .messages import MAX_BYTES, ChannelClosed, MalformedMessage, decode_errors, pack, read, to_json
-from .restricted_comm import RestrictedObject, no_attribute
+from .restricted_comm import RestrictedObject
 from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
@@ -37,7 +37,7 @@ class RemoteObject:
         self._channel.objects.unused.append([self._number, self._count])
 
     def number_for(self, channel: Channel) -> int:
-        """Its number on the side it comes from."""
+        """Its number on the side that owns it."""
         if self._channel is not channel:
             raise TypeError("an object of one rank's program cannot go to another's")
         return self._number
@@ -77,25 +77,17 @@ class RemoteRestricted(RemoteObject):
 
     def _describe(
         self, name: str, constants: dict[str, int], methods: list[str], properties: list[str]
-    ) -> Any:
-        self._name, self._constants, self._methods, self._properties = name, constants, methods, properties
+    ) -> RemoteRestricted:
+        self._names = name, constants, methods, properties
         return self
-
-    def charge_reduction(self, nbytes: int) -> None:
-        """Collectives call this for a virtual clock; there is none here."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             return super().__getattr__("__" + name)
-        if name in self._constants:
-            return self._constants[name]
-        if name in self._methods:
-            return partial(self._call, name)
-        if name in self._properties:
-            return self._channel.request("attribute", self._number, name)
-        raise AttributeError(
-            no_attribute(self._name, name, [*self._constants, *self._methods, *self._properties])
-        )
+        owner, constants, methods, properties = self._names
+        calls = {method: partial(self._call, method) for method in methods}
+        requests = {p: partial(self._channel.request, "attribute", self._number, p) for p in properties}
+        return getattr(RestrictedObject(owner, constants, calls, requests), name)
 
     def _call(self, name: str, /, *arguments: Any, **settings: Any) -> Any:
         return self._channel.request("method", self._number, name, arguments, settings)
@@ -149,10 +141,6 @@ class ObjectTable:
         proxy._count += 1
         return proxy
 
-    def take_unused(self) -> list[list[int]]:
-        """Numbers and counts of the proxies that were deleted since the last message."""
-        return [self.unused.pop() for _ in range(len(self.unused))]
-
     def release(self, unused: Any) -> None:
         """Drop the objects whose proxies the other side has deleted."""
         for number, count in unused:
@@ -166,7 +154,7 @@ class ObjectTable:
 
 
 class RemoteSequence:
-    """Base of the classes that stand for the other side's subclasses of tuple and list, as named tuples."""
+    """Base of the copies of the other side's subclasses of tuple and list, such as named tuples."""
 
     origin: RemoteObject | None = None  # returned in its place
 
@@ -174,7 +162,7 @@ class RemoteSequence:
 class Serializer:
     """Turns values into JSON and back; tuples, lists and dictionaries are copied.
 
-    ``reference_kind`` gives the kind of reference as which an object may cross, or raises TypeError.
+    ``reference_kind`` returns the kind of reference by which an object may be sent, or raises TypeError.
     ``records`` are dataclasses whose instances both sides create from the same fields.
     """
 
@@ -185,17 +173,13 @@ class Serializer:
         reference_kind: Callable[[Any], str],
         records: Mapping[str, type[Any]],
     ):
-        self.arrays, self.objects, self.reference_kind, self.records = (
-            arrays,
-            objects,
-            reference_kind,
-            records,
-        )
+        self.arrays, self.objects = arrays, objects
+        self.reference_kind, self.records = reference_kind, records
 
     # To JSON
 
     def encode(self, x: Any, depth: int = 0) -> Any:
-        """Raises TypeError or ValueError for a value that may not cross."""
+        """Raises TypeError or ValueError for a value that may not be sent."""
         kind = type(x)
         if x is None or kind in (bool, float, str) or (kind is int and -INT_LIMIT < x < INT_LIMIT):
             return x
@@ -247,7 +231,7 @@ class Serializer:
     # From JSON
 
     def decode(self, x: Any) -> Any:
-        """Raises MalformedMessage, or what Python raises for nonsense; the channel converts that."""
+        """Raises MalformedMessage, or another error for malformed data, which the channel converts."""
         if type(x) is not list:
             if type(x) is dict:
                 raise MalformedMessage("an object of JSON's")
@@ -354,7 +338,8 @@ class Channel:
 
     def send(self, kind: str, body: str) -> None:
         changes, content = self.arrays.changes()
-        message = pack([kind, changes, self.objects.take_unused(), self.current_line()], body, content)
+        unused = [self.objects.unused.pop() for _ in range(len(self.objects.unused))]
+        message = pack([kind, changes, unused, self.current_line()], body, content)
         try:
             self.connection.sendall(message)
         except OSError as error:
@@ -373,7 +358,7 @@ class Channel:
         except Exception as error:
             raise MalformedMessage(f"a message that is none: {type(error).__name__}: {error}"[:200]) from None
         finally:
-            self.arrays.end_message()
+            self.arrays.alive = []  # from now on an array lives only as long as it is used
         if kind not in ("call", "return", "raise") or (line is not None and type(line) is not int):
             raise MalformedMessage("a message of no kind")
         return kind, value, line
@@ -385,11 +370,11 @@ class Channel:
         return isinstance(error, MalformedMessage | ChannelClosed)
 
     def reference_kind(self, x: Any) -> str:
-        """The kind of reference as which the object may cross; raises TypeError where it may not."""
+        """The kind of reference by which the object may be sent; raises TypeError where it may not."""
         raise NotImplementedError
 
     def answer(self, line: int | None, action: str, *parts: Any) -> Any:
-        """The result of the other side's call, which it made at that line of its program."""
+        """The result of the other side's call, made at ``line`` of its program."""
         raise NotImplementedError
 
     def encode_error(self, error: BaseException) -> Any:

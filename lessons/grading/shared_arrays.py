@@ -1,7 +1,7 @@
-"""Arrays that exist in the judge and in a worker: what one side writes, the other has after the next message.
+"""Arrays that exist in the judge and in a worker: each message carries the changes of one side to the other.
 
-Views of one memory stay views of one memory on the other side, and an array that returns is the one that was
-sent. So a check may ask whose memory a result is, and whether an input was changed, as in one process.
+Views of the same memory stay so on the other side, and an array that is sent back is the original one. So a
+check can test whether a result shares memory with an input, or whether an input changed, as in one process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DTYPE = re.compile(r"[<>|=]?([biufcSUV]\d{1,4}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)
 
 
 class Block:
-    """The memory of an array that owns it; ``content`` is what the other side has of it, None for nothing."""
+    """The memory of an array that owns it; ``content`` is the other side's copy, None without one."""
 
     def __init__(self, owner: np.ndarray, on_delete: Any, content: bytes | None):
         self.owner, self.key, self.content = weakref.ref(owner, on_delete), id(owner), content
@@ -143,10 +143,6 @@ class SharedArrays:
             x.flags.writeable = False
         block.views[layout] = weakref.ref(x)
         return x
-
-    def end_message(self) -> None:
-        """The message is read: from now on its arrays live as long as somebody uses them."""
-        self.alive = []
 
     def add(self, number: int, owner: np.ndarray, content: bytes | None) -> None:
         def on_delete(_: Any, key: int = id(owner)) -> None:

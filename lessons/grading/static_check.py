@@ -1,9 +1,9 @@
-"""What a submission's text may say; the text is checked before any of it runs.
+"""Checks the text of a submission before any of it runs.
 
 ``python static_check.py`` reads ``[source, starter]`` as JSON and writes the first violation: a text may
-exhaust the parser, so a process of its own parses it, which imports nothing of ours.
+exhaust the parser, so a separate process parses it, which imports nothing of this package.
 
-The rule is a list of what is allowed, allow_list.toml. A module may be used only as ``module.name`` with a
+The rule is the list of allowed names in allow_list.toml. A module may be used only as ``module.name`` with a
 name in that list, so it is never a value; attributes that lead behind an object are refused everywhere.
 This is the first protection; the process that runs a submission has its own (sandbox.py).
 """
@@ -43,7 +43,7 @@ NDARRAY = (
 
 
 def check_in_process(source: str, starter: str) -> str | None:
-    """The result of `check`, from a process of its own, which a text may bring down."""
+    """The result of `check`, from a separate process, which the text may crash."""
     if len(source.encode(errors="replace")) > MAX_BYTES:
         return f"the file is longer than {MAX_BYTES // 1024} KiB; a submission is a program of a few pages"
     command, texts = [sys.executable, "-I", "-S", __file__], json.dumps([source, starter])
@@ -55,7 +55,7 @@ def check_in_process(source: str, starter: str) -> str | None:
 
 
 def check(source: str, starter: str) -> str | None:
-    """The first thing, with its line, that a submission may not say; None where there is none."""
+    """The first violation, with its line; None where the text is allowed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -134,7 +134,7 @@ class Checker:
                 yield line, f"line {line} {text}"
 
     def violations_at(self, node: ast.AST) -> Iterator[str]:
-        """What a submission may not say at this place of the program."""
+        """The violations at this node."""
         for module, name, *_ in imports(node):
             yield from self.check_import(node, module, name)
         match node:

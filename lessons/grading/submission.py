@@ -1,7 +1,8 @@
-"""The submission as a check sees it: its names, whose objects stay in worker processes, one for each rank."""
+"""The submission as a check sees it: names of objects that stay in worker processes, one for each rank."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,13 +10,14 @@ import sys
 import threading
 import types
 from contextlib import suppress
+from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from backends.comm.mailboxes import elsewhere
 from backends.launch.launch import THREAD_VARIABLES
-from backends.launch.supervise import MARK
+from backends.launch.sweep import MARK
 
 from . import sandbox
 from .assignment import Wrong
@@ -46,7 +48,7 @@ class WorkerEnded(Wrong):
 class Submission:
     """The names of a submission; a name that the starter defines must be a function or a class.
 
-    Each rank has a program of its own, also where ranks are threads: one does not see another's globals.
+    Each rank has its own program, even where ranks are threads, so ranks do not share globals.
     """
 
     def __init__(self, workers: WorkerPool, source: str, file: str, required: set[str], rank: int = 0):
@@ -85,8 +87,8 @@ class WorkerConnection(Channel):
     """The judge's end of the connection to one rank's worker, which runs the program ``file``.
 
     The program may call functions that a check passes to it, and the methods of a RestrictedObject; it can
-    ask for nothing else. Where such a call raises Wrong, that is raised again once the program has returned,
-    whether the program let it pass or not.
+    request nothing else. If such a call raises Wrong, that is raised again when the program has returned,
+    even if the program caught it.
     """
 
     def __init__(self, connection: socket.socket, rank: int, workers: WorkerPool, file: str):
@@ -161,14 +163,14 @@ class WorkerConnection(Channel):
 class WorkerPool:
     """The worker processes of all ranks; a rank's process is started when it is first needed.
 
-    They have this process's folder, a few of its variables, a pipe for their output, and nothing else of it.
+    They inherit only this process's folder, a few of its variables, and a pipe for their output.
     """
 
     def __init__(self, settings: WorkerSettings):
         self.settings, self.lock = settings, threading.Lock()
         self.line_requests: dict[int, socket.socket] = {}
         self.control, far = socket.socketpair()
-        arguments = [str(far.fileno()), settings.to_json()]
+        arguments = [str(far.fileno()), json.dumps(asdict(settings))]
         self.process = subprocess.Popen(
             [*sandbox.prefix(), sys.executable, "-m", "lessons.grading.worker", *arguments],
             env={name: value for name, value in os.environ.items() if name in VARIABLES},
@@ -203,7 +205,7 @@ class WorkerPool:
         self.echo.join(DRAIN_SECONDS)
 
     def reason_of_end(self, rank: int) -> str:
-        """In words, why a rank's process does not answer."""
+        """The reason, in words, why a rank's process does not answer."""
         with self.lock, suppress(OSError):
             self.control.sendall(COMMAND.pack(b"s", rank))
             data = self.control.recv(STATUS.size)

@@ -1,8 +1,8 @@
 """The processes that run a submission: ``python -m lessons.grading.worker CONTROL SETTINGS``.
 
-The first one imports what every submission may import. Then it forks whenever the judge says so over the
-socket CONTROL: one process for each rank, which enters the sandbox, loads the submission and answers the
-judge's calls. None of them knows the right results.
+The first process imports all modules that a submission may import. On the judge's commands over the socket
+CONTROL it forks one process for each rank, which enters the sandbox, loads the submission and answers the
+judge's calls. No worker knows the correct results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -37,20 +37,13 @@ EXIT_SECONDS = 2.0  # a process whose connection is closed should have ended by 
 class WorkerSettings:
     """A process's limits, modules to import beforehand, and records: classes as ``module:name``.
 
-    The submission's process knows all of it, so there is no secret in it.
+    The submission can read the settings, so they contain no secret.
     """
 
     mebibytes: int
     seconds: float
     modules: list[str]
     records: list[str]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkerSettings:
-        return cls(**json.loads(text))
 
     def record_classes(self) -> dict[str, type[Any]]:
         """The records' classes by their names."""
@@ -76,7 +69,9 @@ class Worker(Channel):
             return x(*arguments, **settings)
         if action == "items":
             return self.items(x, *rest)
-        return {"attribute": getattr, "repr": short_repr, "iterator": iter}[action](x, *rest)
+        if action == "repr":
+            return repr(x)[:MAX_REPR]
+        return {"attribute": getattr, "iterator": iter}[action](x, *rest)
 
     def load(self, source: str, file: str) -> None:
         """Make the program a module, from the text that the grader read, whatever the file holds now."""
@@ -122,10 +117,6 @@ class Reraise:
 
     def __call__(self) -> NoReturn:
         raise self.error
-
-
-def short_repr(x: Any) -> str:
-    return repr(x)[:MAX_REPR]
 
 
 def line_of(frame: FrameType | None, file: str) -> int | None:
@@ -193,4 +184,4 @@ def exit_status(pid: int) -> int:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings.from_json(sys.argv[2]))
+    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings(**json.loads(sys.argv[2])))

@@ -158,7 +158,7 @@ def minimum(x: Array, y: Array) -> OpResult:
 
 @op
 def where(condition: Array, x: Array, y: Array) -> OpResult:
-    """x where ``condition`` holds (is not 0), else y; what is not taken gets no gradient, be it NaN."""
+    """x where ``condition`` holds (is not 0), else y; other elements, even NaN, get no gradient."""
     xp = _module_of(condition, x)
     condition = xp.asarray(condition, dtype=bool)
     return xp.where(condition, x, y), (

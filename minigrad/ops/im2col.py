@@ -15,15 +15,15 @@ from .geometry import Convolved, Geometry, blocks, cut_off
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 DEVICE = 1 << 28  # the same on a GPU, where few large products are best
-SMALL = 1_000_000  # multiplications; up to so many in one product OpenBLAS is a third faster
-FEW_CHANNELS = 8  # below so many a window's rows are too short to be copied one by one
+SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
+FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
 def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
-    x is (N, H, W, C), w (F, C, kh, kw); the value is (N, H', W', F). The rows are made anew going back:
-    they are kh kw times as large as the images, and copying is cheaper than keeping.
+    x is (N, H, W, C), w (F, C, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
+    they are kh kw times as large as the images, and copying is cheaper than storing them.
     """
 
     def to_image(g: Array) -> Array:
@@ -111,7 +111,7 @@ def windows(padded: Array, geometry: Geometry) -> Array:
 
 
 def image_blocks(x: Array, geometry: Geometry) -> list[slice]:
-    """Runs of images (N, H, W, C) whose windows, copied, stay in cache."""
+    """Runs of images (N, H, W, C) whose copied windows fit in cache."""
     size = math.prod((*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3]))
     return blocks(len(x), size * x.itemsize, CACHE if array_module(x) is np else DEVICE)
 

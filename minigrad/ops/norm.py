@@ -29,7 +29,7 @@ def batch_norm(
 ) -> OpResult:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C) or (N, C, H, W).
 
-    Mean and variance are the batch's own (Ioffe and Szegedy 2015) and told to ``observe(mean, var,
+    Mean and variance are the batch's own (Ioffe and Szegedy 2015) and passed to ``observe(mean, var,
     count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
     ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
     2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay

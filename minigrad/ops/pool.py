@@ -80,16 +80,16 @@ Sharing = Callable[[Array, Array, Array, list[Place]], Iterator[Array]]
 
 
 def sharing(y: Array) -> Sharing:
-    """What gives each place of windows, whose largest elements are ``y``, its part of their gradient g.
+    """A function that gives each place of the windows its part of the gradient g; ``y`` are their maxima.
 
-    That is all of it where the largest element stands, else nothing.
+    The place of the largest element gets all of g, the others nothing.
     """
     plain = y.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()
     return shares_of_first if plain else shares_of_largest
 
 
 def shares_of_largest(g: Array, _: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """The readable form, which also knows NaN."""
+    """The readable form, which also handles NaN."""
     xp = array_module(x)
     largest, taker = x[places[0]], xp.zeros(g.shape, int)
     for i, place in enumerate(places):
@@ -100,9 +100,9 @@ def shares_of_largest(g: Array, _: Array, x: Array, places: list[Place]) -> Iter
 
 
 def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """All where a place is the first to equal y: it takes all there is, and the last place what is left.
+    """The first place that equals y gets all of g; the last place gets the rest.
 
-    The gradient's bits are multiplied, as integers, which keeps what is infinite to its own place too.
+    The gradient's bits are multiplied as integers, so infinite values do not spread to other places.
     """
     bits = g.view(f"i{g.dtype.itemsize}")
     for place in places[:-1]:
@@ -138,7 +138,7 @@ def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
 
 
 def windows(x: Array, geometry: Geometry) -> list[Place]:
-    """For each tap of the window, in reading order, where it lies on the padded (N, H, W, C) images."""
+    """For each tap of the window, in reading order, its elements of the padded (N, H, W, C) images."""
     rows, columns = geometry.output(*x.shape[1:3])
     kh, kw = geometry.kernel
     return [(slice(None), *geometry.tap(i, j, rows, columns)) for i in range(kh) for j in range(kw)]

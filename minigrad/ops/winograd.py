@@ -101,7 +101,7 @@ def sandwich(m: np.ndarray, x: Array) -> Array:
 
 
 def image_blocks(y: Array, channels: int) -> list[slice]:
-    """Runs of images whose transformed tiles, with the most channels, stay in cache."""
+    """Runs of images whose transformed tiles fit in cache."""
     n, rows, columns, filters = y.shape
     area = -(-rows // OUT) * -(-columns // OUT) * IN * IN
     return blocks(n, area * max(channels, filters) * y.itemsize, CACHE)

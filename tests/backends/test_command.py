@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from backends import registry
-from backends.cli import arguments, figures, main, parallel, training
+from backends.cli import main, parallel, run_folder, training
 from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.launch import interrupts, launch
+from backends.launch import launch, signals
 from backends.registry import find_strategy, strategy_names
-from minigrad import lookup
+from minigrad import device, lookup
 from minigrad.backend import forward_backward_pass
+from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
-from minigrad.settings import check_options, settings_of
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
@@ -206,7 +206,7 @@ MISTAKES = [
         ["prove", *THREADS, "--strategy", "local-sgd"],
         "by its mathematics strategy 'local-sgd' does not train like one serial",
     ),
-    (["train", "--device", "tpu"], "unknown --device 'tpu'; choose one of numpy, cupy"),
+    (["train", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
@@ -263,7 +263,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
 
 
 def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch):
-    monkeypatch.setattr(arguments, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
+    monkeypatch.setattr(device, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
     assert minigrad("train", "--device", "cupy")[2] == (
         "minigrad: --device cupy: CuPy finds no CUDA device; use --device numpy\n"
     )
@@ -346,9 +346,9 @@ def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):
     file = tmp_path / "m.json"
-    figures.write_json(file, {"a": 1})
+    run_folder.write_json(file, {"a": 1})
     with pytest.raises(TypeError):
-        figures.write_json(file, {"a": object()})
+        run_folder.write_json(file, {"a": object()})
     assert json.loads(file.read_text()) == {"a": 1}
 
 
@@ -437,13 +437,13 @@ def test_importing_the_command_needs_no_mpi4py():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, interrupts.Interrupted])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, signals.Interrupted])
 def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     """Whatever typer makes of it: some return the status of a KeyboardInterrupt and raise nothing."""
 
     def raising(*_):
-        raise error(*([2] if error is interrupts.Interrupted else []))
+        raise error(*([2] if error is signals.Interrupted else []))
 
     monkeypatch.setattr(main.health, "examine", raising)
-    monkeypatch.setattr(interrupts, "end", lambda told: sys.exit(told.code))
+    monkeypatch.setattr(signals, "end", lambda interruption: sys.exit(interruption.code))
     assert minigrad("doctor")[0] == 130

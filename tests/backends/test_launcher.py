@@ -116,7 +116,7 @@ def test_a_process_that_is_alone_is_refused():
         ("if tasks is not None and tasks > 1:", "if False:"),
         ("if rank is None or len(values) < len(names) or", "if"),
         ("if here is not None and here.size not in (None, size):", "if False:"),
-        ("asked = ranks or number(RANKS)", "asked = ranks"),
+        ("expected = ranks or number(RANKS)", "expected = ranks"),
         ("values.get(names[1]) if names[1:] else tasks", "values.get((*names, '')[1])"),
     ],
     ids=["srun", "half", "MPI's size", "what minigrad started", "tasks"],
@@ -127,7 +127,7 @@ def test_broken_copies_accept_one(right, wrong):
 
 
 def test_threads_by_each_of_several_processes_are_refused():
-    with environment(PMI_RANK=1, PMI_SIZE=2), pytest.raises(launcher.WorldError, match="do it all"):
+    with environment(PMI_RANK=1, PMI_SIZE=2), pytest.raises(launcher.WorldError, match="do the whole work"):
         launch.choose_transport("threads", 2)
     with environment(PMI_RANK=0, PMI_SIZE=1):
         assert launch.choose_transport("threads", 1) == "threads"
@@ -161,10 +161,10 @@ def test_another_mpis_launcher_is_refused_before_mpi_starts(
 
 def test_one_process_speaks_for_all(monkeypatch, capsys):
     """The first of a srun; elsewhere any that no mpiexec ends, lest a stale variable silence it."""
-    monkeypatch.setattr(launcher, "BOUND", 0)
+    monkeypatch.setattr(launcher, "END_SECONDS", 0)
     for number, lines in ((0, 1), (1, 0)):
         with environment(**dict(zip(STEP, (0, 2, number), strict=True))):
-            launcher.tell("no")
+            launcher.print_once("no")
             assert len(capsys.readouterr().err.splitlines()) == lines
     for variables in (
         {},
@@ -172,5 +172,5 @@ def test_one_process_speaks_for_all(monkeypatch, capsys):
         {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2, "PMI_FD": 99},
     ):
         with environment(**variables):
-            launcher.tell("no")
+            launcher.print_once("no")
             assert capsys.readouterr().err == "minigrad: no\n"

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from backends import registry
-from backends.cli import figures, parallel
+from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
-from backends.launch import capacity, launch
-from backends.launch.capacity import check_capacity
+from backends.launch import launch
+from backends.launch.launch import check_capacity
 from backends.pipeline.schedule import Schedule
 from minigrad import lookup
 from minigrad.environment import VALUES
@@ -78,8 +78,8 @@ def test_absurd_sizes_are_refused_before_anything_is_computed(
 )
 def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ranks, cores, free, transport):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capacity, "cores", lambda: cores)
-        patch.setattr(capacity, "free_memory", lambda: free)
+        patch.setattr(launch, "cores", lambda: cores)
+        patch.setattr(launch, "free_memory", lambda: free)
         fits = ranks <= max(16, 8 * cores) and (transport == "threads" or ranks * 2**27 <= free)
         check_capacity(ranks, transport, oversubscribe=True)
         if fits:
@@ -94,7 +94,7 @@ def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ran
 def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
     asked = ["prove", "--net", "mlp", "--data", "17", "--batch", "17", "--transport", "threads"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capacity, "cores", lambda: 1)
+        patch.setattr(launch, "cores", lambda: 1)
         one_line(minigrad(*asked), "17 ranks are more than the 16 that 1 core can hold")
         assert minigrad(*asked, "--oversubscribe")[0] == 0
         one_line(minigrad("run", "-n", "17", __file__), "pass --oversubscribe")
@@ -245,7 +245,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'm.json'}: No space left")):
-        figures.write_json(tmp_path / "m.json", {})
+        run_folder.write_json(tmp_path / "m.json", {})
     assert not list(tmp_path.iterdir())
 
 

@@ -13,7 +13,7 @@ from backends.launch import launch
 from backends.registry import declared_flags, load_strategy, strategy_names
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.settings import settings_of
+from minigrad.declaration import settings_of
 from tests.bugs.mutant import mutant
 
 TRAIN = ["train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--transport", "threads"]

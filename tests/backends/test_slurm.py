@@ -127,14 +127,14 @@ def test_one_task_of_srun_starts_ranks_here_without_what_connects_it(job, monkey
 def test_the_doctor_says_what_minigrad_does_in_the_job(job, variables, row):
     job(MPICH, LIST, **variables)
     (finding,) = doctor.in_slurm()
-    assert finding.what == "Slurm" and finding.found.startswith(row)
+    assert finding.what == "Slurm" and finding.state.startswith(row)
 
 
 def test_the_doctor_says_what_is_wrong_with_a_world(job):
     job(MPICH, LIST, SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2")
-    assert "write srun --mpi=pmi2" in doctor.ranks()[0].remedy
+    assert "write srun --mpi=pmi2" in next(doctor.ranks()).remedy
 
 
 def test_the_doctor_without_slurm(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.in_slurm()[0].found == "no srun on this machine"
+    assert next(doctor.in_slurm()).state == "no srun on this machine"

@@ -18,7 +18,10 @@ BUGS = {
         "            rng.bit_generator.state = state\n",
         "            pass\n",
     ),
-    "generators of modules inside are overlooked": ("yield from generators(child)", "yield from ()"),
+    "generators of modules inside are overlooked": (
+        "for inside in module.modules():",
+        "for inside in [module]:",
+    ),
     "statistics move twice": ("setattr(owner, name, copies[id(array)])", "pass"),
     "statistics are those behind the first run": (
         "then.copy() for array, (_, _, then)",

@@ -11,7 +11,7 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.launch.supervise import MARK
+from backends.launch.sweep import MARK
 from lessons.grading import find_assignment
 from lessons.grading.grade import SubmissionFile, grade
 from lessons.grading.restricted_comm import RestrictedComm

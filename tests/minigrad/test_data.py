@@ -194,5 +194,5 @@ def test_a_batch_on_the_host_is_itself():
 
 
 def test_an_unknown_device_is_refused():
-    with pytest.raises(ValueError, match=r"^unknown device 'tpu'; choose numpy or cupy$"):
+    with pytest.raises(ValueError, match=r"^unknown device 'tpu'; choose one of numpy, cupy$"):
         numbered(3).to("tpu")

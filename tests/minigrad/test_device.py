@@ -27,7 +27,7 @@ def test_arrays_go_to_the_device_and_come_back():
 
 
 def test_an_unknown_device_is_named():
-    with pytest.raises(ValueError, match="unknown device 'tpu'; choose numpy or cupy"):
+    with pytest.raises(ValueError, match="unknown device 'tpu'; choose one of numpy, cupy"):
         device.to_device(np.ones(1), "tpu")
 
 

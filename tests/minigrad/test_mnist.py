@@ -226,7 +226,7 @@ def test_a_damaged_subset_is_refused(tmp_path, damage):
 def test_a_missing_subset_and_an_unknown_name_are_refused(tmp_path):
     with refused(FileNotFoundError, tmp_path / "s.npz", "reinstall minigrad-course"):
         mnist.subset(tmp_path / "s.npz")
-    with refused(ValueError, "unknown data set 'cifar'; choose mnist5k or mnist"):
+    with refused(ValueError, "unknown data set 'cifar'; choose one of mnist5k, mnist"):
         load("cifar")
 
 

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from backends.launch.supervise import MARK
-from backends.launch.sweep import marked
+from backends.launch.sweep import MARK, marked
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 SECONDS = 120  # that the daemons may take to start, and a job to its end

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minigrad.backend import Backend, SquareNorms
-from minigrad.declaration import Flag
+from minigrad.declaration import Flag, check_options, settings_of
 from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.settings import check_options, settings_of
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce

@@ -10,10 +10,11 @@ import numpy as np
 
 from backends.comm import Communicator
 from lessons.grading import Wrong
+from lessons.grading.array_checks import plural as counted
 from lessons.grading.assignment import load_file
 
 comparing = load_file(Path(__file__).parent / "comparing.py", "comparing_of_a8")
-apart, counted, numbers = comparing.apart, comparing.counted, comparing.numbers
+apart, numbers = comparing.apart, comparing.numbers
 same, unchanged = comparing.same, comparing.unchanged
 
 # Each case says what an implementation, or a property of one, is called with on a rank, and has its law.
