@@ -18,7 +18,7 @@ from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import gantt as picture
 from backends.pipeline import trace as spans
-from backends.pipeline.gantt import draw, draw_pair, figure_of, slots
+from backends.pipeline.gantt import draw_pair, figure_of, slots
 from backends.pipeline.schedule import Backward, Forward, Weight, span_name
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, micros_of, simulate
@@ -262,6 +262,7 @@ def test_a_run_of_threads_is_drawn(tmp_path):
     assert 0 <= bubble_of(found) <= 1
     assert len(slots(found).splitlines()) == 4
     draw_pair(as_trace(simulate(table)), found, tmp_path / "pair.png")
+    assert [p.name for p in tmp_path.iterdir()] == ["pair.png"]
     assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")
     keeps_the_rules(chrome_trace(found))
 
@@ -329,12 +330,6 @@ def test_a_pair_has_the_plan_above_the_run_each_as_wide_as_it_is_long():
     assert above.get_position().x0 == below.get_position().x0
     assert above.get_title(loc="left") == f"plan: {bubble_of(plan):.0%} of the time idle"
     assert below.get_title(loc="left") == f"run: {bubble_of(run):.0%} of the time idle"
-
-
-def test_a_picture_is_written_whole(tmp_path):
-    draw(planned("1f1b", 4, 8, 1, 2), tmp_path / "t.png", title="1f1b")
-    assert [p.name for p in tmp_path.iterdir()] == ["t.png"]
-    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
 # Perfetto
