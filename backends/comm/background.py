@@ -1,7 +1,7 @@
-"""Communication while the rank computes: a thread of the rank that runs one job after another.
+"""Communication while the rank computes: a thread of the rank runs one job after another.
 
 Gradients of the last layers can be summed while those of the first are still being computed. The jobs have
-a communicator of their own, so what they send never mixes with what the rank sends meanwhile.
+a communicator of their own, so their messages never mix with the rank's own.
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
 Lesson: 06_data_parallel.
 """
@@ -50,7 +50,7 @@ class Worker:
             pass
 
     def run_next(self) -> bool:
-        """Run one job; False if there is none. Whoever waits for the job raises its exception."""
+        """Run one job; False if there is none. Its ``finish`` raises its exception."""
         job = self.next_job()
         if job is None:
             return False

@@ -231,7 +231,7 @@ def figure_of(
         axes.spines[:].set_visible(False)
         axes.tick_params(axis="y", length=0)
     handles = [Patch(color=c, label=name) for name, c in (*legend.items(), ("idle", IDLE))]
-    columns = min(len(handles), 8)
+    columns = min(len(handles), int(width / 1.9))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return figure
 

@@ -1,7 +1,7 @@
 """The plan and the run of a pipeline in the same picture: a row for each rank, a box for each instruction.
 
-Lecture section: pipelining. Lesson: 13_pipeline. What is drawn is a trace: ``as_trace`` of a simulation, or
-what a running pipeline's communicator recorded; ``between`` takes one step out of many.
+Lecture section: pipelining. Lesson: 13_pipeline. The trace is ``as_trace`` of a simulation, or the record
+of a running pipeline's communicator; ``between`` takes one step out of many.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..comm import timeline
-from ..comm.spans import Span, Trace
+from ..comm.spans import Trace
 from ..comm.timeline import Panel, save, text_runs
 from .schedule import Backward, Forward, Instruction, Weight, numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
-from .trace import as_trace, bubble_of, bubbles_of, instructions_of
+from .trace import Pairs, as_trace, bubble_of, bubbles_of, instructions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,11 +29,10 @@ COLORS = {Forward: "#4c78a8", Backward: "#f58518", Weight: "#54a24b"}
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
 
-Done = list[tuple[Span, Instruction]]
 Color = tuple[float, float, float]
 
 
-def planned(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
+def text_of_plan(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
     """The plan of a schedule as text, as ``slots`` draws it.
 
     A forward takes one slot and a backward one; the gradients of the weights take ``weight`` more.
@@ -50,14 +49,14 @@ def slots(trace: Trace, unit: float | None = None, *, width: int | None = None) 
     this many characters, and instructions without room for their name show its letter, forwards a dash. A row
     ends in the share of the time in which its rank was idle.
     """
-    done = instructions_of(trace)
-    first, last = ends(done)
+    pairs = instructions_of(trace)
+    first, last = ends(pairs)
     columns = max(width - len(f"rank {trace.size} || 100% idle"), 20) if width else 0
-    unit = (last - first) / columns if columns else unit or slot(done)
+    unit = (last - first) / columns if columns else unit or slot(pairs)
     columns = columns or max(ceil((last - first) / unit - 0.5), 1)
-    names = {span.what: label(i) for span, i in done}
+    names = {span.what: label(i) for span, i in pairs}
     rows = [
-        text_runs((s for s, _ in done if s.rank == rank), lambda s: names[s.what], first, unit, columns)
+        text_runs((s for s, _ in pairs if s.rank == rank), lambda s: names[s.what], first, unit, columns)
         for rank in range(trace.size)
     ]
     needed = [ceil((len(name) + 1) / n) for row in rows for name, n in row if name]
@@ -68,7 +67,7 @@ def slots(trace: Trace, unit: float | None = None, *, width: int | None = None) 
         f"rank {rank:>{margin}} |{text}| {share:.0%} idle"
         for rank, (text, share) in enumerate(zip(texts, bubbles_of(trace), strict=True))
     ]
-    return "\n".join([*lines, legend([i for _, i in done])])
+    return "\n".join([*lines, legend([i for _, i in pairs])])
 
 
 def text_of(name: str, columns: int, cell: int) -> str:
@@ -81,36 +80,36 @@ def text_of(name: str, columns: int, cell: int) -> str:
     return name.ljust(room - 1, "-" if columns > 1 else " ").ljust(room)
 
 
-def legend(done: list[Instruction]) -> str:
-    """What those of the letters mean that occur."""
-    kinds = [f"{LETTERS[kind]}0 {NAMES[kind]}" for kind in LETTERS if any(isinstance(i, kind) for i in done)]
-    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in done} - {0})]
+def legend(instructions: list[Instruction]) -> str:
+    """The meaning of the letters that occur."""
+    kinds = [
+        f"{LETTERS[kind]}0 {NAMES[kind]}"
+        for kind in LETTERS
+        if any(isinstance(i, kind) for i in instructions)
+    ]
+    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in instructions} - {0})]
     return "  ".join([f"{', '.join(kinds)} of micro-batch 0", *chunks, ". idle"])
 
 
 def label(i: Instruction) -> str:
-    return LETTERS[type(i)] + micros(i) + mark(i.chunk)
-
-
-def micros(i: Instruction) -> str:
-    return numbers(i.micros) if isinstance(i, Weight) else str(i.micro)
+    return LETTERS[type(i)] + numbers(i.micros) + mark(i.chunk)
 
 
 def mark(chunk: int) -> str:
-    """Which chunk, in as few letters as can be."""
+    """A short mark of the chunk."""
     return ("", "'", '"')[chunk] if chunk < 3 else f"/{chunk}"
 
 
-def ends(done: Done) -> tuple[float, float]:
+def ends(pairs: Pairs) -> tuple[float, float]:
     """When the first instruction starts, and the last one stops."""
-    return min(span.start for span, _ in done), max(span.stop for span, _ in done)
+    return min(span.start for span, _ in pairs), max(span.stop for span, _ in pairs)
 
 
-def slot(done: Done) -> float:
+def slot(pairs: Pairs) -> float:
     """The longest time that divides all instructions' times; where there is none, the shortest of them."""
-    first, last = ends(done)
-    shortest = min(span.stop - span.start for span, _ in done)
-    moments = {t - first for span, _ in done for t in (span.start, span.stop)}
+    first, last = ends(pairs)
+    shortest = min(span.stop - span.start for span, _ in pairs)
+    moments = {t - first for span, _ in pairs for t in (span.start, span.stop)}
     for unit in (shortest / n for n in range(1, 13)):
         if (last - first) / unit > MOST_SLOTS:
             break
@@ -131,7 +130,7 @@ def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
 def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle."""
     every = [instructions_of(trace) for trace in traces.values()]
-    instructions = {span.what: i for done in every for span, i in done}
+    instructions = {span.what: i for pairs in every for span, i in pairs}
     chunks = 1 + max(i.chunk for i in instructions.values())
     colors = {what: shade(type(i), i.chunk, chunks) for what, i in instructions.items()}
     present = {(type(i), i.chunk) for i in instructions.values()}
@@ -142,33 +141,32 @@ def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
         if (kind, chunk) in present
     }
     panels = []
-    for (name, trace), done in zip(traces.items(), every, strict=True):
+    for (name, trace), pairs in zip(traces.items(), every, strict=True):
         idle = f"{bubble_of(trace):.0%} of the time idle"
-        bars = [(rank, 0.84, [span for span, _ in done if span.rank == rank]) for rank in range(trace.size)]
-        panels.append(Panel(f"{name}: {idle}" if name else idle, trace.size, *ends(done), bars))
-    entries = 1.7 * (1 + len(present)) if chunks > 1 else 0.0  # inches of the legend
+        bars = [(rank, 0.84, [span for span, _ in pairs if span.rank == rank]) for rank in range(trace.size)]
+        panels.append(Panel(f"{name}: {idle}" if name else idle, trace.size, *ends(pairs), bars))
     boxes = max(  # of the median length, side by side
-        (p.last - p.first) / median(span.stop - span.start for span, _ in done)
-        for p, done in zip(panels, every, strict=True)
+        (p.last - p.first) / median(span.stop - span.start for span, _ in pairs)
+        for p, pairs in zip(panels, every, strict=True)
     )
-    width = min(max(2 + 0.28 * boxes, 7, entries), 17)
+    width = min(max(2 + 0.28 * boxes, 7), 17)
     figure = timeline.figure_of(panels, lambda span: colors[span.what], legend, title=title, width=width)
     for axes, trace in zip(figure.axes, traces.values(), strict=True):
         for rank, share in enumerate(bubbles_of(trace)):
             at = (1, rank), (4, 0), ("axes fraction", "data"), "offset points"
             axes.annotate(f"{share:.0%} idle", *at, va="center")
     figure.draw_without_rendering()  # lays it out: from here on it is known how wide the boxes are
-    for axes, panel, done in zip(figure.axes, panels, every, strict=True):
-        write_numbers(axes, panel, done, colors)
+    for axes, panel, pairs in zip(figure.axes, panels, every, strict=True):
+        write_numbers(axes, panel, pairs, colors)
     return figure
 
 
-def write_numbers(axes: Axes, panel: Panel, done: Done, colors: dict[str, Color]) -> None:
+def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, colors: dict[str, Color]) -> None:
     """In each box the numbers of its micro-batches, as large as fits; none where none could be read."""
     points = 72 / axes.figure.dpi
     points_per_second = axes.get_window_extent().width * points / (panel.last - panel.first)
-    for span, i in done:
-        text = micros(i)
+    for span, i in pairs:
+        text = numbers(i.micros)
         room = (span.stop - span.start) * points_per_second - 2
         size = min(9.0, room / (0.65 * len(text)))
         if size >= 4.5:

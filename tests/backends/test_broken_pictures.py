@@ -46,7 +46,7 @@ BOX_BUGS = {
         "middle = (span.start - panel.first)",
     ),
     "numbers as large as can be": ("min(9.0, room / (0.65 * len(text)))", "60.0"),
-    "the number is the chunk's": ("else str(i.micro)", "else str(i.chunk)"),
+    "the number is the chunk's": ("text = numbers(i.micros)", "text = str(i.chunk)"),
     "idle time is not shown": (
         "for rank in range(panel.ranks):\n            axes.broken",
         "for rank in ():\n            axes.broken",

@@ -21,7 +21,7 @@ from backends.pipeline import trace as spans
 from backends.pipeline.gantt import draw_pair, figure_of, slots
 from backends.pipeline.schedule import Backward, Forward, Weight, span_name
 from backends.pipeline.schedules import SCHEDULES
-from backends.pipeline.simulation import Costs, micros_of, simulate
+from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.trace import as_trace, between, bubble_of, bubbles_of, instruction_of
 from tests.backends.test_chrome import keeps_the_rules
 from tests.backends.test_validator import tables
@@ -218,11 +218,11 @@ def run(table, costs, comm):
     traced = Traced(comm)
     sends = []
     for i in table.instructions[comm.rank]:
-        way = table.routes[micros_of(i)[0]]
+        way = table.routes[i.micros[0]]
         way = [None, *(way if isinstance(i, Forward) else way[::-1]), None]
         at = way.index((comm.rank, i.chunk))
         source, to = (place and place[0] for place in (way[at - 1], way[at + 1]))
-        tag = 2 * (micros_of(i)[0] * len(way) + at) + isinstance(i, Forward)
+        tag = 2 * (i.micros[0] * len(way) + at) + isinstance(i, Forward)
         moves = not isinstance(i, Weight)
         if moves and source not in (None, comm.rank):
             traced.recv(source, tag)
