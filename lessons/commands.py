@@ -82,7 +82,7 @@ def grade(
         Path | None,
         typer.Option(help="the file to grade (default: the starter)", metavar="PATH"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="random seed of the cases; 0 is the public one")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is the public one")] = 0,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
     json: Annotated[Path | None, typer.Option(help="also write the report here", metavar="FILE")] = None,
     gradescope: Annotated[

@@ -445,7 +445,7 @@ def probes(module):
     """Calls that look for what a communicator is or has, and attributes found by their name's text."""
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PROBES:
-            first, *rest = node.args or [None]
+            first, *rest = node.args or [ast.Constant(None)]
             classes = {n.id for n in ast.walk(rest[0]) if isinstance(n, ast.Name)} if rest else set()
             if is_communicator(first) or (node.func.id == "isinstance" and classes & COMM_CLASSES):
                 yield ast.unparse(node)
@@ -453,8 +453,9 @@ def probes(module):
             getattr(base, "id", "") in COMM_CLASSES for base in node.bases
         ):
             for method in node.body:
-                if getattr(method, "name", "") in ("__getattr__", "__getattribute__"):
-                    yield f"{node.name}.{method.name}"
+                name = getattr(method, "name", "")
+                if name in ("__getattr__", "__getattribute__"):
+                    yield f"{node.name}.{name}"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if "grading" not in p.parts], ids=str)

@@ -23,7 +23,8 @@ def test_examples_in_docstrings_hold(name):
 
 def test_every_order_of_a_schedule_draws_its_timetable():
     modules = [
-        importlib.import_module(f"backends.pipeline.{name}") for name in ("one_way", "two_way", "zero_bubble")
+        importlib.import_module(f"backends.pipeline.{name}")
+        for name in ("unidirectional", "bidirectional", "zero_bubble")
     ]
     drawn = {
         name

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from minigrad.backend import Work
 from minigrad.device import Array
 from minigrad.module import Module
-from minigrad.recompute import Replay, Unrecorded
+from minigrad.recompute import Replay
 from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
 
@@ -125,8 +125,7 @@ class Step:
         with self.computing(i):
             if self.engine.recompute:
                 self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
-                with Unrecorded():  # as in training: masks are drawn, statistics are the micro-batch's
-                    y = self.through(i, x)
+                y = self.through(i, x)
             else:
                 with Tape() as tape:
                     y = self.through(i, x)

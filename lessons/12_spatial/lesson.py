@@ -291,7 +291,7 @@ def step_bytes(kinds, variant):
         before = traced.record.ledger.sent().bytes
         backend.step(model, digits.train[:SAMPLES], ops.cross_entropy)
         nbytes = traced.record.ledger.sent().bytes - before
-        report = 0 if plan else 4 * len(backend.report)  # the loss, which goes with the gradients
+        report = 0 if plan else 4 * len(backend.summary)  # the loss, which goes with the gradients
         return nbytes - 2 * report * (P - 1) / P
 
     return sum(run_ranks(P, work))

@@ -90,7 +90,7 @@ def sent_in_a_step(ranks, strategy):
 
 for p in (1, 2, 4, 7):  # the last two do not divide the message
     for rank, (nbytes, backend) in enumerate(sent_in_a_step(p, lambda c: DataParallel(c, ring_allreduce))):
-        expected = cluster.ring_bytes(rank, p, WEIGHTS + len(backend.report))
+        expected = cluster.ring_bytes(rank, p, WEIGHTS + len(backend.summary))
         assert nbytes == expected, (p, rank, nbytes, expected)
     print(f"   data parallelism on {p} ranks: {nbytes:9,} bytes sent by the last rank, as by formula")
 for p, schedule in ((2, "gpipe"), (3, "1f1b")):

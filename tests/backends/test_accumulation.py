@@ -241,7 +241,7 @@ def test_a_pipeline_without_a_flush_refuses_a_step_without_an_update():
 
 
 def test_every_strategy_is_here():
-    names = {*DATA, *SPLIT, "server", "sharded", "pipedream"}
+    names = {*DATA, *SPLIT, "server", "sharded", "pipedream", "naive"}  # naive: in test_naive
     assert set(strategy_names()) <= names
 
 

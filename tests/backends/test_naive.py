@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,24 @@ def test_trains_like_serial(build, ranks, sizes):
 
 def test_one_rank_is_serial_bitwise():
     law(NaiveDataParallel, 1, [5, 2], serial=Serial(), bound=0.0)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_gradients_of_several_steps_add_up(ranks):
+    """Without ``zero_grad`` between them, as serially: what is summed already is not summed again."""
+
+    def gradients(backend):
+        model = backend.place(plain(np.random.default_rng(0)).to(dtype=np.float64))
+        for batch in batches_of([7, 4]):
+            backend.step(model, batch, ops.cross_entropy)
+        return backend.full_gradients(model)
+
+    alone = gradients(Serial())
+    for found in run_ranks(ranks, lambda comm: gradients(NaiveDataParallel(comm))):
+        for name, g in alone.items():
+            total = found[name]
+            assert g is not None and total is not None
+            np.testing.assert_allclose(total, g, rtol=0, atol=1e-14 * np.abs(g).max())
 
 
 BUGS = {

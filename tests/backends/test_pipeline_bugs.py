@@ -184,11 +184,6 @@ BUGS = {
         ("stages", "(pairwise(bounds))", "(pairwise([0, *(b + 1 for b in bounds[1:-1]), bounds[-1]]))"),
     ),
     "recomputed with other masks": (recomputed, {}, ("engine", "with replay, Tape()", "with Tape()")),
-    "recomputed, the first time as in evaluation": (
-        recomputed,
-        {},
-        ("engine", "with Unrecorded():", "if True:"),
-    ),
     "ranks start from their own parameters": (
         close,
         {},

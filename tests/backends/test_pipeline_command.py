@@ -215,7 +215,7 @@ MISTAKES = [
     ),
     (
         ["train", "--pipe", "2", "--schedule", "pipedream", "--versions", "latest", *THREADS],
-        "unknown versions 'latest'; choose one of stashing, vertical, 2bw, live",
+        "unknown versions 'latest'; choose one of stashing, vertical, 2bw, no_stash",
     ),
     (["trace", "run.json"], "there is no trace file run.json; minigrad train --trace run.json writes one"),
     (["trace", "run.json", "--png", "no/where.png"], "cannot write no/where.png"),

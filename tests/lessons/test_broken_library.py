@@ -29,8 +29,8 @@ BUGS = {
     ),
     "14_hybrid": (  # of the shares of a stack's strategies only the innermost counts
         "backends/stack.py",
-        "weight *= member.weight",
-        "weight = member.weight",
+        "weight *= member.loss_weight",
+        "weight = member.loss_weight",
     ),
 }
 
