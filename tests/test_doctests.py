@@ -30,7 +30,7 @@ def test_every_order_of_a_schedule_draws_its_timetable():
         name
         for module in modules
         for name, value in vars(module).items()
-        if "planned(" in (getattr(value, "__doc__", None) or "")
+        if "text_of_plan(" in (getattr(value, "__doc__", None) or "")
     }
     assert drawn == {
         *(

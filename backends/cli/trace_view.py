@@ -22,7 +22,7 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
     """Print a step of the run whose trace is in ``file``, and draw it where there is a ``png``.
 
     The default is the step of median length of all but the first. A pipeline's step is printed below its
-    plan; where there are several pipelines the first one is drawn, and all are told of.
+    plan; of several pipelines the first one is drawn, and all are summarized.
     """
     trace, about = read_trace(file)
     steps = steps_of(trace)
@@ -32,14 +32,17 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
         step = middle(steps)
     if not 0 <= step < len(steps):
         raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
-    taken = steps[step]
-    lines = [f"step {step} of {len(steps)}, counted from 0: {sent_in(taken)}", f"whole run: {summary(trace)}"]
+    part = steps[step]
+    lines = [
+        f"step {step} of {len(steps)}, counted from 0: {sent_in(part)}",
+        f"whole run: {summary(trace)}",
+    ]
     if "pipeline" in about:
-        lines += pipelines(file, taken, about["pipeline"], png, width)
+        lines += pipelines(file, part, about["pipeline"], png, width)
     else:
-        lines += [gantt(taken, max(width - 14, 20))]
+        lines += [gantt(part, max(width - 14, 20))]
         if png is not None:
-            draw(taken, png, title=f"step {step}: {summary(taken)}")
+            draw(part, png, title=f"step {step}: {summary(part)}")
     if png is not None:
         lines += [f"picture in {png}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

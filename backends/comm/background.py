@@ -45,24 +45,17 @@ class Worker:
         self.thread = threading.Thread(target=self.work, name=name, daemon=True)
 
     def work(self) -> None:
-        """Run jobs until the background is closed."""
-        while self.run_next():
-            pass
-
-    def run_next(self) -> bool:
-        """Run one job; False if there is none. Its ``finish`` raises its exception."""
-        job = self.next_job()
-        if job is None:
-            return False
-        if self.error is None:
-            try:
-                job.result = job.context.run(job.run, self.comm)
-            except BaseException as error:
-                self.error = error
-        job.error = self.error
-        del job.run, job.context  # and the arrays that they refer to
-        self.end(job)
-        return True
+        """Run jobs until the background is closed; a job's exception is raised where it is finished."""
+        while (job := self.next_job()) is not None:
+            if self.error is None:
+                try:
+                    job.result = job.context.run(job.run, self.comm)
+                except BaseException as error:
+                    self.error = error
+            job.error = self.error
+            del job.run, job.context  # and the arrays that they refer to
+            self.end(job)
+            del job
 
     @abstractmethod
     def next_job(self) -> Job | None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 from minigrad.backend import at_least_one
 
@@ -45,14 +44,6 @@ class Weight:
 
     micros: tuple[int, ...]
     chunk: int = 0
-
-
-class Numbers(NamedTuple):
-    """The numbers of ranks, of micro-batches, and of chunks on each rank."""
-
-    ranks: int
-    micros: int
-    chunks: int = 1
 
 
 Instruction = Forward | Backward | Weight
@@ -93,10 +84,6 @@ def around(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
     return [(rank, chunk) for chunk in range(chunks) for rank in range(ranks)]
 
 
-def any_numbers(ranks: int, micros: int, chunks: int) -> None:
-    """Accept every number of ranks, micro-batches and chunks."""
-
-
 def one_chunk(ranks: int, micros: int, chunks: int) -> None:
     """Raise ValueError for more than one chunk on each rank."""
     if chunks != 1:
@@ -118,7 +105,7 @@ class Schedule:
     A ``Backward`` of micro-batches for which a ``Weight`` follows on the same rank and chunk computes input
     gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest
     valid ones, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
-    ``chunks`` is the default number of chunks. ``most_in_flight(rank, numbers)`` is an upper bound of the
+    ``chunks`` is the default number of chunks. ``most_in_flight(rank, table)`` is an upper bound of the
     number of micro-batches whose activations the rank holds, each in one chunk: from the forward to the
     backward, or to the ``Weight`` if there is one.
     """
@@ -128,7 +115,7 @@ class Schedule:
     route: Route = around
     check: Callable[[int, int, int], None] = one_chunk
     chunks: int = 1
-    most_in_flight: Callable[[int, Numbers], int] | None = None
+    most_in_flight: Callable[[int, Timetable], int] | None = None
 
     def __post_init__(self) -> None:
         own = getattr(self.order, "__name__", type(self.order).__name__)

@@ -1,4 +1,4 @@
-"""Every micro-batch goes down the ranks and back up, and the order on each rank decides what that costs.
+"""Every micro-batch goes down the ranks and back up; the order on each rank decides time and memory.
 
 Lecture section: pipelining. Lesson: 13_pipeline. Naive, GPipe, one forward one backward, interleaved.
 """
@@ -59,7 +59,7 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
     """1F1B in which as many micro-batches as there are ranks pass chunk after chunk (Narayanan et al. 2021).
 
     A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
-    further ahead than the next, not one: while a message is on its way it works on another micro-batch.
+    ahead of the next, not one: during a message it works on another micro-batch.
 
     >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("interleaved", ranks=2, micros=4))
@@ -81,11 +81,11 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
 def in_turn(
     forwards: Iterable[Forward], backwards: Iterable[Backward], *, ahead: int
 ) -> Iterator[Instruction]:
-    """So many forwards ahead, then one forward, one backward in turn, then the backwards that are left."""
-    coming = iter(forwards)
-    yield from islice(coming, ahead)
+    """``ahead`` forwards, then one forward and one backward in turn, then the remaining backwards."""
+    rest = iter(forwards)
+    yield from islice(rest, ahead)
     for backward in backwards:
-        yield from islice(coming, 1)
+        yield from islice(rest, 1)
         yield backward
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .schedule import Backward, Forward, Instruction, Numbers, Place, Schedule, Timetable, Weight
+from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
 from .simulation import Stuck, in_flight, simulate
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
@@ -158,10 +158,7 @@ def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
     elif bound is not None:
         most, whose = bound, "the bound given"
     elif promise is not None:
-        most, whose = (
-            promise(rank, Numbers(table.ranks, table.micros, table.chunks)),
-            "the schedule's most_in_flight",
-        )
+        most, whose = promise(rank, table), "the schedule's most_in_flight"
     else:
         return
     numbers = in_flight(table, rank, until_weight=True)
