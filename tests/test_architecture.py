@@ -152,7 +152,7 @@ BARE_PARTICIPLES = {
     "wanted",
     "seen",
 }
-FOLDERS = ("minigrad", "cli", "launch", "grading")
+FOLDERS = ("minigrad", "cli", "launch", "grading", "comm", "pipeline", "model_parallel")
 NAMED = [p for p in LIBRARY if set(FOLDERS) & set(p.parts) and p.name != "backend.py"]
 
 

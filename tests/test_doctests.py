@@ -28,4 +28,4 @@ def test_every_order_of_a_schedule_draws_its_timetable(name):
     order = SCHEDULES[name].order
     name = getattr(order, "__name__", "")
     if name in vars(importlib.import_module(order.__module__)):  # not made by another function
-        assert "planned(" in (order.__doc__ or ""), f"the docstring of {name} needs its picture"
+        assert "text_of_plan(" in (order.__doc__ or ""), f"the docstring of {name} needs its picture"

@@ -12,9 +12,9 @@ from ..comm.chrome import category, read_trace
 from ..comm.spans import Trace
 from ..comm.timeline import amount, draw, duration, gantt, summary
 from ..pipeline import find_schedule
-from ..pipeline.gantt import LETTERS, draw_pair, ends, label, legend
+from ..pipeline.gantt import draw_pair, ends, slots
 from ..pipeline.schedule import Timetable
-from ..pipeline.trace import as_trace, bubble_of, bubbles_of, instructions_of, plan_of, ranks_of
+from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
 from ..tracing import steps_of
 
 
@@ -32,17 +32,17 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
         step = middle(steps)
     if not 0 <= step < len(steps):
         raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
-    chosen = steps[step]
+    part = steps[step]
     lines = [
-        f"step {step} of {len(steps)}, counted from 0: {sent_in(chosen)}",
+        f"step {step} of {len(steps)}, counted from 0: {sent_in(part)}",
         f"whole run: {summary(trace)}",
     ]
     if "pipeline" in about:
-        lines += pipelines(file, chosen, about["pipeline"], png, width)
+        lines += pipelines(file, part, about["pipeline"], png, width)
     else:
-        lines += [gantt(chosen, max(width - 14, 20))]
+        lines += [gantt(part, max(width - 14, 20))]
         if png is not None:
-            draw(chosen, png, title=f"step {step}: {summary(chosen)}")
+            draw(part, png, title=f"step {step}: {summary(part)}")
     if png is not None:
         lines += [f"picture in {png}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
@@ -74,7 +74,7 @@ def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, 
         for name, trace in (("plan", plan), ("run", run)):
             lines += [f"{name} ({whose}): {length(trace)}, {bubble_of(trace):.1%} of the time idle"]
             if number == 0:
-                lines += [drawn(trace, width)]
+                lines += [slots(trace, width=width)]
         if number == 0 and png is not None:
             draw_pair(plan, run, png, title=f"{whose}: {length(plan)} planned, {length(run)} run")
     return lines
@@ -99,30 +99,6 @@ def length(trace: Trace) -> str:
     """From the first instruction to the end of the last."""
     first, last = ends(instructions_of(trace))
     return duration(last - first)
-
-
-def drawn(trace: Trace, width: int) -> str:
-    """Text: a row for each rank, as wide as the time from the first instruction to the end of the last.
-
-    Instructions are named as in ``slots`` where there is room for the name; others show their letter, or a
-    dash for a forward.
-    """
-    done = instructions_of(trace)
-    first, last = ends(done)
-    columns = max(width - len(f"rank {trace.size} || 100% idle"), 20)
-    rows = [["."] * columns for _ in range(trace.size)]
-    for span, i in done:
-        left, right = (int((t - first) / (last - first) * columns) for t in (span.start, span.stop))
-        left = min(left, columns - 1)
-        room, name = max(right - left, 1), label(i)
-        named = name.ljust(room - 1, "-").ljust(room)
-        rows[span.rank][left : left + room] = named if len(name) <= room else (LETTERS[type(i)] or "-") * room
-    margin = len(str(trace.size - 1))
-    lines = [
-        f"rank {rank:>{margin}} |{''.join(row)}| {share:.0%} idle"
-        for rank, (row, share) in enumerate(zip(rows, bubbles_of(trace), strict=True))
-    ]
-    return "\n".join([*lines, legend([i for _, i in done])])
 
 
 def show_trace(trace: Trace, picture: Path, console: Console) -> None:

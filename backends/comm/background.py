@@ -1,7 +1,7 @@
-"""Communication while the rank computes: a thread of the rank that runs one job after another.
+"""Communication while the rank computes: a thread of the rank runs one job after another.
 
 Gradients of the last layers can be summed while those of the first are still being computed. The jobs have
-a communicator of their own, so what they send never mixes with what the rank sends meanwhile.
+a communicator of their own, so their messages never mix with the rank's own.
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
 Lesson: 06_data_parallel.
 """
@@ -45,24 +45,17 @@ class Worker:
         self.thread = threading.Thread(target=self.work, name=name, daemon=True)
 
     def work(self) -> None:
-        """Run jobs until the background is closed."""
-        while self.run_next():
-            pass
-
-    def run_next(self) -> bool:
-        """Run one job; False if there is none. Whoever waits for the job raises its exception."""
-        job = self.next_job()
-        if job is None:
-            return False
-        if self.error is None:
-            try:
-                job.result = job.context.run(job.run, self.comm)
-            except BaseException as error:
-                self.error = error
-        job.error = self.error
-        del job.run, job.context  # and the arrays that they refer to
-        self.end(job)
-        return True
+        """Run jobs until the background is closed; a job's exception is raised where it is finished."""
+        while (job := self.next_job()) is not None:
+            if self.error is None:
+                try:
+                    job.result = job.context.run(job.run, self.comm)
+                except BaseException as error:
+                    self.error = error
+            job.error = self.error
+            del job.run, job.context  # and the arrays that they refer to
+            self.end(job)
+            del job
 
     @abstractmethod
     def next_job(self) -> Job | None:

@@ -13,13 +13,11 @@ MICROSECONDS = 1e6
 
 
 def chrome_trace(trace: Trace, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The trace as what ``json.dump`` takes: a thread for each rank, and the ledgers under ``otherData``.
+    """The trace for ``json.dump``: a thread for each rank, ledgers and ``about`` as ``otherData``.
 
-    There is also what the run was ``about``.
-
-    What a rank does nests, and makes complete events ("X"). A started communication overlaps anything, which
-    viewers would drop from a thread; so it makes a pair of asynchronous events ("b", "e") with an id.
-    Times are whole microseconds since the trace began, rounded down: what nests stays nested.
+    A rank's spans nest, and become complete events ("X"). A started communication may overlap others, which
+    viewers would drop from a thread; it becomes a pair of asynchronous events ("b", "e") with an id. Times
+    are whole microseconds since the trace began, rounded down, so that nested spans stay nested.
     The bytes of the events of category "sent" add up to those of the ledgers.
     """
     events: list[dict[str, Any]] = [metadata("process_name", 0, {"name": "minigrad"})]
@@ -35,7 +33,8 @@ def chrome_trace(trace: Trace, about: Mapping[str, Any] | None = None) -> dict[s
 
 def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
     start, stop = (int((t - origin) * MICROSECONDS) for t in (span.start, span.stop))
-    name = span.what if span.peer is None else f"{span.what} {preposition(span.what)} {span.peer}"
+    link = "to" if span.what in SENT else "from" if span.what not in ("post", "wait") else "rank"
+    name = span.what if span.peer is None else f"{span.what} {link} {span.peer}"
     common = {"name": name, "cat": category(span.what), "pid": 0, "tid": span.rank}
     args = {
         k: v for k, v in {"peer": span.peer, "bytes": span.bytes, "tag": span.tag}.items() if v is not None
@@ -45,10 +44,6 @@ def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
         return [{**common, "ph": "X", "ts": start, "dur": stop - start, "args": args}]
     common |= {"id": f"0x{i:x}", "name": f"rank {span.rank} {span.what}"}  # a track for each name
     return [{**common, "ph": "b", "ts": start, "args": args}, {**common, "ph": "e", "ts": stop, "args": {}}]
-
-
-def preposition(what: str) -> str:
-    return "to" if what in SENT else "from" if what not in ("post", "wait") else "rank"
 
 
 def category(what: str) -> str:
@@ -66,7 +61,7 @@ def metadata(name: str, rank: int, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def totals(trace: Trace) -> dict[str, Any]:
-    """What the ledgers hold, by operation and by pair of ranks, and how long each rank was blocked."""
+    """The ledgers by operation and pair of ranks, and the seconds that each rank was blocked."""
     messages, nbytes = trace.sent()
     rows = [
         {"rank": rank, "operation": what, "peer": peer, "messages": count.messages, "bytes": count.bytes}
@@ -104,7 +99,7 @@ def read_trace(file: Path) -> tuple[Trace, dict[str, Any]]:
 
 
 def trace_of(content: dict[str, Any]) -> Trace:
-    """The trace of which ``chrome_trace`` made this."""
+    """The trace from which ``chrome_trace`` made ``content``."""
     rest = content["otherData"]
     ledgers = [Ledger() for _ in rest["exposed_seconds"]]
     for row in rest["ledger"]:

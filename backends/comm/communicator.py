@@ -7,8 +7,9 @@ abstract methods; ``conformance`` tests it. A communicator that changes a part o
 
 from __future__ import annotations
 
+import os
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
@@ -18,26 +19,61 @@ import numpy as np
 
 from minigrad.device import Array
 
-from .collectives.naive import naive_allreduce
-from .protocol import Comm
 from .shared_memory import SharedMemory
 
 Result = TypeVar("Result")
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
-class Communicator(Comm):
-    """The base class of all communicators: what a transport lacks, it inherits in a form that works.
+class RankEnded(RuntimeError):
+    """A watched rank has ended: its process was killed, or its program returned."""
 
-    ``members`` are its ranks as ranks of the world. ``has_own_allreduce`` says that ``allreduce`` is the
-    transport's own, as MPI's is, and not made of this communicator's messages.
+    def __init__(self, rank: int, what: str, reason: str = "it ended without a message"):
+        text = f"rank {rank}, which this rank watches, ended while this rank waited {what}"
+        super().__init__(f"{text}: {reason}")
+        self.rank, self.reason = rank, reason
+
+
+class Communicator(ABC):
+    """Ranks that send arrays to one another; messages with the same source and tag keep their order.
+
+    ``rank`` is this rank's number, 0 to ``size`` - 1; ``members`` are all ranks' numbers in the world. A
+    transport inherits a working form of every ability that it lacks. ``has_own_allreduce`` says that
+    ``allreduce`` is the transport's own, as MPI's is, and not made of this communicator's messages.
     """
 
+    rank: int
+    size: int
     members: list[int]
     has_own_allreduce: bool = False
 
     @abstractmethod
-    def split(self, color: int, key: int | None = None) -> Communicator: ...
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""
+
+    @abstractmethod
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        """Start to send ``x`` itself; ``x`` must not change until the returned function has been called."""
+
+    @abstractmethod
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
+
+        Raises TimeoutError, which names both ranks, after ``wait_limit()`` seconds, and ValueError if
+        ``expect`` is given and the array that came has another shape or dtype.
+        """
+
+    @abstractmethod
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        """Like ``recv``, but returns at once a function that finishes the receive."""
+
+    @abstractmethod
+    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
+        """Wait for an array with ``tag`` from any rank; returns its source and the array."""
+
+    @abstractmethod
+    def split(self, color: int, key: int | None = None) -> Communicator:
+        """The group of the ranks that pass the same ``color``, ordered by ``key`` (by default their rank)."""
 
     @abstractmethod
     def background(self) -> Background:
@@ -61,6 +97,9 @@ class Communicator(Comm):
     # Sums
 
     def allreduce(self, x: Array) -> Array:
+        """The sum of ``x`` over all ranks, on every rank."""
+        from .collectives.naive import naive_allreduce  # here, because the collectives import this file
+
         return naive_allreduce(self, x)
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
@@ -71,6 +110,7 @@ class Communicator(Comm):
         """Let started communication go on, if the transport needs this rank for it."""
 
     def charge_reduction(self, nbytes: int) -> None:
+        """Account for combining two arrays of ``nbytes``: this takes time on a virtual clock."""
         if seconds := self.reduction_seconds(nbytes):
             self.compute(seconds)
 
@@ -175,7 +215,7 @@ class Wrapper(Communicator):
         self.comm.use_synchronous_sends()
 
     def allreduce(self, x: Array) -> Array:
-        return self.comm.allreduce(x) if self.has_own_allreduce else naive_allreduce(self, x)
+        return self.comm.allreduce(x) if self.has_own_allreduce else super().allreduce(x)
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         return self.comm.start_allreduce(x) if self.has_own_allreduce else super().start_allreduce(x)
@@ -217,3 +257,31 @@ class WithAllreduce(Wrapper):
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         return lambda: self.allreduce(x)
+
+
+def check_expected(x: Array, expect: Array | None, source: int, rank: int, tag: int) -> Array:
+    """``x`` as received; raises ValueError, naming both sides, unless it has ``expect``'s shape and dtype."""
+    if expect is not None and (x.shape, x.dtype) != (expect.shape, expect.dtype):
+        raise ValueError(
+            f"rank {source} sent {x.dtype}{x.shape} with tag {tag}, rank {rank} expected "
+            f"{expect.dtype}{expect.shape}; make both sides agree"
+        )
+    return x
+
+
+def wait_limit() -> float:
+    """Seconds after which a wait gives up: the environment variable MINIGRAD_TIMEOUT, by default 600."""
+    text = os.environ.get("MINIGRAD_TIMEOUT", "600")
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = 0.0
+    if not limit > 0:
+        raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")
+    return limit
+
+
+def check_peer(comm: Communicator, peer: int) -> None:
+    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
+    if not 0 <= peer < comm.size:
+        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

@@ -1,6 +1,6 @@
-"""What every communicator promises: programs that each rank of any size of group runs.
+"""The promises of every communicator, as programs that each rank of a group of any size runs.
 
-A transport is right when all of them return on all ranks; what is broken raises AssertionError. They
+A transport is right when all programs return on all ranks; a broken promise raises AssertionError. They
 use started sends where ranks exchange, so they also hold where a send waits for its receiver.
 """
 
@@ -30,29 +30,29 @@ ARRAYS = [
 
 
 def shift(comm: Communicator, x: Array, by: int = 1, tag: int = 0) -> Array:
-    """Send ``x`` to the rank ``by`` further on, and receive from as far behind."""
+    """Send ``x`` to the rank ``by`` ranks ahead, and receive from the rank ``by`` ranks behind."""
     finish = comm.start_send(x, (comm.rank + by) % comm.size, tag)
     received = comm.recv((comm.rank - by) % comm.size, tag)
     finish()
     return received
 
 
-def same(found: Array, wanted: Array) -> None:
+def same(array: Array, expected: Array) -> None:
     """Assert that two arrays agree in shape, dtype and every bit that can be compared."""
-    found, wanted = to_host(found), to_host(wanted)
-    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), (found.dtype, found.shape)
-    np.testing.assert_array_equal(found, wanted)
+    array, expected = to_host(array), to_host(expected)
+    assert (array.shape, array.dtype) == (expected.shape, expected.dtype), (array.dtype, array.shape)
+    np.testing.assert_array_equal(array, expected)
 
 
 def arrays_arrive_as_they_were(comm: Communicator) -> None:
-    """Any shape, dtype and memory order, over any distance, a rank's own self included."""
+    """Any shape, dtype and memory order, between any two ranks, also from a rank to itself."""
     for x in ARRAYS:
         for by in range(comm.size):
             same(shift(comm, x, by), x)
 
 
 def what_was_sent_may_change(comm: Communicator) -> None:
-    """A finished send has left nothing of the sender's behind, and ``send`` is finished when it returns."""
+    """After a finished send the sender may change its array; ``send`` is finished when it returns."""
     x = np.full(5, comm.rank)
     received = shift(comm, x)
     x[:] = -1
@@ -60,13 +60,13 @@ def what_was_sent_may_change(comm: Communicator) -> None:
 
 
 def what_was_received_is_private(comm: Communicator) -> None:
-    """Each receive gives memory of its own: keeping one array while more arrive is safe."""
-    kept = [shift(comm, np.full(4, 10 * i + comm.rank)) for i in range(5)]
+    """Each receive returns memory of its own: later messages do not change an array."""
+    arrays = [shift(comm, np.full(4, 10 * i + comm.rank)) for i in range(5)]
     source = (comm.rank - 1) % comm.size
-    for i, x in enumerate(kept):
+    for i, x in enumerate(arrays):
         same(x, np.full(4, 10 * i + source))
         x[:] = 0
-    assert not any(np.shares_memory(a, b) for i, a in enumerate(kept) for b in kept[:i])
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
 
 
 def tags_do_not_mix_and_order_is_kept(comm: Communicator) -> None:
@@ -84,8 +84,8 @@ def receives_match_in_the_order_they_were_started(comm: Communicator) -> None:
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     receives = [comm.start_recv(left) for _ in range(4)]
     sends = [comm.start_send(np.array(i), right) for i in range(4)]
-    found = {i: int(receives[i]()) for i in (2, 0, 3, 1)}
-    assert found == {i: i for i in range(4)}, found
+    array = {i: int(receives[i]()) for i in (2, 0, 3, 1)}
+    assert array == {i: i for i in range(4)}, array
     for done in sends:
         done()
 
@@ -115,7 +115,7 @@ def whoever_sends_is_heard(comm: Communicator) -> None:
 
 
 def both_sides_are_named_where_they_differ(comm: Communicator) -> None:
-    """A declared shape or dtype that is not what came is an error with both."""
+    """An expected shape or dtype that differs from the received one is an error that names both."""
     for expect in (np.zeros(4, "float32"), np.zeros(3, "float64")):
         finish = comm.start_send(np.zeros(3, "float32"), comm.rank, tag=1)
         try:
@@ -156,7 +156,7 @@ def groups_do_not_hear_each_other(comm: Communicator) -> None:
 
 
 def a_background_has_messages_of_its_own(comm: Communicator) -> None:
-    """What a job sends is heard by the other ranks' jobs only; a job may split, like any program."""
+    """Only the other ranks' jobs receive a job's messages; a job may split, like any program."""
 
     def job(comm: Communicator) -> list[int]:
         half = comm.split(comm.rank % 2)
@@ -171,7 +171,7 @@ def a_background_has_messages_of_its_own(comm: Communicator) -> None:
 
 
 def jobs_run_in_order_while_the_rank_goes_on(comm: Communicator) -> None:
-    """One after another, on every rank; the rank goes on before its jobs can, and may finish any first."""
+    """Jobs run one after another; the rank continues before its jobs do, and may finish any first."""
     background, diary = comm.background(), []
 
     def job(i: int, comm: Communicator) -> int:
@@ -193,7 +193,7 @@ def jobs_run_in_order_while_the_rank_goes_on(comm: Communicator) -> None:
 
 
 def a_background_keeps_its_promises_when_jobs_fail(comm: Communicator) -> None:
-    """What a job raised is raised where it, or a later one, is finished; closed is closed."""
+    """An error of a job is raised where it, or a later job, is finished; a closed background takes no job."""
     background, ran = comm.background(), []
     fine = background.start(lambda comm: comm.size)
     finishes = [background.start(lambda _, i=i: ran.append(i) or 1 // i) for i in (0, 1)]

@@ -1,8 +1,8 @@
 """Communication as ops: each is a linear map over all ranks, and its pullback is the adjoint map.
 
 <F x, y> = <x, F* y>, where both sides are sums over the ranks, is what "gradient" means here. Read a
-collective as a matrix of copies and sums: its transpose sums where it copy_of, and sends back where
-it had sent.
+collective as a matrix of copies and sums: its transpose sums where the collective copied, and sends
+in the other direction.
 
       broadcast  <->  sum to the root          all_gather  <->  reduce_scatter
       scatter    <->  gather                   send        <->  receive
@@ -19,13 +19,13 @@ A value is *partial* where every rank has its own and the loss is a function of 
                                                         leaves x as it is
 
 all_reduce(x) is fan_out(fan_in(x)). The same holds for shares: ``all_gather`` is partial to partial,
-``join_in`` partial to replicated, ``share_out`` replicated to partial. Taking one for another is wrong
-by a factor of p, silently.
+``join_in`` partial to replicated, ``share_out`` replicated to partial. Using one in place of another
+is wrong by a factor of p, without an error.
 
-An op whose result one rank alone has (``gather``, ``sum_to``, ``send``) is a 0 on the others: a token,
-on which ``backward`` can be called, or which can be added to a loss. Every rank must take part in
+The result of an op that only one rank gets (``gather``, ``sum_to``, ``send``) is a 0 on the others: a
+token, on which ``backward`` can be called, or which can be added to a loss. Every rank must call
 backward, in the same order: the input must require a gradient on all ranks or on none, and every
-rank's loss must reach its result. Lecture section: model parallelism. Lesson: 11_model_parallel.
+rank's loss must depend on its result. Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
 
 from __future__ import annotations
@@ -39,44 +39,44 @@ from minigrad.op import OpResult, op
 
 from . import collectives
 from .collectives.send_recv import Tag, send_recv
-from .protocol import Comm
+from .communicator import Communicator
 
 
 @op
-def fan_out(x: Array, *, comm: Comm) -> OpResult:
-    """All ranks use the same x, so what each sends back adds up: replicated in, partial out."""
+def fan_out(x: Array, *, comm: Communicator) -> OpResult:
+    """All ranks use the same x, so their gradients add up: replicated in, partial out."""
     return x, (lambda g: collectives.allreduce(comm, g),)
 
 
 @op
-def fan_in(x: Array, *, comm: Comm) -> OpResult:
+def fan_in(x: Array, *, comm: Communicator) -> OpResult:
     """Partial results add up; each rank gets the whole gradient: partial in, replicated out."""
     return collectives.allreduce(comm, x), (lambda g: g,)
 
 
 @op
-def all_reduce(x: Array, *, comm: Comm) -> OpResult:
+def all_reduce(x: Array, *, comm: Communicator) -> OpResult:
     """The sum over all ranks, which each rank uses for a loss of its own: partial in, partial out."""
     return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
 
 
 @op
-def share_out(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
-    """Rank k takes the k-th part of what all hold: replicated in, partial out; all gather the gradients."""
+def share_out(x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
+    """Rank k takes the k-th part of x: replicated in, partial out; all gather the gradients."""
     part = cut(x, axis, sizes or even(x.shape[axis], comm))[comm.rank]
-    return part, (lambda g: joined(collectives.allgather(comm, g), axis),)
+    return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
 @op
-def join_in(x: Array, *, comm: Comm, axis: int = 0) -> OpResult:
-    """All ranks' x, joined along ``axis``, for one loss: partial in, replicated out; parts go back."""
+def join_in(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
+    """All ranks' x, concatenated along ``axis``, for one loss: partial in, replicated out; parts go back."""
     xs = collectives.allgather(comm, x)
     rank, sizes = comm.rank, [part.shape[axis] for part in xs]
-    return joined(xs, axis), (lambda g: cut(g, axis, sizes)[rank],)
+    return concatenate(xs, axis), (lambda g: cut(g, axis, sizes)[rank],)
 
 
 @op
-def broadcast(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
+def broadcast(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The root's x on every rank; the ranks' gradients add up at the root. Other ranks' x gets zeros."""
 
     def to_root(g: Array) -> Array:
@@ -88,7 +88,7 @@ def broadcast(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
 
 
 @op
-def sum_to(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
+def sum_to(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The sum over all ranks on the root, a token elsewhere; each rank gets the root's gradient."""
     total = collectives.reduce(comm, x, root=root)
     return token(x) if total is None else total, (lambda g: collectives.broadcast(comm, g, root),)
@@ -96,7 +96,7 @@ def sum_to(x: Array, *, comm: Comm, root: int = 0) -> OpResult:
 
 @op
 def scatter(
-    x: Array, *, comm: Comm, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
+    x: Array, *, comm: Communicator, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
 ) -> OpResult:
     """The k-th part of the root's x, cut along ``axis``, on rank k; the root gathers the gradients.
 
@@ -107,72 +107,81 @@ def scatter(
 
     def to_root(g: Array) -> Array:
         gs = collectives.gather(comm, g, root)
-        return joined(gs, axis) if gs else zeros(g)
+        return concatenate(gs, axis) if gs else zeros(g)
 
     return collectives.scatter(comm, parts, root), (to_root,)
 
 
 @op
-def gather(x: Array, *, comm: Comm, root: int = 0, axis: int = 0) -> OpResult:
-    """All ranks' x, joined along ``axis``, on the root, a token elsewhere; the root scatters the gradient."""
+def gather(x: Array, *, comm: Communicator, root: int = 0, axis: int = 0) -> OpResult:
+    """All ranks' x, concatenated, on the root, a token elsewhere; the root scatters the gradient."""
     xs = collectives.gather(comm, x, root)
     sizes = [part.shape[axis] for part in xs]
 
     def from_root(g: Array) -> Array:
         return collectives.scatter(comm, cut(g, axis, sizes) if sizes else None, root)
 
-    return joined(xs, axis) if xs else token(x), (from_root,)
+    return concatenate(xs, axis) if xs else token(x), (from_root,)
 
 
 @op
-def all_gather(x: Array, *, comm: Comm, axis: int = 0) -> OpResult:
-    """All ranks' x, joined along ``axis``, on every rank: partial in, partial out.
+def all_gather(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
+    """All ranks' x, concatenated along ``axis``, on every rank: partial in, partial out.
 
     Each rank uses all of it in its own way, so the gradients of a part add up on the rank it came from.
     Where all ranks go on to compute the same loss, take ``join_in``.
     """
     xs = collectives.allgather(comm, x)
     sizes = [part.shape[axis] for part in xs]
-    return joined(xs, axis), (lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)
+    return concatenate(xs, axis), (lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)
 
 
 @op
-def reduce_scatter(x: Array, *, comm: Comm, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
+def reduce_scatter(
+    x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None
+) -> OpResult:
     """The k-th part of the sum over all ranks, cut along ``axis``, on rank k; all gather the gradients.
 
     ``sizes``, the same on every rank, are the parts' lengths, by default as even as they can be.
     """
     part = collectives.reduce_scatter(comm, cut(x, axis, sizes or even(x.shape[axis], comm)))
-    return part, (lambda g: joined(collectives.allgather(comm, g), axis),)
+    return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
 @op
 def all_to_all(
-    x: Array, *, comm: Comm, axis: int = 0, to_axis: int | None = None, sizes: Sequence[int] | None = None
+    x: Array,
+    *,
+    comm: Communicator,
+    axis: int = 0,
+    to_axis: int | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> OpResult:
-    """The k-th part of x along ``axis`` goes to rank k; what comes is joined along ``to_axis``, by rank.
+    """The k-th part of x along ``axis`` goes to rank k; received parts are concatenated along ``to_axis``.
 
     With two axes it turns an array cut along one into the same array cut along the other. ``sizes`` are
-    the lengths of the parts; the gradients take the way back.
+    the lengths of the parts; the gradients go in the other direction.
     """
     joint = axis if to_axis is None else to_axis
     xs = collectives.alltoall(comm, cut(x, axis, sizes or even(x.shape[axis], comm)))
-    came = [part.shape[joint] for part in xs]
-    return joined(xs, joint), (lambda g: joined(collectives.alltoall(comm, cut(g, joint, came)), axis),)
+    lengths = [part.shape[joint] for part in xs]
+    return concatenate(xs, joint), (
+        lambda g: concatenate(collectives.alltoall(comm, cut(g, joint, lengths)), axis),
+    )
 
 
 @op
-def send(x: Array, *, comm: Comm, to: int, tag: int = Tag.FORWARD) -> OpResult:
+def send(x: Array, *, comm: Communicator, to: int, tag: int = Tag.FORWARD) -> OpResult:
     """Send x to another rank; the token's backward starts by receiving the gradient, with ``tag`` + 1."""
     comm.send(x, to, tag)
     return token(x), (lambda g: comm.recv(to, tag + 1),)
 
 
 @op
-def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> OpResult:
-    """What another rank sends; backward sends the gradient back, with ``tag`` + 1.
+def receive(stub: Array, *, comm: Communicator, source: int, tag: int = Tag.FORWARD) -> OpResult:
+    """The array that another rank sends; backward sends the gradient back, with ``tag`` + 1.
 
-    ``stub`` only ties it to the tape and gets zeros: what this rank sent before, or a leaf,
+    ``stub`` only connects it to the tape, and gets zeros: the token of an earlier ``send``, or a leaf,
     ``Tensor(0.0, requires_grad=True)``.
     """
     zeros = zeros_of(stub)
@@ -185,8 +194,8 @@ def receive(stub: Array, *, comm: Comm, source: int, tag: int = Tag.FORWARD) -> 
 
 
 @op
-def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> OpResult:
-    """Send x to one rank and receive another's; the gradients go the other way. All ranks do it at once."""
+def send_receive(x: Array, *, comm: Communicator, to: int, source: int) -> OpResult:
+    """Send x to one rank and receive another's; gradients go the other way. All ranks call it together."""
     return (
         send_recv(comm, x, to, source, Tag.FORWARD),
         (lambda g: send_recv(comm, g, source, to, Tag.GRADIENT),),
@@ -194,17 +203,17 @@ def send_receive(x: Array, *, comm: Comm, to: int, source: int) -> OpResult:
 
 
 def token(x: Array) -> Array:
-    """A 0, the result on ranks that have none: backward can be called on it, a loss may add it."""
+    """A 0, the result on ranks that get none: backward can be called on it, a loss may add it."""
     return array_module(x).zeros((), x.dtype)
 
 
 def zeros_of(x: Array) -> Callable[[Array], Array]:
-    """What makes zeros like ``x``, on the device of its argument, without holding ``x``."""
+    """A function that makes zeros like ``x``, on its argument's device, without a reference to ``x``."""
     shape, dtype = x.shape, x.dtype
     return lambda g: array_module(g).zeros(shape, dtype)
 
 
-def even(n: int, comm: Comm) -> list[int]:
+def even(n: int, comm: Communicator) -> list[int]:
     """``n`` in one part for each rank, whose sizes differ by at most one."""
     return [share.stop - share.start for share in shares(n, comm.size)]
 
@@ -219,5 +228,5 @@ def cut(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
     return [x[*before, end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def joined(parts: Sequence[Array], axis: int) -> Array:
+def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return array_module(parts[0]).concatenate(parts, axis)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..launch.rank import SHIELD
 from .collectives import allgather
-from .protocol import Comm, wait_limit
+from .communicator import Communicator, wait_limit
 
 INTERVAL = 0.05  # seconds between two checks
 LONGEST = 2 * INTERVAL  # seconds of silence that count between checks: in more, this process was not running
@@ -36,7 +36,7 @@ class FailureDetector:
         self.silence: dict[tuple[int, int], float] = {}
 
     @classmethod
-    def of(cls, comm: Comm) -> FailureDetector:
+    def of(cls, comm: Communicator) -> FailureDetector:
         """A detector for the ranks of ``comm``, which all call this."""
         own = np.array([zlib.crc32(machine_name().encode()), os.getpid()], np.int64)
         processes = allgather(comm, own)

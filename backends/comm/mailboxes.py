@@ -19,7 +19,7 @@ from typing import Any
 
 from minigrad.device import Array
 
-from .protocol import wait_limit
+from .communicator import wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)

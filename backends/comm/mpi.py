@@ -31,11 +31,10 @@ from ..launch.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
 from .background import CommunicationThread, Job, Worker
 from .collectives import naive_allreduce
-from .communicator import NOTHING, Communicator
+from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import caller
 from .mpi_wait import BoundedWait
 from .parts import Part, Parts
-from .protocol import RankEnded, check_expected, check_peer
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, TEXT, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..launch.rank import one_that_left
-from .communicator import NOTHING, Communicator
+from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller
-from .protocol import RankEnded, wait_limit
 
 SPINNING = 0.002  # seconds of polling without pause
 GRACE = 1.0  # seconds for other ranks to report their waits, before the first error ends the job

@@ -1,8 +1,8 @@
-"""What the ranks of a communicator made of it together, and free together: groups, and backgrounds.
+"""Groups and backgrounds of a communicator, which its ranks make and free together.
 
-MPI frees a communicator only where all its ranks ask for it, in the same order, and Python drops an object on
-each rank at another time. So what a rank drops lives on, unused, until no rank uses it any more: the ranks
-ask one another when they come together to make the next.
+MPI frees a communicator only where all its ranks free it together, in the same order, and Python drops an
+object on each rank at another time. So a dropped part is kept until no rank uses it any more; the ranks
+exchange this whenever they make the next part together.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Self
 
 import numpy as np
 
-CROWDED = 16  # parts from which on it pays to look for those that only a cycle of references holds
+CROWDED = 16  # parts; from this number on cycles of references are searched for unused ones
 
 
 class Part(ABC):
-    """A part of ``whole``, a communicator; it is unused where nothing refers to it any more."""
+    """A group or background of ``whole``, a communicator; it is unused once nothing refers to it."""
 
     whole: Any = None
     number = 0
@@ -35,25 +35,25 @@ class Part(ABC):
     def __del__(self) -> None:
         whole, self.whole = self.whole, None
         if whole is not None:
-            whole.parts.unused[self.number] = self  # it lives on, and nothing is freed now
+            whole.parts.unused[self.number] = self  # kept, because nothing may be freed now
 
 
 class Parts:
     """The parts of one communicator, by numbers that are the same on all its ranks."""
 
     def __init__(self) -> None:
-        self.made, self.crowded = 0, CROWDED
+        self.count, self.crowded = 0, CROWDED
         self.all: dict[int, weakref.ref[Part]] = {}
         self.unused: dict[int, Part] = {}
 
     def add(self, part: Part) -> int:
         """The number of a new part."""
-        self.made += 1
-        self.all[self.made] = weakref.ref(part)
-        return self.made
+        self.count += 1
+        self.all[self.count] = weakref.ref(part)
+        return self.count
 
     def idle(self) -> np.ndarray:
-        """A flag for each part that this rank has no use for; a set one behind them, so that there is one."""
+        """A flag for each part, set if this rank does not use it; then a set one, so that there is one."""
         if len(self.all) >= self.crowded:
             gc.collect()
             self.crowded = 2 * max(len(self.all) - len(self.unused), CROWDED // 2)

@@ -1,4 +1,4 @@
-"""What a trace consists of: spans of time, and a ledger of messages and bytes."""
+"""A trace: spans of time, and a ledger of messages and bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 SENT = ("send", "start_send", "allreduce", "start_allreduce")
 RECEIVED = ("recv", "start_recv", "recv_any")
-BLOCKING = ("send", "recv", "recv_any", "allreduce", "split", "post", "wait")  # it can do nothing else
+BLOCKING = ("send", "recv", "recv_any", "allreduce", "split", "post", "wait")  # nothing else runs
 COMMUNICATION = frozenset((*SENT, *RECEIVED, *BLOCKING))
 
 
 def is_started(what: str) -> bool:
-    """Whether a span of this name is a communication under way, whatever its rank does meanwhile."""
+    """Whether a span of this name is a started communication, during which the rank may compute."""
     return what.startswith("start_")
 
 
@@ -58,16 +58,16 @@ class Ledger:
         self.counts[what, peer] = Count(before.messages + messages, before.bytes + nbytes)
 
     def sent(self, to: int | None = None) -> Count:
-        """What was sent to rank ``to``, or to anyone."""
+        """Messages and bytes sent to rank ``to``, or to all."""
         return self.total(SENT, to)
 
     def received(self, source: int | None = None) -> Count:
-        """What was received from rank ``source``, or from anyone."""
+        """Messages and bytes received from rank ``source``, or from all."""
         return self.total(RECEIVED, source)
 
     def total(self, operations: Iterable[str], peer: int | None = None) -> Count:
-        found = [c for (what, p), c in self.counts.items() if what in operations and peer in (None, p)]
-        return Count(sum(c.messages for c in found), sum(c.bytes for c in found))
+        counts = [c for (what, p), c in self.counts.items() if what in operations and peer in (None, p)]
+        return Count(sum(c.messages for c in counts), sum(c.bytes for c in counts))
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class Trace:
         return max((s.stop for s in self.spans), default=0.0)
 
     def sent(self) -> Count:
-        """What all ranks together sent."""
+        """Messages and bytes that all ranks together sent."""
         counts = [ledger.sent() for ledger in self.ledgers]
         return Count(sum(c.messages for c in counts), sum(c.bytes for c in counts))
 
     def exposed(self, rank: int) -> float:
-        """Seconds that ``rank`` spent blocked in communication: what no computation hid."""
+        """Seconds that ``rank`` spent blocked in communication, which no computation hid."""
         return sum(s.stop - s.start for s in self.spans if s.rank == rank and s.what in BLOCKING)
 
     def communicating(self, rank: int) -> float:

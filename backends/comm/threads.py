@@ -12,10 +12,9 @@ import numpy as np
 from minigrad.device import Array, array_module
 
 from .background import CommunicationThread, Job, Worker
-from .communicator import NOTHING, Communicator
+from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
 from .parts import Part, Parts
-from .protocol import RankEnded, check_expected, check_peer
 from .shared_memory import SharedMemory
 
 __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]

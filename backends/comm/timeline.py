@@ -1,66 +1,57 @@
-"""A trace drawn, as text and as a PNG.
+"""Drawings of a trace, as text and as a PNG: a row for each rank, a bar for each span.
 
-A rank's row shows the innermost span at each moment; communications that were started
-and not yet finished have a row of their own below, for what is under way there may be hidden.
+``text_runs`` and ``figure_of`` draw any spans, each as its label or color says; pipelines draw their
+instructions with them. ``gantt`` and ``draw`` show what kind of work each rank did: a rank's row shows the
+innermost span at each moment. Communications that were started and not yet finished have a row of their own
+below, because computing may hide them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .spans import RECEIVED, Span, Trace, is_started
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LETTERS = {
-    "forward": "F",
-    "backward": "B",
-    "update": "U",
-    "test": "T",
-    "compute": "C",
-    "send": "S",
-    "recv": "R",
-    "allreduce": "A",
-    "post": "P",
-    "wait": "W",
-    "split": "X",
-}
-COLORS = {
-    "forward": "#4c78a8",
-    "backward": "#72b7b2",
-    "update": "#54a24b",
-    "test": "#bab0ac",
-    "compute": "#9ecae9",
-    "send": "#f2a93b",
-    "recv": "#e45756",
-    "allreduce": "#b279a2",
-    "post": "#fbe0a6",
-    "wait": "#a01c2c",
-    "split": "#9d755d",
+KINDS = {
+    "forward": ("F", "#4c78a8"),
+    "backward": ("B", "#72b7b2"),
+    "update": ("U", "#54a24b"),
+    "test": ("T", "#bab0ac"),
+    "compute": ("C", "#9ecae9"),
+    "send": ("S", "#f2a93b"),
+    "recv": ("R", "#e45756"),
+    "allreduce": ("A", "#b279a2"),
+    "post": ("P", "#fbe0a6"),
+    "wait": ("W", "#a01c2c"),
+    "split": ("X", "#9d755d"),
 }
 OTHER_COLORS = ("#6a51a3", "#8ca252", "#d6616b", "#637939", "#ce6dbd", "#393b79")
-NUMBERS = re.compile(r" [\d,/-]+$")  # which one of many alike: a micro-batch, a chunk
+IDLE = "#ececec"
+NUMBERS = re.compile(r" [\d,/-]+$")  # of a micro-batch or a chunk
 
 
 def kind(what: str) -> str:
-    """What a span is drawn as: started and blocking communications alike, "forward 3" as "forward"."""
+    """The name under which a span is drawn: "recv" also for "start_recv", "forward" for "forward 3"."""
     return "recv" if what in RECEIVED else NUMBERS.sub("", what.removeprefix("start_"))
 
 
 def kinds(spans: Iterable[Span]) -> list[str]:
-    """The kinds that occur, the known ones first."""
-    found = {kind(s.what) for s in spans}
-    return [*(k for k in LETTERS if k in found), *sorted(found - LETTERS.keys())]
+    """The kinds of the spans, those with a letter of their own first."""
+    names = {kind(s.what) for s in spans}
+    return [*(k for k in KINDS if k in names), *sorted(names - KINDS.keys())]
 
 
-def innermost(spans: Iterable[Span]) -> list[tuple[str, float, float]]:
-    """(kind, start, stop) of disjoint pieces in order: at each moment the span that started last."""
-    pieces: list[tuple[str, float, float]] = []
+def innermost(spans: Iterable[Span]) -> list[Span]:
+    """Disjoint pieces of the spans, in order: at each moment the span that started last."""
+    pieces: list[Span] = []
     open_spans: list[Span] = []
     now = float("-inf")
 
@@ -69,7 +60,7 @@ def innermost(spans: Iterable[Span]) -> list[tuple[str, float, float]]:
         while open_spans and now < to:
             top = open_spans[-1]
             if top.stop > now:
-                pieces.append((kind(top.what), now, min(top.stop, to)))
+                pieces.append(top._replace(start=now, stop=min(top.stop, to)))
                 now = min(top.stop, to)
             if top.stop <= to:
                 open_spans.pop()
@@ -79,18 +70,7 @@ def innermost(spans: Iterable[Span]) -> list[tuple[str, float, float]]:
         advance(span.start)
         open_spans.append(span)
     advance(float("inf"))
-    return [piece for piece in pieces if piece[1] < piece[2]]
-
-
-def rows(trace: Trace) -> list[tuple[str, list[Span]]]:
-    """A row for what each rank did, and one below for what it had under way, if anything."""
-    found = []
-    for rank in range(trace.size):
-        mine = [s for s in trace.spans if s.rank == rank]
-        found.append((f"rank {rank}", [s for s in mine if not is_started(s.what)]))
-        if under_way := [s for s in mine if is_started(s.what)]:
-            found.append(("under way", under_way))
-    return found
+    return [piece for piece in pieces if piece.start < piece.stop]
 
 
 def window(trace: Trace, start: float | None, stop: float | None) -> tuple[float, float]:
@@ -100,50 +80,66 @@ def window(trace: Trace, start: float | None, stop: float | None) -> tuple[float
     return first, last
 
 
+# Text
+
+
+def text_runs(
+    spans: Iterable[Span], label: Callable[[Span], str], first: float, column: float, width: int
+) -> list[tuple[str, int]]:
+    """A row of ``width`` columns as (label, number of columns) pairs, with the label "" for idle columns.
+
+    A column stands for ``column`` seconds, and has the label that took most of them. ``spans`` are disjoint.
+    """
+    shares: list[dict[str, float]] = [{} for _ in range(width)]
+    for span in spans:
+        i = max(int((span.start - first) / column), 0)
+        while i < width and first + i * column < span.stop:
+            part = min(span.stop, first + (i + 1) * column) - max(span.start, first + i * column)
+            shares[i][label(span)] = shares[i].get(label(span), 0.0) + max(part, 0.0)
+            i += 1
+
+    def label_of(share: dict[str, float]) -> str:
+        most = max(share, key=share.__getitem__, default="")
+        return most if share and share[most] >= column - sum(share.values()) else ""
+
+    return [(text, len(list(columns))) for text, columns in groupby(map(label_of, shares))]
+
+
 def gantt(trace: Trace, width: int = 80, start: float | None = None, stop: float | None = None) -> str:
     """Text: each of ``width`` columns has the letter of what took most of its time; a dot is idle.
 
     ``start`` and ``stop`` choose a part of the trace, in its seconds.
     """
     first, last = window(trace, start, stop)
-    names = kinds(trace.spans)
-    letters = dict(zip(names, distinct_letters(names), strict=True))
-    drawn = [(label, paint(spans, letters, width, first, last)) for label, spans in rows(trace)]
-    margin = max(len(label) for label, _ in drawn)
-    shown = [n for n in names if any(letters[n] in row for _, row in drawn)]
-    lines = [f"{label:>{margin}} |{row}|" for label, row in drawn]
+    letters = distinct_letters(kinds(trace.spans))
+    rows = []
+    for rank in range(trace.size):
+        mine = [s for s in trace.spans if s.rank == rank]
+        rows.append((f"rank {rank}", [s for s in mine if not is_started(s.what)]))
+        if started := [s for s in mine if is_started(s.what)]:
+            rows.append(("under way", started))
+    margin = max(len(name) for name, _ in rows)
+    lines = []
+    for name, spans in rows:
+        runs = text_runs(
+            innermost(spans), lambda s: letters[kind(s.what)], first, (last - first) / width, width
+        )
+        lines.append(f"{name:>{margin}} |{''.join((letter or '.') * n for letter, n in runs)}|")
+    shown = [
+        f"{letter} {name}" for name, letter in letters.items() if any(letter in x[margin:] for x in lines)
+    ]
     lines.append(f"{'':{margin}}  0{duration(last - first):>{width - 1}}")
-    return "\n".join([*lines, "  ".join([*(f"{letters[n]} {n}" for n in shown), ". idle"])])
+    return "\n".join([*lines, "  ".join([*shown, ". idle"])])
 
 
-def paint(spans: list[Span], letters: dict[str, str], width: int, first: float, last: float) -> str:
-    column = (last - first) / width
-    shares: list[dict[str, float]] = [{} for _ in range(width)]
-    for name, start, stop in innermost(spans):
-        left, right = max(start, first), min(stop, last)
-        i = int((left - first) / column)
-        while i < width and first + i * column < right:
-            part = min(right, first + (i + 1) * column) - max(left, first + i * column)
-            shares[i][name] = shares[i].get(name, 0.0) + max(part, 0.0)
-            i += 1
-    text = ""
-    for share in shares:
-        name = max(letters, key=lambda k: share.get(k, 0.0))
-        idle = column - sum(share.values())
-        text += letters[name] if share.get(name, 0.0) >= idle and share else "."
-    return text
-
-
-def distinct_letters(names: list[str]) -> list[str]:
+def distinct_letters(names: list[str]) -> dict[str, str]:
     """A letter for each kind; where the kind has none of its own, the first of its name that is free."""
-    used = {LETTERS[n] for n in names if n in LETTERS}
-    found = []
+    letters = {name: KINDS[name][0] for name in names if name in KINDS}
     for name in names:
-        spare = (c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" if c.isalnum())
-        letter = LETTERS.get(name) or next((c for c in spare if c not in used), "#")
-        used.add(letter)
-        found.append(letter)
-    return found
+        if name not in letters:
+            spare = (c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" if c.isalnum())
+            letters[name] = next((c for c in spare if c not in letters.values()), "#")
+    return letters
 
 
 def duration(seconds: float) -> str:
@@ -153,86 +149,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def time_unit(seconds: float) -> tuple[float, str]:
-    """How many of a unit a second is, and its name, where so many seconds are 1 or more of it."""
-    return next(((s, u) for s, u in ((1.0, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "us"))
-
-
 def amount(nbytes: float) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
     return f"{nbytes:.0f} bytes"
-
-
-def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
-    """A PNG: a bar for each rank, and thin ones below it for what was under way."""
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
-    first, last = window(trace, start, stop)
-    scale, unit = time_unit(last - first)
-    names = kinds(trace.spans)
-    others = [name for name in names if name not in COLORS]
-    colors = COLORS | {name: OTHER_COLORS[i % len(OTHER_COLORS)] for i, name in enumerate(others)}
-    figure = Figure(figsize=(11, 1.6 + 0.62 * trace.size), layout="constrained")
-    axes = figure.subplots()
-    shown: set[str] = set()
-
-    def bars(pieces: list[tuple[str, float, float]], bottom: float, height: float) -> None:
-        for name in names:
-            inside = [(max(a, first), min(b, last)) for n, a, b in pieces if n == name]
-            spots = [((a - first) * scale, (b - a) * scale) for a, b in inside if a < b]
-            # A pale edge parts neighbours, but would hide what is narrower than itself.
-            edges = [0.6 if w > 0.004 * (last - first) * scale else 0.0 for _, w in spots]
-            axes.broken_barh(
-                spots, (bottom, height), facecolors=colors[name], edgecolors="white", linewidths=edges
-            )
-            shown.update({name} if spots else ())
-
-    for rank in range(trace.size):
-        mine = [s for s in trace.spans if s.rank == rank]
-        bars(innermost(s for s in mine if not is_started(s.what)), rank - 0.22, 0.44)
-        lanes = side_by_side([s for s in mine if is_started(s.what)])
-        for i, lane in enumerate(lanes):
-            bars(lane, rank + 0.25 + i * 0.2 / len(lanes), 0.2 / len(lanes))
-    axes.set(
-        xlim=(0, (last - first) * scale),
-        ylim=(trace.size - 0.45, -0.35),
-        xlabel=f"time ({unit})" + ("; thin bars: started and not yet finished" if has_started(trace) else ""),
-        yticks=range(trace.size),
-        yticklabels=[f"rank {rank}" for rank in range(trace.size)],
-        title=title or summary(trace),
-    )
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", alpha=0.3, linewidth=0.6)
-    axes.set_axisbelow(True)
-    handles = [Patch(color=colors[name], label=name) for name in names if name in shown]
-    figure.legend(handles=handles, loc="outside right center", frameon=False)
-    save(figure, file)
-
-
-def save(figure: Figure, file: Path) -> None:
-    """Write a PNG, whole or not at all."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
-    figure.savefig(part, dpi=120)
-    os.replace(part, file)
-
-
-def has_started(trace: Trace) -> bool:
-    return any(is_started(s.what) for s in trace.spans)
-
-
-def side_by_side(spans: list[Span]) -> list[list[tuple[str, float, float]]]:
-    """Lanes that hold all spans so that no two of a lane overlap."""
-    lanes: list[list[tuple[str, float, float]]] = []
-    for span in sorted(spans, key=lambda s: s.start):
-        lane = next((lane for lane in lanes if lane[-1][2] <= span.start), None)
-        if lane is None:
-            lanes.append(lane := [])
-        lane.append((kind(span.what), span.start, span.stop))
-    return lanes
 
 
 def summary(trace: Trace) -> str:
@@ -243,3 +164,110 @@ def summary(trace: Trace) -> str:
     sent = f"{messages:,} messages, {amount(nbytes)}"
     ranks = "1 rank" if trace.size == 1 else f"{trace.size} ranks"
     return f"{ranks}: {sent}; {blocked:.0%} of the time in communication"
+
+
+# Pictures
+
+
+class Panel(NamedTuple):
+    """A drawing of ``ranks`` rows from ``first`` to ``last`` seconds.
+
+    A bar is (middle, height, spans): rank 0's row is the one around 0, and has height 1. Spans overlap the
+    drawn time.
+    """
+
+    title: str
+    ranks: int
+    first: float
+    last: float
+    bars: Sequence[tuple[float, float, Sequence[Span]]]
+
+    @property
+    def scale(self) -> tuple[float, str]:
+        """The factor from seconds to the unit of the time axis, and the unit's name."""
+        units = ((1.0, "s"), (1e3, "ms"))
+        return next(((s, unit) for s, unit in units if (self.last - self.first) * s >= 1), (1e6, "us"))
+
+
+def figure_of(
+    panels: Sequence[Panel],
+    color: Callable[[Span], Any],
+    legend: Mapping[str, Any],
+    *,
+    title: str = "",
+    width: float = 11,
+    row: float = 0.34,
+) -> Figure:
+    """The panels above one another, each as wide as the figure; ``width`` and a ``row``'s height in inches.
+
+    Each span is a box, whose color ``legend`` explains.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch, Rectangle
+
+    height = 0.6 + sum(0.8 + row * panel.ranks for panel in panels)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    heights = [1 + panel.ranks for panel in panels]
+    rows = figure.subplots(len(panels), squeeze=False, height_ratios=heights).flat
+    for axes, panel in zip(rows, panels, strict=True):
+        scale, unit = panel.scale
+        end = (panel.last - panel.first) * scale
+        for rank in range(panel.ranks):
+            axes.broken_barh([(0, end)], (rank - 0.42, 0.84), facecolors=IDLE)
+        for middle, thickness, spans in panel.bars:
+            for span in spans:
+                start, stop = max(span.start, panel.first), min(span.stop, panel.last)
+                length = (stop - start) * scale
+                corner = (start - panel.first) * scale, middle - thickness / 2
+                edge = 0.6 if length > 0.004 * end else 0.0  # it would hide what is narrower than itself
+                axes.add_patch(
+                    Rectangle(corner, length, thickness, fc=color(span), ec="white", linewidth=edge)
+                )
+        axes.set(xlim=(0, end), ylim=(panel.ranks - 0.5, -0.5), xlabel=f"time ({unit})")
+        axes.set_yticks(range(panel.ranks), [f"rank {rank}" for rank in range(panel.ranks)])
+        axes.set_title(panel.title, loc="left", fontsize=10)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    handles = [Patch(color=c, label=name) for name, c in (*legend.items(), ("idle", IDLE))]
+    columns = min(len(handles), int(width / 1.9))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    return figure
+
+
+def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
+    """A PNG: a bar for each rank, and thin ones below it for what was started and not yet finished."""
+    first, last = window(trace, start, stop)
+    others = cycle(OTHER_COLORS)
+    colors = {name: KINDS[name][1] if name in KINDS else next(others) for name in kinds(trace.spans)}
+    bars = []
+    for rank in range(trace.size):
+        mine = [s for s in trace.spans if s.rank == rank and s.start < last and s.stop > first]
+        bars.append((rank - 0.12, 0.52, innermost(s for s in mine if not is_started(s.what))))
+        lanes = side_by_side([s for s in mine if is_started(s.what)])
+        height = 0.24 / max(len(lanes), 1)
+        bars += [(rank + 0.16 + (i + 0.5) * height, height, lane) for i, lane in enumerate(lanes)]
+    shown = {kind(span.what) for *_, spans in bars for span in spans}
+    thin = "; thin bars: started and not yet finished" if any(is_started(s.what) for s in trace.spans) else ""
+    panel = Panel((title or summary(trace)) + thin, trace.size, first, last, bars)
+    legend = {name: color for name, color in colors.items() if name in shown}
+    save(figure_of([panel], lambda span: colors[kind(span.what)], legend, row=0.62), file)
+
+
+def side_by_side(spans: list[Span]) -> list[list[Span]]:
+    """Lanes that hold all spans so that no two of a lane overlap."""
+    lanes: list[list[Span]] = []
+    for span in sorted(spans, key=lambda s: s.start):
+        lane = next((lane for lane in lanes if lane[-1].stop <= span.start), None)
+        if lane is None:
+            lanes.append(lane := [])
+        lane.append(span)
+    return lanes
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a PNG, whole or not at all."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
+    figure.savefig(part, dpi=120)
+    os.replace(part, file)

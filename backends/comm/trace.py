@@ -16,8 +16,7 @@ import numpy as np
 
 from minigrad.device import Array
 
-from .communicator import Background, Communicator, Wrapper
-from .protocol import check_peer
+from .communicator import Background, Communicator, Wrapper, check_peer
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]

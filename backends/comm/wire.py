@@ -1,8 +1,8 @@
-"""What an array looks like between processes: a first piece that says what comes, then the memory itself.
+"""The form of an array between processes: a first piece with a header, then the memory itself.
 
-A small array travels inside the first piece. A large one follows as a second message, straight from its
-own memory into the receiver's: nobody copies it. What comes is data and nothing else: a header is a few
-numbers, each looked at, and no more memory is taken than bytes have come.
+A small array is part of the first piece. A large one follows as a second message, from its own memory into
+the receiver's without a copy. A header is only a few numbers, each of which is checked, and the receiver
+takes no more memory than bytes have arrived.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from minigrad.device import Array, array_module, to_device
 from minigrad.environment import variable
 
-INLINE = 4096  # bytes of an array that still travel in the first piece
-START = struct.Struct("<4sBB18s")  # what it is, number of axes, whether on a GPU, NumPy's text for the dtype
+INLINE = 4096  # the most bytes of an array that is part of the first piece
+START = struct.Struct("<4sBB18s")  # format, number of axes, whether on a GPU, NumPy's text for the dtype
 SIGN = b"mga1"  # a minigrad array, and the version of this format
 AXES = (
     64  # at most, as in NumPy; behind the start the length of each (8 bytes), then their order (1 byte each)
@@ -29,7 +29,7 @@ DTYPE = re.compile(rb"[<>|][biufcmMSUV][1-9]\d{0,8}(\[\w{1,8}\])?")  # no object
 
 
 class Header(NamedTuple):
-    """What the first piece says: ``shape`` and ``order`` are those of the memory, outermost axis first."""
+    """The header of a first piece: ``shape`` and ``order`` are those of the memory, outermost axis first."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -48,8 +48,8 @@ class Header(NamedTuple):
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
-    def written(self) -> bytes:
-        """The header as it travels. TypeError for a dtype that would not arrive as what it is."""
+    def to_bytes(self) -> bytes:
+        """The header as bytes; TypeError for a dtype that the receiver would not restore."""
         n = len(self.shape)
         start = START.pack(SIGN, n, self.on_device, text_of(self.dtype))
         return start + struct.pack(f"<{n}q{n}B", *self.shape, *self.order)
@@ -64,7 +64,7 @@ class Header(NamedTuple):
         if sign != SIGN or n > AXES or on_device > 1 or len(first) < end:
             raise ValueError(f"{NO_ARRAY}: it begins with {bytes(first[: START.size])!r}")
         numbers = struct.unpack_from(f"<{n}q{n}B", first, START.size)
-        header = cls(dtype_called(text.rstrip(b"\0")), numbers[:n], numbers[n:], bool(on_device))
+        header = cls(dtype_of(text.rstrip(b"\0")), numbers[:n], numbers[n:], bool(on_device))
         possible = min(header.shape, default=0) >= 0 and math.prod(max(length, 1) for length in header.shape)
         if not 0 < possible * header.dtype.itemsize < 1 << 63 or sorted(header.order) != list(range(n)):
             raise ValueError(f"{NO_ARRAY}: its axes are {header.shape}, in the order {header.order}")
@@ -76,7 +76,7 @@ NO_ARRAY = "what came is no array that minigrad sent; run the same version of it
 
 @lru_cache(256)
 def text_of(dtype: np.dtype) -> bytes:
-    """What NumPy calls a dtype; TypeError for one that would not arrive as what it is."""
+    """NumPy's text for a dtype; TypeError for one that the receiver would not restore."""
     text = dtype.str.encode()
     if dtype.names or not DTYPE.fullmatch(text):
         raise TypeError(f"an array of dtype {dtype} cannot be sent; send numbers, fields one by one")
@@ -84,8 +84,8 @@ def text_of(dtype: np.dtype) -> bytes:
 
 
 @lru_cache(256)
-def dtype_called(text: bytes) -> np.dtype:
-    """The dtype of plain numbers, texts or times that NumPy calls so; ValueError where there is none."""
+def dtype_of(text: bytes) -> np.dtype:
+    """The dtype of plain numbers, texts or times with this text; ValueError where there is none."""
     try:
         if DTYPE.fullmatch(text):
             return np.dtype(text.decode())
@@ -95,12 +95,12 @@ def dtype_called(text: bytes) -> np.dtype:
 
 
 def cuda_aware() -> bool:
-    """Whether the user says that this MPI reads and writes GPU memory itself."""
+    """Whether this MPI reads and writes GPU memory itself, as the user declares."""
     return variable("MINIGRAD_CUDA_AWARE") == "1"
 
 
 def pack(x: Array) -> tuple[bytes, Array | None, bool]:
-    """The first piece, the memory of a large array as bytes, and whether that is a copy already."""
+    """The first piece, the memory of a large array as bytes, and whether this is a copy already."""
     if not hasattr(x, "dtype"):
         x = np.asarray(x)
     if x.dtype.hasobject:
@@ -112,16 +112,16 @@ def pack(x: Array) -> tuple[bytes, Array | None, bool]:
         base, private = to_pinned_host(base), True
     elif xp is not np:
         xp.cuda.get_current_stream().synchronize()  # MPI knows nothing of CUDA's streams
-    first = Header(base.dtype, base.shape, order, xp is not np).written()
+    first = Header(base.dtype, base.shape, order, xp is not np).to_bytes()
     if base.nbytes <= INLINE:
         return first + base.tobytes(), None, True
     return first, base.reshape(-1).view(np.uint8), private
 
 
 def in_memory_order(x: Array) -> tuple[Array, tuple[int, ...]]:
-    """``x`` with its axes as they lie in memory, and their numbers; a copy only where ``x`` has gaps.
+    """``x`` with its axes in memory order, and their numbers; a copy only where ``x`` has gaps.
 
-    So Fortran order and channels-last travel as they lie, and are never scrambled.
+    So arrays in Fortran order or channels-last order are sent without a copy.
     """
     if x.flags.c_contiguous:
         return x, tuple(range(x.ndim))
@@ -130,7 +130,7 @@ def in_memory_order(x: Array) -> tuple[Array, tuple[int, ...]]:
 
 
 def unpack(first: bytes | bytearray | memoryview) -> tuple[Header, Array | None]:
-    """What a first piece says, and the array itself where it is small; ValueError where it is not one."""
+    """A first piece's header, and the array itself where it is small; ValueError for other bytes."""
     header, end = Header.read(first)
     large = header.nbytes > INLINE
     check_length(header, len(first) - end, 0 if large else header.nbytes)
@@ -140,7 +140,7 @@ def unpack(first: bytes | bytearray | memoryview) -> tuple[Header, Array | None]
 
 
 def check_length(header: Header, nbytes: int, needed: int) -> None:
-    """Raise ValueError unless as many bytes came as the header says."""
+    """Raise ValueError unless the number of bytes is that of the header."""
     if nbytes != needed:
         raise ValueError(
             f"{NO_ARRAY}: {nbytes} bytes came with {header.dtype}{header.logical_shape}, not {needed}"

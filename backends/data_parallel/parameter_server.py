@@ -31,8 +31,7 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 
 from ..comm.collectives import allgather
-from ..comm.communicator import Communicator
-from ..comm.protocol import RankEnded
+from ..comm.communicator import Communicator, RankEnded
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..stale_rates import find_stale_rate
 from .averaging import statistics

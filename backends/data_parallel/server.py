@@ -16,8 +16,7 @@ import numpy as np
 from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
-from ..comm.communicator import Communicator
-from ..comm.protocol import RankEnded
+from ..comm.communicator import Communicator, RankEnded
 from ..stale_rates import Factor, naive
 from .flat import Segment
 from .server_rules import Rule

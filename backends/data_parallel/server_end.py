@@ -14,8 +14,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..comm.communicator import Communicator
-from ..comm.protocol import RankEnded
+from ..comm.communicator import Communicator, RankEnded
 from .server import Lost, Server, Watching, server_lost
 
 LAST, RESULT, TAKEN = 30203, 30204, 30205  # tags

@@ -97,8 +97,8 @@ class GroupedConv2d(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         weight, *bias = self.own_parameters
-        seen = weight if len(weight) else weight[:, :0]  # a rank without groups sees no channels
-        y = ops.conv2d(a.redistribute(self.shard).local, seen, *bias, **self.settings)
+        kernels = weight if len(weight) else weight[:, :0]  # a rank without groups has no channels
+        y = ops.conv2d(a.redistribute(self.shard).local, kernels, *bias, **self.settings)
         return ShardedTensor(y, (self.filters,))
 
     def describe(self) -> str:

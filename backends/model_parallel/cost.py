@@ -1,9 +1,9 @@
-"""What each way to split a network costs in messages: batch, model, domain, and batch and model together.
+"""The seconds of messages for each split of a network: batch, model, domain, and batch and model together.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid. The formulas of Gholami, Azad, Jin,
 Keutzer and Buluc 2018, "Integrated model, batch and domain parallelism in training neural networks".
-P = Pr Pc ranks, of which Pr share the model and Pc the batch of B samples; layer i has |W_i| weights and puts
-out d_i numbers per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) +
+P = Pr Pc ranks, of which Pr share the model and Pc the batch of B samples; layer i has |W_i| weights and d_i
+outputs per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) +
 beta n (P - 1) / P.
 """
 
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 
 class LayerSize(NamedTuple):
-    """A layer as the formulas see it: weights, outputs per sample, and the numbers in one row of its halos.
+    """A layer's weights, outputs per sample, and the numbers in one row of its halos.
 
-    ``inputs`` are the numbers per sample that come in, where a pooling makes them fewer than the layer before
-    puts out; the formulas count the latter, as published, except where the layer before is split otherwise.
-    ``halo_in`` is the input's width times channels times half the kernel's height, rounded down; ``halo_out``
-    the same of the output and the kernel's width: 0 for layers that have no halo.
+    ``inputs`` are its inputs per sample, where a pooling makes them fewer than the outputs of the layer
+    before; the published formulas count these outputs, and ``inputs`` only where the layer before is split
+    otherwise. ``halo_in`` is the input's width times channels times half the kernel's height, rounded
+    down; ``halo_out`` the same of the output and the kernel's width: 0 for layers that have no halo.
     """
 
     weights: int
@@ -37,7 +37,7 @@ class Network(NamedTuple):
     beta: float
 
     def collective(self, ranks: int, numbers: float) -> float:
-        """Seconds of an all-gather or reduce-scatter of ``numbers`` in all."""
+        """Seconds of an all-gather or reduce-scatter of ``numbers`` in total."""
         if ranks == 1:
             return 0.0
         return self.alpha * math.ceil(math.log2(ranks)) + self.beta * numbers * (ranks - 1) / ranks
@@ -77,7 +77,7 @@ def integrated_seconds(
     """1.5D: Pr ``rows`` share the model and ranks / Pr the batch; a number for each layer, or one for all.
 
     Pr = 1 is ``batch_seconds``, Pr = ranks is ``model_seconds``. Where the layer before has another Pr, the
-    layer's own input is what moves. Raises ValueError where Pr does not divide the ranks or the batch has
+    layer's own inputs are sent. Raises ValueError where Pr does not divide the ranks or the batch has
     fewer samples than ranks that share it.
     """
     by_layer = [rows] * len(layers) if isinstance(rows, int) else list(rows)
@@ -103,16 +103,16 @@ def integrated_seconds(
 def best_rows(
     net: Network, layers: Sequence[LayerSize], ranks: int, batch: int, *, only: Sequence[bool] | None = None
 ) -> tuple[int, float]:
-    """The Pr that costs least, and its seconds; with ``only`` the others of the layers keep Pr = 1."""
-    found = []
+    """The cheapest Pr and its seconds; layers that ``only`` does not name keep Pr = 1."""
+    costs = []
     for pr in (pr for pr in range(1, ranks + 1) if ranks % pr == 0):
         rows = [pr if split else 1 for split in only or [True] * len(layers)]
         if any(ranks // r > batch for r in rows):
             continue
-        found.append((integrated_seconds(net, layers, rows, ranks, batch), pr))
-    if not found:
+        costs.append((integrated_seconds(net, layers, rows, ranks, batch), pr))
+    if not costs:
         raise ValueError(f"no Pr lets {ranks} ranks share a batch of {batch} samples in this way")
-    seconds, pr = min(found)
+    seconds, pr = min(costs)
     return pr, seconds
 
 

@@ -1,7 +1,7 @@
 """One pass through a split model is one pass through the serial one, also in the gradient of the input.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel. ``trains_like_serial`` does not see the
-gradient of the images, which nobody needs until another layer is put in front.
+Lecture section: model parallelism. Lesson: 11_model_parallel. ``trains_like_serial`` does not check the
+gradient of the images, which only a layer in front of the model would need.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def passes_like_serial(
             y = model(leaf)
         tape.backward(y, np.random.default_rng(seed).normal(size=y.shape))
         backend.finish(model, 0.0)
-        found: dict[str, Any] = {"output": y.numpy(), "input gradient": leaf.grad}
-        results.append(found | backend.full_gradients(model) | backend.full_state(model))
+        arrays: dict[str, Any] = {"output": y.numpy(), "input gradient": leaf.grad}
+        results.append(arrays | backend.full_gradients(model) | backend.full_state(model))
     serial, split = results
     wrong = {name: distance(serial[name], split.get(name))[1] for name in serial}
     text = ", ".join(f"{name} by {d:.2e}" for name, d in wrong.items() if not d <= bound)

@@ -1,4 +1,4 @@
-"""Every rank holds a part of the layers that a plan names, and all ranks see the whole batch.
+"""Every rank holds a part of the layers that a plan names, and computes with the whole batch.
 
 Lecture section: model parallelism. Lesson: 11_model_parallel. A plan maps names of layers to kinds of split,
 as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicated.
@@ -30,7 +30,7 @@ from .spatial.layers import SPATIAL, Tiling, tiling_of
 
 
 class ModelParallel(Backend):
-    """Every rank sees the whole batch and holds the part of the model that the plan says; trains like serial.
+    """Every rank has the whole batch and its part of the layers in the plan; trains like serial.
 
     ``plan`` maps names of layers to kinds of split. None chooses the default plan for ``batch_size`` samples
     (see ``plan.py``), which is then in ``self.plan``. In a Sequential, also a nested one, activations stay

@@ -1,4 +1,4 @@
-"""A plan says how each layer is split: it is read from a file, or chosen so that the least data is sent.
+"""A plan has the split of each layer; it is read from a file, or chosen so that ranks send the least.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid. A plan maps names of layers to kinds
 of split, as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicated. The default plan
@@ -75,7 +75,7 @@ def lookup(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> 
 
 
 class Choice(NamedTuple):
-    """How a layer is split (None: replicated), and how many numbers each rank sends for it in a step."""
+    """A layer's split (None: replicated), and the numbers that each rank sends for it in a step."""
 
     name: str
     layer: str
@@ -118,7 +118,7 @@ def default_plan(model: Module, ranks: int, batch_size: int, sample: Sequence[in
 
 
 def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> list[Choice]:
-    """The cheapest choice for each layer, if ``ranks`` share the model and a batch has so many samples.
+    """The cheapest choice for each layer, for the ranks that share the model and the batch size.
 
     Convolutions are only split if the shape of a ``sample`` is known. In a model that is not a Sequential the
     choice for each linear layer assumes a whole input and a whole output.
@@ -151,8 +151,10 @@ def cheapest(
         weights = sum(p.size for p in layer.parameters())
         cheapest_here: dict[bool, list[Choice]] = {}
 
-        def way(before: list[Choice], kind: str | None, moved: float, split: bool, stored: float) -> None:
-            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * stored, share * moved)]  # noqa: B023
+        def way(
+            before: list[Choice], kind: str | None, activations: float, split: bool, stored: float
+        ) -> None:
+            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * stored, share * activations)]  # noqa: B023
             if split not in cheapest_here or numbers(choices) < numbers(cheapest_here[split]):  # noqa: B023
                 cheapest_here[split] = choices  # noqa: B023
 
@@ -175,7 +177,7 @@ def cheapest(
 
 
 def numbers(choices: Sequence[Choice]) -> float:
-    """How many numbers each rank sends in a step."""
+    """The count of numbers that each rank sends in a step."""
     return sum(choice.weights + choice.activations for choice in choices)
 
 
@@ -199,9 +201,9 @@ def show(choices: Sequence[Choice]) -> str:
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
     """The sizes of each layer's input and output, in numbers per sample; 0 if they are not known.
 
-    With a ``sample`` they are found by a batch without samples, otherwise from the linear layers' weights.
+    They come from an empty batch if there is a ``sample``, otherwise from the linear layers' weights.
     """
-    found, before = [], 0
+    sizes, before = [], 0
     x = None if sample is None else no_samples([layer for _, layer in layers], sample)
     for _, layer in layers:
         n_in = n_out = before
@@ -213,9 +215,9 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
             n_out, n_in = layer.weight.shape
         elif layer.parameters():
             n_out = 0
-        found.append((n_in, n_out))
+        sizes.append((n_in, n_out))
         before = n_out
-    return found
+    return sizes
 
 
 def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
@@ -226,15 +228,15 @@ def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
 
 def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
     """The layers by name; a nested Sequential is replaced by its layers."""
-    found = []
+    layers = []
     for name, layer in model.children().items():
         inner = isinstance(layer, Sequential)
-        found += layers_of(layer, f"{prefix}{name}.") if inner else [(prefix + name, layer)]
-    return found
+        layers += layers_of(layer, f"{prefix}{name}.") if inner else [(prefix + name, layer)]
+    return layers
 
 
 def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
-    """Raise ValueError for a plan that does not fit ``model``, with the layers that can be split, and how.
+    """Raise ValueError, naming the layers that can be split, for a plan that does not fit ``model``.
 
     ``kinds(layer)`` are the kinds of split that a layer can have.
     """
@@ -247,13 +249,13 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
                 f"the plan names layer {name!r}, which the model does not have; "
                 f"layers that can be split, and how: {possible or 'none'}"
             )
-        layer, found = layers[name]
+        layer, legal = layers[name]
         word = str(kind).partition(" ")[0]  # of "tiles 2x3"
-        if kind not in found and not (word in found and word in ("rows", "tiles")):
+        if kind not in legal and not (word in legal and word in ("rows", "tiles")):
             otherwise = "name layers inside of it" if layer.children() else "leave it out of the plan"
             raise ValueError(
                 f"layer {name}, {layer.in_one_line()}, cannot be split by {kind!r}; "
-                + (f"choose {', '.join(found)}" if found else otherwise)
+                + (f"choose {', '.join(legal)}" if legal else otherwise)
             )
         if kind == "classes" and name != last:
             raise ValueError(

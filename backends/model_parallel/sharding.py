@@ -1,6 +1,6 @@
-"""A tensor that is split over ranks, and how: what travels between the layers of a split model.
+"""A tensor that is split over ranks, as between the layers of a split model.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel. The words are those of PyTorch's DTensor: an
+Lecture section: model parallelism. Lesson: 11_model_parallel. The names are those of PyTorch's DTensor: an
 axis is a ``Shard``, a tensor without shards is replicated, and ``redistribute`` changes one into another.
 """
 
@@ -91,7 +91,7 @@ def even_shard(axis: int, comm: Communicator, n: int) -> Shard:
 
 
 def matching_shard(in_sharding: Shard | None, comm: Communicator, n: int) -> Shard:
-    """A split of ``n`` features (axis 1) that fits the output of the layer before, split by ``in_sharding``.
+    """A split of ``n`` features (axis 1) like that of the layer before, ``in_sharding``.
 
     One channel may have become several consecutive features (Flatten). Without ``in_sharding``, or where it
     does not divide the features, the split is even.
@@ -137,16 +137,16 @@ class ShardedTensor:
 
     def gather(self, axes: Sequence[int] | None = None) -> ShardedTensor:
         """The same tensor, whole along ``axes`` (None: along all): one all-gather for each shard."""
-        x, left = self.local, []
+        x, rest = self.local, []
         for shard in self.shards:
             if axes is not None and shard.axis not in axes:
-                left.append(shard)
+                rest.append(shard)
                 continue
             x = in_channels_last(differentiable.join_in, x, comm=shard.comm, axis=shard.axis)
             if shard.order is not None:
                 back = array_module(x.data).asarray(np.argsort(shard.order))
                 x = getitem(x, index=(slice(None),) * shard.axis + (back,))
-        return ShardedTensor(x, tuple(left))
+        return ShardedTensor(x, tuple(rest))
 
     def redistribute(self, shard: Shard) -> ShardedTensor:
         """The same tensor, split by ``shard`` and along no other axis; no message if it is so already.

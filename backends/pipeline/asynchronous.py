@@ -1,38 +1,46 @@
-"""A pipeline that never empties: each rank takes a new batch forward, then an older one back, all the time.
+"""A pipeline without a flush: each rank takes a new batch forward, then an older one back.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Nobody waits for a batch to come back before the next goes
-forward, so there is no bubble, and gradients are those of older weights. What matters is which: a micro-batch
-must go back with the weights it went forward with, or what is computed is the gradient of nothing.
+Lecture section: pipelining. Lesson: 13_pipeline. The next batch goes forward before the last one is back, so
+there is no bubble, and gradients are those of older weights. A micro-batch must go back with the weights of
+its forward; otherwise the result is not the gradient of any function.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, forward_backward_pass
+from minigrad.data import Batch
 from minigrad.declaration import Flag
+from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
 
+from ..comm.collectives.send_recv import Tag
 from ..comm.communicator import Communicator
 from ..consistency import check_same_on_all_ranks
 from ..stale_rates import STALE_RATES, find_stale_rate
-from .flight import Flight, Gradient
+from .engine import Input
 from .layer_wise import LayerWise, Stage
+from .schedule import Backward, Forward, span_name
 from .weight_stash import WeightStash
+
+LOSS_TAG = 30_000  # above those of ``p2p``
 
 
 class Rule(NamedTuple):
-    """Which weights a batch meets on its way, and when its gradient is applied."""
+    """The weights that a batch uses, and the time at which its gradient is applied."""
 
-    copies: bool = True  # the weights that a forward saw are kept for its backward
-    vertical: bool = False  # a batch meets the same version on all stages
+    copies: bool = True  # a forward's weights are kept for its backward
+    vertical: bool = False  # a batch uses the same version on all stages
     same_step: bool = False  # all stages apply a batch's gradient at the end of the same step
 
 
@@ -47,27 +55,27 @@ RULES = {
 class AsynchronousPipeline(LayerWise):
     """Consecutive layers on p consecutive ranks, without a flush; not equal to ``Serial`` for p > 1.
 
-    In a step stage s takes one batch forward, and after each micro-batch of it an older one back, of which
-    p - 1 - s stay in flight. ``versions`` says with which weights; w_s^t are stage s's after t updates, for
-    t < 0 the first:
+    In a step stage s takes one batch forward, and after each micro-batch of it an older one back; p - 1 - s
+    micro-batches stay in flight. ``versions`` chooses their weights, where w_s^t are those of stage s after t
+    updates, for t < 0 the first:
 
     - "stashing": batch t's gradient is that at w_0^(t-p+1), ..., w_(p-1)^t, applied to w^t. Stage s holds
       p - s versions (PipeDream, Narayanan et al. 2019).
     - "vertical": the same with w^(t-p+1) on all stages, PipeDream's vertical sync. Each holds p versions.
     - "2bw": batch t's gradient is that at w^(t-1), the sum over p ``micro_batches`` or more. Each stage holds
       2 versions, the last one 1 (PipeDream-2BW, Narayanan et al. 2021).
-    - "no_stash": with the weights that the stage holds when a micro-batch goes back: the gradient of nothing.
-      To see that it fails.
+    - "no_stash": backward uses the stage's newest weights, so the result is no gradient. It shows why a
+      stash is needed.
 
     ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update
-    has the learning rate of the step it is made in, which ``stale_rate`` multiplies where the gradient is
-    tau updates old: "damped" by 1 / (1 + tau), "divided" by 1 / tau if tau is above 0, "naive" by 1. The
-    reason is in ``stale_rates``; Yang et al. 2021 divide the rates of stages so. With three or more stages
-    that does not make up for all: expect to lose some accuracy in few epochs, or take ``Pipeline``.
+    has the learning rate of its step, which ``stale_rate`` multiplies where the gradient is tau updates old:
+    "damped" by 1 / (1 + tau), "divided" by 1 / tau if tau is above 0, "naive" by 1. The reason is in
+    ``stale_rates``; Yang et al. 2021 divide the rates of stages so. With three or more stages training still
+    loses some accuracy in few epochs; ``Pipeline`` does not.
 
     ``staleness`` counts the gradients applied on this rank by the updates since their forward;
-    ``versions_held`` is the largest number of versions there was. One rank has nobody to wait for, and trains
-    like ``Serial``. Raises ValueError for settings that do not fit.
+    ``versions_held`` is the largest number of versions in memory so far. One rank trains like
+    ``Serial``. Raises ValueError for settings that do not fit.
     """
 
     equals_serial = False
@@ -111,7 +119,7 @@ class AsynchronousPipeline(LayerWise):
         self.delay = self.late if self.rule.same_step else self.behind  # steps until this one applies it
         self.staleness: Counter[int] = Counter()
         self.versions_held = 1
-        self.flight: Flight | None = None
+        self.engine: AsynchronousEngine | None = None
         self.ready: Gradient | None = None
         self.optimizer: Optimizer | None = None
 
@@ -120,11 +128,11 @@ class AsynchronousPipeline(LayerWise):
         return super().place(model)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        """Take the batch forward, and back what is due; leave in ``grad`` what ``update`` is to apply now.
+        """Take the batch forward and older ones back; ``update`` then applies the gradient in ``grad``.
 
         Returns, on all ranks, the loss of the batch ``late`` steps ago: p - 1, for 2bw at most 1. The first
-        steps return that of the first batch, for which all wait once; no step returns those of the last
-        batches. No gradients are announced. Raises RuntimeError for a second step without an update.
+        steps return the loss of the first batch, for which all ranks wait once; no step returns those of the
+        last batches. No gradients are announced. Raises RuntimeError for a second step without an update.
         """
         if self.ready is not None:
             raise RuntimeError(
@@ -132,18 +140,18 @@ class AsynchronousPipeline(LayerWise):
                 "step; call backend.update(model, optimizer) after each, or accumulate gradients with "
                 "versions='2bw' and micro_batches="
             )
-        flight = self.flight = self.flight or self.begin(work.model)
+        engine = self.engine = self.engine or self.begin(work.model)
         parts = list(work.split(self.micro_batches).values())
-        coming = [flight.post(part.batch) for part in parts]
+        receives = [engine.post(part.batch) for part in parts]
         loss = 0.0
-        for part, receive in zip(parts, coming, strict=True):
-            loss += flight.forward(part, receive)
-            if len(flight.in_flight) > self.behind:
-                flight.backward()
-        self.ready = flight.take_back(flight.step - self.delay)
-        flight.end_step(loss)
-        loss = flight.loss(max(flight.step - 1 - self.late, 0))
-        if not math.isfinite(loss):  # all ranks see it in the same step, and end here
+        for part, receive in zip(parts, receives, strict=True):
+            loss += engine.forward(part, receive)
+            if len(engine.in_flight) > self.behind:
+                engine.backward()
+        self.ready = engine.take_back(engine.step - self.delay)
+        engine.end_step(loss)
+        loss = engine.loss(max(engine.step - 1 - self.late, 0))
+        if not math.isfinite(loss):  # on all ranks in the same step
             self.end()
         return loss
 
@@ -161,15 +169,15 @@ class AsynchronousPipeline(LayerWise):
                 "joint norm is not known; train without clipping, or take versions='2bw'"
             )
         self.optimizer = optimizer
-        if self.flight is None or self.ready is None:
+        if self.engine is None or self.ready is None:
             return
-        stash = self.flight.stash
+        stash = self.engine.stash
         age = stash.newest.updates - self.ready.updates
         self.staleness[age] += 1
         stash.advance()
         self.versions_held = max(self.versions_held, stash.n_versions)
         lr, optimizer.lr = optimizer.lr, optimizer.lr * self.factor(age, 1.0, optimizer.adaptive)
-        with np.errstate(over="ignore", invalid="ignore"):  # the loss that tells of it is on its way
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss that shows it comes later
             super().update(model, optimizer, square_norms)
         optimizer.lr = lr
         self.ready = None
@@ -179,15 +187,15 @@ class AsynchronousPipeline(LayerWise):
         return super().global_square_norms(model, squares) if self.rule.same_step else squares
 
     def finalize(self, model: Module) -> None:
-        """Take back and apply what is in flight, with the last update's optimizer.
+        """Take the batches in flight back and apply their gradients, with the last update's optimizer.
 
         Raises FloatingPointError, on all ranks, where a loss that no step returned is not finite.
         """
-        if self.flight is None:
+        if self.engine is None:
             return
-        steps = self.flight.step
+        steps = self.engine.step
         for batch in range(max(steps - self.delay, 0), steps):
-            self.ready = self.flight.take_back(batch)
+            self.ready = self.engine.take_back(batch)
             if self.optimizer is not None:
                 self.update(model, self.optimizer)
         for step, loss in enumerate(self.end()):
@@ -195,24 +203,150 @@ class AsynchronousPipeline(LayerWise):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
 
     def close(self) -> None:
-        """Drop what is in flight, unless ``finalize`` has applied it."""
+        """Drop the batches in flight, unless ``finalize`` has applied their gradients."""
         self.end()
 
-    def begin(self, model: Module) -> Flight:
-        """Nothing is in flight, and all stages have the weights that they hold now."""
+    def begin(self, model: Module) -> AsynchronousEngine:
+        """An engine with nothing in flight and the present weights."""
         assert isinstance(model, Stage)
         behind = self.rank if self.rule.vertical else 0
         stash = WeightStash(model.parameters(), delay=behind, copies=self.rule.copies)
-        return Flight(self.comm, model.model, stash, self.late)
+        return AsynchronousEngine(self.comm, model.model, stash, self.late)
 
     def end(self) -> list[float]:
-        """Let nothing be in flight any more; the losses of all batches."""
-        flight, self.flight, self.ready, self.optimizer = self.flight, None, None, None
-        return [] if flight is None else flight.drain()
+        """Receive all messages and drop the engine; returns the losses of all batches."""
+        engine, self.engine, self.ready, self.optimizer = self.engine, None, None, None
+        return [] if engine is None else engine.drain()
 
     def refusal(self, inner: Backend) -> str:
         applies = (
-            "an AsynchronousPipeline applies gradients as its stages find them, which a strategy inside "
-            "of it may have to finish; let it stand alone, or stack LayerWise or Pipeline instead"
+            "an AsynchronousPipeline applies gradients before a strategy inside of it could finish them; "
+            "let it stand alone, or stack LayerWise or Pipeline instead"
         )
         return super().refusal(inner) or applies
+
+
+class Gradient(NamedTuple):
+    """The sum of a batch's gradients so far, at the weights after ``updates`` updates."""
+
+    updates: int
+    arrays: list[Array | None]
+
+
+class InFlight(NamedTuple):
+    """A micro-batch between forward and backward: the stage's input ``x``, and its output or loss ``y``."""
+
+    batch: int
+    micro: int
+    tape: Tape
+    x: Input
+    y: Tensor
+    weight: float
+    receive: Callable[[], Array] | None  # waits for the gradient of ``y``
+
+
+class AsynchronousEngine:
+    """Takes micro-batches through ``part``, this rank's layers, with the versions of weights in ``stash``.
+
+    Activations go to the next rank, gradients to the rank before, and the last rank sends the losses to all
+    others. A send is finished some steps after its start, when messages from the receiver show that it has
+    arrived; so a rank waits only for what it needs. After ``late`` steps a batch is back on all ranks.
+    """
+
+    def __init__(self, comm: Communicator, part: Module, stash: WeightStash, late: int):
+        self.comm, self.part, self.stash, self.late = comm, part, stash, late
+        self.first, self.last = comm.rank == 0, comm.rank == comm.size - 1
+        self.step = self.micros = 0
+        self.in_flight: deque[InFlight] = deque()
+        self.gradients: dict[int, Gradient] = {}  # by batch
+        self.losses: list[float] = []  # of all batches, as far as this rank knows them
+        self.likes: dict[tuple[int, ...], Array] = {}  # the stage's input for samples of a shape
+        self.sends: list[tuple[int, Callable[[], None]]] = []  # with the step by whose end they have arrived
+
+    def post(self, batch: Batch) -> Callable[[], Array]:
+        """Start to receive the output of the stage before for ``batch``; the first stage has its input."""
+        if self.first:
+            return lambda: batch.x
+        return self.comm.start_recv(self.comm.rank - 1, Tag.FORWARD, self.likes.get(batch.x.shape))
+
+    def forward(self, work: Work, receive: Callable[[], Array]) -> float:
+        """Take the next micro-batch forward; returns its weighted loss on the last rank, 0 elsewhere."""
+        x = Input(receive())
+        x.requires_grad = not self.first
+        self.likes[work.batch.x.shape] = like(x.data)
+        with self.stash.forward(), self.comm.computing(span_name(Forward(self.micros))), Tape() as tape:
+            y = self.part(x)
+            if self.last:
+                y = work.loss(y)
+        gradient = None
+        if not self.last:
+            self.send(y.data, self.comm.rank + 1, Tag.FORWARD, steps=self.late)
+            gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, like(y.data))
+        self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
+        self.micros += 1
+        return work.loss_weight * y.item() if self.last else 0.0
+
+    def backward(self) -> None:
+        """Take the oldest micro-batch in flight back and add its gradient to that of its batch."""
+        batch, micro, tape, x, y, weight, receive = self.in_flight.popleft()
+        seed = weight if receive is None else receive()
+        point_gradients_at(self.stash.parameters, self.gradients.get(batch))
+        with self.stash.backward() as version, self.comm.computing(span_name(Backward(micro))):
+            tape.backward(y, seed)
+        self.gradients[batch] = Gradient(version.updates, [p.grad for p in self.stash.parameters])
+        if not self.first:
+            dx = array_module(x.data).zeros_like(x.data) if x.grad is None else x.grad
+            self.send(dx, self.comm.rank - 1, Tag.GRADIENT, steps=2)
+
+    def take_back(self, batch: int) -> Gradient | None:
+        """Finish a batch: the parameters have its gradient, or None for a batch before the first."""
+        while self.in_flight and self.in_flight[0].batch <= batch:
+            self.backward()
+        gradient = self.gradients.pop(batch, None)
+        point_gradients_at(self.stash.parameters, gradient)
+        return gradient
+
+    def end_step(self, loss: float) -> None:
+        """End the step in which a batch went forward; the last rank sends its ``loss`` to the others."""
+        if self.last:
+            self.losses.append(loss)
+            for rank in range(self.comm.size - 1):
+                self.send(np.array([loss]), rank, LOSS_TAG, steps=self.late + 1)
+        self.finish_sends(self.step)
+        self.step += 1
+
+    def loss(self, batch: int) -> float:
+        """A batch's loss, which the last rank sends."""
+        while len(self.losses) <= batch:
+            self.losses.append(float(self.comm.recv(self.comm.size - 1, LOSS_TAG)[0]))
+        return self.losses[batch]
+
+    def drain(self) -> list[float]:
+        """Take all micro-batches in flight back and receive all losses; returns those of all batches."""
+        self.take_back(self.step)
+        self.loss(self.step - 1)
+        self.finish_sends(math.inf)
+        return self.losses
+
+    def send(self, x: Array, to: int, tag: int, *, steps: int) -> None:
+        """Start to send ``x``, which nobody changes any more; it has arrived ``steps`` steps from now."""
+        self.sends.append((self.step + steps, self.comm.start_send(x, to, tag)))
+
+    def finish_sends(self, step: float) -> None:
+        """Finish the sends that have arrived before the end of ``step``."""
+        for arrival, finish in self.sends:
+            if arrival <= step:
+                finish()
+        self.sends = [send for send in self.sends if send[0] > step]
+
+
+def point_gradients_at(parameters: Sequence[Tensor], gradient: Gradient | None) -> None:
+    """Let the parameters refer to a gradient's arrays, or to None."""
+    for i, parameter in enumerate(parameters):
+        parameter.grad = None if gradient is None else gradient.arrays[i]
+
+
+def like(x: Array) -> Array:
+    """An array of the same shape and dtype that takes no memory."""
+    xp = array_module(x)
+    return xp.broadcast_to(xp.zeros((), x.dtype), x.shape)

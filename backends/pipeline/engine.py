@@ -1,7 +1,7 @@
-"""Carries out one rank's instructions: takes micro-batches in, forward and back, and hands them on.
+"""The engine carries out one rank's instructions: it receives micro-batches, computes and sends the results.
 
-Lecture section: pipelining. Lesson: 13_pipeline. The mean goes in at the last stage, where each micro-batch's
-loss is weighted by its share of the batch; what goes back is only added up.
+Lecture section: pipelining. Lesson: 13_pipeline. The last stage weights each micro-batch's loss by its share
+of the batch, so the gradients of the micro-batches are only added up.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from minigrad.backend import Work
@@ -20,13 +21,13 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.communicator import Communicator
 from .p2p import Hop, PipelineComm
-from .schedule import Backward, Forward, Instruction, Timetable, Weight, span_name
+from .schedule import Backward, Forward, Instruction, Timetable, Weight, present, span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
 
 class Input(Tensor):
-    """What comes into a stage; its gradient is only sent on, so it stays the array that was found."""
+    """The input of a stage; its gradient is only sent, so it is not copied."""
 
     __slots__ = ()
 
@@ -35,7 +36,7 @@ class Input(Tensor):
 
 
 class SavedForward(NamedTuple):
-    """A micro-batch that went forward through a stage: ``x`` came in, ``y`` went out, or is the loss."""
+    """A stage's input and its output, or the loss, for a micro-batch that went forward."""
 
     tape: Tape
     x: Input
@@ -47,8 +48,8 @@ class Engine:
     """One rank's part in the steps of a pipeline.
 
     ``parts`` are the rank's layers by chunk, ``shared`` those of its parameters that are in other stages too.
-    ``recompute`` keeps of a micro-batch only what came into the stage, and takes it forward once more before
-    it goes back.
+    With ``recompute`` the rank keeps only a stage's input of a micro-batch, and computes the stage once more
+    before the backward.
     """
 
     comm: Communicator
@@ -71,7 +72,7 @@ class Engine:
 
 
 class Step:
-    """What is under way in one step of one rank."""
+    """One rank's step: its instructions, and the tapes and gradients of micro-batches in flight."""
 
     def __init__(self, engine: Engine, micros: Mapping[int, Work]):
         self.engine, self.micros = engine, micros
@@ -82,7 +83,8 @@ class Step:
         self.losses: dict[int, float] = {}
 
     def run(self, on_grad: OnGrad | None) -> dict[int, float]:
-        instructions = [i for i in map(self.present, self.table.instructions[self.rank]) if i is not None]
+        plan = self.table.instructions[self.rank]
+        instructions = [i for one in plan if (i := present(one, self.micros)) is not None]
         final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
 
         def announce(leaf: Tensor) -> None:
@@ -105,13 +107,6 @@ class Step:
             for parameter in self.engine.shared:
                 on_grad(parameter)
         return self.losses
-
-    def present(self, instruction: Instruction) -> Instruction | None:
-        """The instruction without micro-batches that have no samples; None where nothing is left of it."""
-        if isinstance(instruction, Weight):
-            micros = tuple(micro for micro in instruction.micros if micro in self.micros)
-            return Weight(micros, instruction.chunk) if micros else None
-        return instruction if instruction.micro in self.micros else None
 
     def weighs(self, i: Instruction) -> bool:
         """Whether an instruction computes gradients of weights."""
@@ -168,11 +163,11 @@ class Step:
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
         with self.computing(i):
-            found = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
-            finish_weights([gradient for deferred_weights in found for gradient in deferred_weights], on_grad)
+            gradients = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
+            finish_weights(list(chain.from_iterable(gradients)), on_grad)
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
-        """What a chunk of layers makes of ``x``; in the last stage the loss."""
+        """The output of a chunk of layers for ``x``; in the last stage the loss."""
         y = self.engine.parts[i.chunk](x)
         if self.hop(i).stage == self.table.stages - 1:
             return self.micros[i.micro].loss(y)
@@ -189,7 +184,7 @@ class Step:
 
 
 def no_gradient_error(stage: int) -> ValueError:
-    """What is raised where stages wait for gradients that the layers behind them do not give."""
+    """The error where stages wait for a gradient that does not exist."""
     return ValueError(
         f"no gradient goes back through stage {stage}: what it puts out depends on nothing trained before; "
         "freeze the parameters of the layers before it (requires_grad = False), or do not detach"

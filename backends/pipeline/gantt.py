@@ -1,7 +1,7 @@
 """The plan and the run of a pipeline in the same picture: a row for each rank, a box for each instruction.
 
-Lecture section: pipelining. Lesson: 13_pipeline. What is drawn is a trace: ``as_trace`` of a simulation, or
-what a running pipeline's communicator recorded; ``between`` takes one step out of many.
+Lecture section: pipelining. Lesson: 13_pipeline. The trace is ``as_trace`` of a simulation, or the record
+of a running pipeline's communicator; ``between`` takes one step out of many.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..comm.spans import Span, Trace
-from ..comm.timeline import save, time_unit
+from ..comm import timeline
+from ..comm.spans import Trace
+from ..comm.timeline import Panel, save, text_runs
 from .schedule import Backward, Forward, Instruction, Weight, numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
-from .trace import as_trace, bubble_of, bubbles_of, instructions_of
+from .trace import Pairs, as_trace, bubble_of, bubbles_of, instructions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
 COLORS = {Forward: "#4c78a8", Backward: "#f58518", Weight: "#54a24b"}
-IDLE = "#ececec"
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
 
-Done = list[tuple[Span, Instruction]]
+Color = tuple[float, float, float]
 
 
-def planned(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
+def text_of_plan(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
     """The plan of a schedule as text, as ``slots`` draws it.
 
     A forward takes one slot and a backward one; the gradients of the weights take ``weight`` more.
@@ -40,73 +40,82 @@ def planned(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
     return slots(as_trace(simulate(find_schedule(schedule).of(ranks, micros), Costs(weight=weight))))
 
 
-def slots(trace: Trace, unit: float | None = None) -> str:
+def slots(trace: Trace, unit: float | None = None, *, width: int | None = None) -> str:
     """Text: ``3`` is the forward of micro-batch 3, ``b3`` its backward, ``w3`` its weights' gradients.
 
-    A column stands for ``unit`` seconds and shows what is done in the middle of them; a dot is idle. The
-    default is the longest of which all times of a plan are multiples, and for a run its shortest instruction
-    or a hundredth of the whole; what is shorter than a column may not be seen. A row ends in the share of
-    the time in which its rank was idle.
+    A column stands for ``unit`` seconds and shows what took most of them; a dot is idle. The default unit of
+    a plan is the longest of which all its times are multiples; that of a run is its shortest instruction or a
+    hundredth of the whole. A column is as wide as the longest name in it; with a ``width`` the picture has
+    this many characters, and instructions without room for their name show its letter, forwards a dash. A row
+    ends in the share of the time in which its rank was idle.
     """
-    done = instructions_of(trace)
-    first, last = ends(done)
-    unit = unit or slot(done)
-    columns = [[ceil((t - first) / unit - 0.5) for t in (span.start, span.stop)] for span, _ in done]
-    shown = [(span.rank, i, a, b) for (span, i), (a, b) in zip(done, columns, strict=True) if a < b]
-    cell = max([2, *(ceil((len(label(i)) + 1) / (b - a)) for _, i, a, b in shown)])
-    rows = [["." + " " * (cell - 1)] * max(b for _, b in columns) for _ in range(trace.size)]
-    for rank, i, a, b in shown:
-        text = label(i).ljust((b - a) * cell - 1, "-" if b - a > 1 else " ") + " "
-        rows[rank][a:b] = [text[at : at + cell] for at in range(0, len(text), cell)]
-    margin = len(str(trace.size - 1))
-    lines = [
-        f"rank {rank:>{margin}} |{''.join(row)[:-1]}| {share:.0%} idle"
-        for rank, (row, share) in enumerate(zip(rows, bubbles_of(trace), strict=True))
+    pairs = instructions_of(trace)
+    first, last = ends(pairs)
+    columns = max(width - len(f"rank {trace.size} || 100% idle"), 20) if width else 0
+    unit = (last - first) / columns if columns else unit or slot(pairs)
+    columns = columns or max(ceil((last - first) / unit - 0.5), 1)
+    names = {span.what: label(i) for span, i in pairs}
+    rows = [
+        text_runs((s for s, _ in pairs if s.rank == rank), lambda s: names[s.what], first, unit, columns)
+        for rank in range(trace.size)
     ]
-    return "\n".join([*lines, legend([i for _, i in done])])
+    needed = [ceil((len(name) + 1) / n) for row in rows for name, n in row if name]
+    cell = 1 if width else max([2, *needed])
+    margin = len(str(trace.size - 1))
+    texts = ["".join(text_of(*run, cell) for run in row)[: columns * cell - (cell > 1)] for row in rows]
+    lines = [
+        f"rank {rank:>{margin}} |{text}| {share:.0%} idle"
+        for rank, (text, share) in enumerate(zip(texts, bubbles_of(trace), strict=True))
+    ]
+    return "\n".join([*lines, legend([i for _, i in pairs])])
 
 
-def legend(done: list[Instruction]) -> str:
-    """What those of the letters mean that occur."""
-    kinds = [f"{LETTERS[kind]}0 {NAMES[kind]}" for kind in LETTERS if any(isinstance(i, kind) for i in done)]
-    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in done} - {0})]
+def text_of(name: str, columns: int, cell: int) -> str:
+    """The instruction called ``name`` in ``columns`` of ``cell`` characters; "" is idle."""
+    room = columns * cell
+    if not name:
+        return ".".ljust(cell) * columns
+    if len(name) > room:
+        return (name[0] if name[0].isalpha() else "-") * room
+    return name.ljust(room - 1, "-" if columns > 1 else " ").ljust(room)
+
+
+def legend(instructions: list[Instruction]) -> str:
+    """The meaning of the letters that occur."""
+    kinds = [
+        f"{LETTERS[kind]}0 {NAMES[kind]}"
+        for kind in LETTERS
+        if any(isinstance(i, kind) for i in instructions)
+    ]
+    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in instructions} - {0})]
     return "  ".join([f"{', '.join(kinds)} of micro-batch 0", *chunks, ". idle"])
 
 
 def label(i: Instruction) -> str:
-    return LETTERS[type(i)] + micros(i) + mark(i.chunk)
-
-
-def micros(i: Instruction) -> str:
-    return numbers(i.micros) if isinstance(i, Weight) else str(i.micro)
+    return LETTERS[type(i)] + numbers(i.micros) + mark(i.chunk)
 
 
 def mark(chunk: int) -> str:
-    """Which chunk, in as few letters as can be."""
+    """A short mark of the chunk."""
     return ("", "'", '"')[chunk] if chunk < 3 else f"/{chunk}"
 
 
-def ends(done: Done) -> tuple[float, float]:
+def ends(pairs: Pairs) -> tuple[float, float]:
     """When the first instruction starts, and the last one stops."""
-    return min(span.start for span, _ in done), max(span.stop for span, _ in done)
+    return min(span.start for span, _ in pairs), max(span.stop for span, _ in pairs)
 
 
-def slot(done: Done) -> float:
+def slot(pairs: Pairs) -> float:
     """The longest time that divides all instructions' times; where there is none, the shortest of them."""
-    first, last = ends(done)
-    shortest = min(span.stop - span.start for span, _ in done)
-    moments = {t - first for span, _ in done for t in (span.start, span.stop)}
+    first, last = ends(pairs)
+    shortest = min(span.stop - span.start for span, _ in pairs)
+    moments = {t - first for span, _ in pairs for t in (span.start, span.stop)}
     for unit in (shortest / n for n in range(1, 13)):
         if (last - first) / unit > MOST_SLOTS:
             break
         if all(abs(t / unit - round(t / unit)) < 1e-6 for t in moments):
             return unit
     return max(shortest, (last - first) / MOST_COLUMNS)
-
-
-def draw(trace: Trace, file: Path, *, title: str = "") -> None:
-    """A PNG: a box with the micro-batch's number for each instruction, a row for each rank."""
-    save(figure_of({title: trace}), file)
 
 
 def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
@@ -120,86 +129,53 @@ def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
 
 def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle."""
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
     every = [instructions_of(trace) for trace in traces.values()]
-    chunks = 1 + max(i.chunk for done in every for _, i in done)
-    found = {(type(i), i.chunk) for done in every for _, i in done}
-    entries = 1.7 * (1 + len(found)) if chunks > 1 else 0.0  # inches of the legend
-    width = min(max(2 + 0.28 * max(map(typical_boxes, every)), 7, entries), 17)
-    height = 0.6 + sum(0.8 + 0.34 * trace.size for trace in traces.values())
-    figure = Figure(figsize=(width, height), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=11)
-    heights = [1 + trace.size for trace in traces.values()]
-    rows = list(figure.subplots(len(every), squeeze=False, height_ratios=heights).flat)
-    for axes, (name, trace), done in zip(rows, traces.items(), every, strict=True):
-        boxes(axes, done, bubbles_of(trace), chunks)
-        idle = f"{bubble_of(trace):.0%} of the time idle"
-        axes.set_title(f"{name}: {idle}" if name else idle, loc="left", fontsize=10)
-    handles = [
-        Patch(
-            color=shade(kind, chunk, chunks),
-            label=f"{NAMES[kind]}, chunk {chunk}" if chunks > 1 else NAMES[kind],
-        )
+    instructions = {span.what: i for pairs in every for span, i in pairs}
+    chunks = 1 + max(i.chunk for i in instructions.values())
+    colors = {what: shade(type(i), i.chunk, chunks) for what, i in instructions.items()}
+    present = {(type(i), i.chunk) for i in instructions.values()}
+    legend = {
+        f"{NAMES[kind]}, chunk {chunk}" if chunks > 1 else NAMES[kind]: shade(kind, chunk, chunks)
         for kind in COLORS
         for chunk in range(chunks)
-        if (kind, chunk) in found
-    ]
-    handles.append(Patch(color=IDLE, label="idle"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+        if (kind, chunk) in present
+    }
+    panels = []
+    for (name, trace), pairs in zip(traces.items(), every, strict=True):
+        idle = f"{bubble_of(trace):.0%} of the time idle"
+        bars = [(rank, 0.84, [span for span, _ in pairs if span.rank == rank]) for rank in range(trace.size)]
+        panels.append(Panel(f"{name}: {idle}" if name else idle, trace.size, *ends(pairs), bars))
+    boxes = max(  # of the median length, side by side
+        (p.last - p.first) / median(span.stop - span.start for span, _ in pairs)
+        for p, pairs in zip(panels, every, strict=True)
+    )
+    width = min(max(2 + 0.28 * boxes, 7), 17)
+    figure = timeline.figure_of(panels, lambda span: colors[span.what], legend, title=title, width=width)
+    for axes, trace in zip(figure.axes, traces.values(), strict=True):
+        for rank, share in enumerate(bubbles_of(trace)):
+            at = (1, rank), (4, 0), ("axes fraction", "data"), "offset points"
+            axes.annotate(f"{share:.0%} idle", *at, va="center")
     figure.draw_without_rendering()  # lays it out: from here on it is known how wide the boxes are
-    for axes, done in zip(rows, every, strict=True):
-        write_numbers(axes, done, chunks)
+    for axes, panel, pairs in zip(figure.axes, panels, every, strict=True):
+        write_numbers(axes, panel, pairs, colors)
     return figure
 
 
-def typical_boxes(done: Done) -> float:
-    """How many boxes of the median length the picture is wide."""
-    first, last = ends(done)
-    return (last - first) / median(span.stop - span.start for span, _ in done)
-
-
-def boxes(axes: Axes, done: Done, bubbles: list[float], chunks: int) -> None:
-    """The instructions' boxes on the rows of the ranks, and at the end of each row how long it was idle."""
-    from matplotlib.patches import Rectangle
-
-    (first, last), ranks = ends(done), range(len(bubbles))
-    scale, unit = time_unit(last - first)
-    for rank in ranks:
-        axes.broken_barh([(0, (last - first) * scale)], (rank - 0.42, 0.84), facecolors=IDLE)
-    for span, i in done:
-        corner, length = ((span.start - first) * scale, span.rank - 0.42), (span.stop - span.start) * scale
-        face = shade(type(i), i.chunk, chunks)
-        axes.add_patch(Rectangle(corner, length, 0.84, facecolor=face, edgecolor="white", linewidth=0.6))
-    axes.set(xlim=(0, (last - first) * scale), ylim=(len(bubbles) - 0.5, -0.5), xlabel=f"time ({unit})")
-    axes.set_yticks(ranks, [f"rank {rank}" for rank in ranks])
-    for rank, share in enumerate(bubbles):
-        axes.annotate(
-            f"{share:.0%} idle", (1, rank), (4, 0), ("axes fraction", "data"), "offset points", va="center"
-        )
-    axes.spines[:].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-
-
-def write_numbers(axes: Axes, done: Done, chunks: int) -> None:
+def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, colors: dict[str, Color]) -> None:
     """In each box the numbers of its micro-batches, as large as fits; none where none could be read."""
-    (first, last), points = ends(done), 72 / axes.figure.dpi
-    scale, _ = time_unit(last - first)
-    points_per_second = axes.get_window_extent().width * points / (last - first)
-    for span, i in done:
-        text = micros(i)
+    points = 72 / axes.figure.dpi
+    points_per_second = axes.get_window_extent().width * points / (panel.last - panel.first)
+    for span, i in pairs:
+        text = numbers(i.micros)
         room = (span.stop - span.start) * points_per_second - 2
         size = min(9.0, room / (0.65 * len(text)))
         if size >= 4.5:
-            middle = ((span.start + span.stop) / 2 - first) * scale
-            dark = sum(shade(type(i), i.chunk, chunks)) < 1.5
-            color = "white" if dark else "black"
+            middle = ((span.start + span.stop) / 2 - panel.first) * panel.scale[0]
+            color = "white" if sum(colors[span.what]) < 1.5 else "black"
             axes.text(middle, span.rank, text, size=size, color=color, ha="center", va="center_baseline")
 
 
-def shade(kind: type[Instruction], chunk: int, chunks: int) -> tuple[float, float, float]:
+def shade(kind: type[Instruction], chunk: int, chunks: int) -> Color:
     """A kind's color, paler in later chunks."""
     from matplotlib.colors import to_rgb
 

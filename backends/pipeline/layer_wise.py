@@ -1,8 +1,8 @@
 """Consecutive layers on consecutive ranks: forward in sequence, backward in reverse, one rank busy at a time.
 
 Lecture section: model parallelism by consecutive layers. Lesson: 11_model_parallel. For a batch of b samples
-b d_i numbers cross the boundary behind layer i, which puts out d_i per sample, and as many come back as their
-gradient. It saves memory, not time; pipelines keep all ranks busy.
+b d_i numbers cross the boundary behind layer i, whose output has d_i numbers per sample, and as many come
+back as their gradient. This saves memory, not time; pipelines keep all ranks busy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LayerWise(Backend):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
 
     def place(self, model: Module) -> Module:
-        """This rank's layers, with rank 0's parameters; in ``model`` the others give way to placeholders.
+        """This rank's layers, with rank 0's parameters; placeholders replace the others in ``model``.
 
         Raises ValueError where ranks have different models, bounds do not fit, or there are more ranks than
         layers that are trained.
@@ -66,8 +66,8 @@ class LayerWise(Backend):
         return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
-        """Only the last rank has a loss; the others go back from what they sent."""
-        return loss_fn if self.rank == self.size - 1 else lambda sent, _: sent
+        """Only the last rank has a loss; the others go back from the token of their send."""
+        return loss_fn if self.rank == self.size - 1 else lambda token, _: token
 
     def on_grad(self, parameter: Tensor) -> bool:
         return True
@@ -78,8 +78,8 @@ class LayerWise(Backend):
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters."""
-        found = allgather(self.comm, squares)
-        return np.concatenate([squares, *(other for rank, other in enumerate(found) if rank != self.rank)])
+        sums = allgather(self.comm, squares)
+        return np.concatenate([squares, *(other for rank, other in enumerate(sums) if rank != self.rank)])
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by name."""
@@ -87,7 +87,7 @@ class LayerWise(Backend):
 
 
 class Stage(Module):
-    """One rank's layers between its neighbours: what it receives, computes and sends on.
+    """One rank's layers: it receives from the rank before, computes, and sends to the next rank.
 
     In training mode each rank returns its own output; in eval mode every rank returns that of the last one,
     which no tape follows. All ranks call it.

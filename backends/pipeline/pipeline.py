@@ -1,4 +1,4 @@
-"""All ranks work at the same time, each on another micro-batch, as a schedule says.
+"""All ranks work at the same time, each on another micro-batch, in the order of a schedule.
 
 Lecture section: pipelining. Lesson: 13_pipeline.
 """
@@ -25,20 +25,21 @@ from ..placement import all_gather_named, parameter_shard, share_dropout_state
 from .engine import Engine
 from .p2p import PipelineComm
 from .schedule import Order, Schedule, Timetable
-from .schedules import checked_timetable, find_schedule
+from .schedules import find_schedule
 from .stages import StageMap, keep_only
+from .validator import check_schedule
 
 
 class Pipeline(Backend):
-    """Consecutive layers on consecutive ranks, which take the batch in ``micro_batches`` parts.
+    """Consecutive layers on consecutive ranks; the batch passes them in ``micro_batches`` parts.
 
-    ``schedule`` is one of ours by name, or your own (an order alone will do). A rank holds ``chunks`` stages
-    of the model (by default as many as the schedule has); stage s is the layers from ``bounds[s]`` to
-    ``bounds[s + 1]``, or such that the largest has as few bytes of parameters as can be ("bytes"), or takes
-    as little time ("time", measured on rank 0 with samples of shape ``sample``, ``batch_size`` of them in a
-    step). Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches.
-    ``recompute`` holds only what comes into each stage, and computes the rest again on the way back. Dropouts
-    that share one generator of random numbers draw other masks than serially.
+    ``schedule`` is a schedule, an order, or the name of a schedule. A rank holds ``chunks`` stages of the
+    model (by default the schedule's number); stage s is the layers from ``bounds[s]`` to ``bounds[s + 1]``.
+    With "bytes" the largest stage has as few bytes of parameters as possible; with "time" the slowest one
+    takes as little time as possible, measured on rank 0 with samples of shape ``sample``, ``batch_size`` of
+    them in a step. Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the
+    micro-batches. ``recompute`` keeps only each stage's input, and computes the rest again before a backward.
+    Dropouts that share one generator of random numbers draw other masks than serially.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Pipeline(Backend):
             schedule = find_schedule(schedule) if isinstance(schedule, str) else Schedule(schedule)
         self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.table: Timetable = checked_timetable(self.schedule, self.size, self.micro_batches, chunks)
-        self.asked = bounds if isinstance(bounds, str) else tuple(bounds)
+        self.table: Timetable = check_schedule(self.schedule, self.size, self.micro_batches, chunks)
+        self.requested_bounds = bounds if isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
@@ -67,7 +68,7 @@ class Pipeline(Backend):
         self.groups: list[tuple[Communicator, list[Tensor]]] = []
 
     def place(self, model: Module) -> Module:
-        """This rank's layers, with rank 0's parameters; in ``model`` the others give way to placeholders.
+        """This rank's layers, with rank 0's parameters; placeholders replace the others in ``model``.
 
         Raises ValueError where ranks have different models or settings, there are more stages than layers,
         bounds do not fit, or a schedule with copies of layers meets dropout or running statistics.
@@ -77,7 +78,11 @@ class Pipeline(Backend):
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
                 "pass by one another; make it a Sequential, with what belongs together as one of its layers"
             )
-        settings = {"schedule": self.schedule.name, "chunks": self.table.chunks, "bounds": self.asked}
+        settings = {
+            "schedule": self.schedule.name,
+            "chunks": self.table.chunks,
+            "bounds": self.requested_bounds,
+        }
         check_same_on_all_ranks(
             self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
         )
@@ -112,11 +117,11 @@ class Pipeline(Backend):
         return {"bounds": list(self.bounds)}
 
     def cut(self, model: Sequential) -> tuple[int, ...]:
-        """The bounds asked for; ValueError unless they give every stage a layer."""
-        check_bounds(self.asked, self.table.stages, len(model.layers))
-        if not isinstance(self.asked, str):
-            return self.asked
-        if self.asked == "bytes":
+        """The stages' bounds; ValueError unless every stage has a layer."""
+        check_bounds(self.requested_bounds, self.table.stages, len(model.layers))
+        if not isinstance(self.requested_bounds, str):
+            return self.requested_bounds
+        if self.requested_bounds == "bytes":
             return bounds_by_bytes(model, self.table.stages)
         if self.sample is None or any(parameter_shard(*array[1:]) for array in model.named_arrays()):
             raise ValueError(
@@ -145,11 +150,11 @@ class Pipeline(Backend):
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """This rank's sums, then those of the other ranks' parameters, each once."""
-        seen, rows = set(self.stage_map.on(self.rank)), [squares]
-        for rank, found in enumerate(allgather(self.comm, squares)):
-            new = {name: i for i, name in enumerate(self.stage_map.on(rank)) if name not in seen}
-            seen.update(new)
-            rows.append(found[list(new.values())])
+        counted, rows = set(self.stage_map.on(self.rank)), [squares]
+        for rank, sums in enumerate(allgather(self.comm, squares)):
+            new = {name: i for i, name in enumerate(self.stage_map.on(rank)) if name not in counted}
+            counted.update(new)
+            rows.append(sums[list(new.values())])
         return np.concatenate(rows)
 
     def close(self) -> None:
@@ -160,8 +165,8 @@ class Pipeline(Backend):
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by their serial names."""
-        found = all_gather_named(self.comm, values)
-        by_name = {self.stage_map.serial[name]: value for name, value in found.items()}
+        gathered = all_gather_named(self.comm, values)
+        by_name = {self.stage_map.serial[name]: value for name, value in gathered.items()}
         return {name: by_name[name] for name in self.stage_map.used_in if name in by_name}
 
     def refusal(self, inner: Backend) -> str | None:
@@ -174,7 +179,7 @@ class Pipeline(Backend):
 
 
 class Staged(Module):
-    """One rank's layers, which evaluates with those of the others: every rank gives the last stage's output.
+    """One rank's layers, which evaluate together with those of the others; returns the last stage's output.
 
     All ranks call it. Raises RuntimeError where a tape is open, which could not follow it to other ranks.
     """
@@ -186,11 +191,11 @@ class Staged(Module):
         return self.model.named_arrays(prefix)  # the serial names
 
     def children(self) -> dict[str, Module]:
-        """The stages, which is what the engine runs."""
+        """The stages, which the engine runs."""
         return {f"stage {chunk}": part for chunk, part in self.engine.parts.items()}
 
     def parameters(self) -> list[Parameter]:
-        """Those of this rank's layers, which may have none."""
+        """The parameters of this rank's layers, which may have none."""
         return super().parameters() or ParametersElsewhere()
 
     def forward(self, x: Any) -> Tensor:
@@ -218,8 +223,8 @@ def sum_gradients(comm: Communicator, parameters: list[Tensor]) -> None:
     reached = xp.asarray([p.grad is not None for p in parameters], dtype=grads[0].dtype)
     message = xp.concatenate([reached, *(g.reshape(-1) for g in grads)])
     total, start = allreduce(comm, message), len(parameters)
-    for parameter, g, found in zip(parameters, grads, total[:start].tolist(), strict=True):
-        if found:
+    for parameter, g, present in zip(parameters, grads, total[:start].tolist(), strict=True):
+        if present:
             g[...] = total[start : start + g.size].reshape(g.shape)
             parameter.grad = g
         start += g.size

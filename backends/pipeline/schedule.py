@@ -1,4 +1,4 @@
-"""A schedule is a list of instructions for each rank: which micro-batch it takes forward or backward, when.
+"""A schedule is a list of instructions for each rank: its micro-batches' forwards and backwards in order.
 
 Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models. The same
 instructions are checked (``validator``), simulated (``simulation``), drawn (``gantt``), run (``engine``).
@@ -6,29 +6,36 @@ instructions are checked (``validator``), simulated (``simulation``), drawn (``g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 from minigrad.backend import at_least_one
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
-    """Take a micro-batch forward through one of the rank's chunks of layers."""
+class Pass:
+    """An instruction for one micro-batch in one of the rank's chunks of layers."""
 
     micro: int
     chunk: int = 0
 
+    @property
+    def micros(self) -> tuple[int, ...]:
+        return (self.micro,)
 
-@dataclass(frozen=True, slots=True)
-class Backward:
+
+class Forward(Pass):
+    """Take a micro-batch forward through a chunk."""
+
+    __slots__ = ()
+
+
+class Backward(Pass):
     """Take a micro-batch back; where a ``Weight`` of it follows, without the gradients of the weights."""
 
-    micro: int
-    chunk: int = 0
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +46,19 @@ class Weight:
     chunk: int = 0
 
 
-class Numbers(NamedTuple):
-    """The numbers of ranks, of micro-batches, and of chunks on each rank."""
-
-    ranks: int
-    micros: int
-    chunks: int = 1
-
-
 Instruction = Forward | Backward | Weight
 Order = Callable[[int, int, int, int], Iterator[Instruction]]
-"""``order(rank, ranks, micros, chunks)`` gives one rank's instructions."""
+"""``order(rank, ranks, micros, chunks)`` yields one rank's instructions."""
 Place = tuple[int, int]
-"""A rank and one of its chunks: where a stage, a part of the model, is."""
+"""A rank and one of its chunks, which hold a stage, a part of the model."""
 Route = Callable[[int, int, int, int], list[Place]]
-"""``route(micro, ranks, micros, chunks)``: where a micro-batch finds stage 0, 1, ... of the model."""
+"""``route(micro, ranks, micros, chunks)``: the places of the model's stages 0, 1, ... for a micro-batch."""
 
 
 def span_name(instruction: Instruction) -> str:
     """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
     kind = type(instruction).__name__.lower()
-    micros = numbers(instruction.micros) if isinstance(instruction, Weight) else str(instruction.micro)
+    micros = numbers(instruction.micros)
     return f"{kind} {micros}/{instruction.chunk}" if instruction.chunk else f"{kind} {micros}"
 
 
@@ -74,13 +73,15 @@ def numbers(micros: tuple[int, ...]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
+def present(i: Instruction, micros: Container[int]) -> Instruction | None:
+    """The instruction without all micro-batches but ``micros``; None where it is for none of them."""
+    some = tuple(micro for micro in i.micros if micro in micros)
+    return (Weight(some, i.chunk) if isinstance(i, Weight) else i) if some else None
+
+
 def around(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
     """From the first rank to the last, once for each chunk: stage s is chunk s // ranks of rank s % ranks."""
     return [(rank, chunk) for chunk in range(chunks) for rank in range(ranks)]
-
-
-def any_numbers(ranks: int, micros: int, chunks: int) -> None:
-    """Every number of ranks, micro-batches and chunks will do."""
 
 
 def one_chunk(ranks: int, micros: int, chunks: int) -> None:
@@ -89,22 +90,22 @@ def one_chunk(ranks: int, micros: int, chunks: int) -> None:
         raise ValueError(f"it has 1 chunk on each rank, not {chunks}; interleaved has more")
 
 
-def take(what: str, given: int, *, step: int, least: int) -> None:
-    """Raise ValueError, with the nearest that will do, for other numbers than least, least + step, ..."""
-    over = (given - least) % step
-    if over or given < least:
-        nearest = [str(n) for n in (given - over, given - over + step) if n >= least]
-        raise ValueError(f"it needs {what}, got {given}; take {' or '.join(nearest or [str(least)])}")
+def take(what: str, number: int, *, step: int, least: int) -> None:
+    """Raise ValueError, naming the nearest valid ones, unless ``number`` is least, least + step, ..."""
+    over = (number - least) % step
+    if over or number < least:
+        nearest = [str(n) for n in (number - over, number - over + step) if n >= least]
+        raise ValueError(f"it needs {what}, got {number}; take {' or '.join(nearest or [str(least)])}")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pipeline's timetable: ``order`` gives each rank's instructions, ``route`` each micro-batch's way.
+    """A pipeline's timetable: ``order`` yields each rank's instructions, ``route`` each micro-batch's places.
 
     A ``Backward`` of micro-batches for which a ``Weight`` follows on the same rank and chunk computes input
     gradients only. ``name`` is by default the order's own. ``check`` raises ValueError, naming the nearest
-    that will do, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
-    ``chunks`` is the default number of chunks. ``most_in_flight(rank, numbers)`` is an upper bound of the
+    valid ones, for numbers of ranks, micro-batches and chunks for which the schedule is not defined.
+    ``chunks`` is the default number of chunks. ``most_in_flight(rank, table)`` is an upper bound of the
     number of micro-batches whose activations the rank holds, each in one chunk: from the forward to the
     backward, or to the ``Weight`` if there is one.
     """
@@ -114,20 +115,17 @@ class Schedule:
     route: Route = around
     check: Callable[[int, int, int], None] = one_chunk
     chunks: int = 1
-    most_in_flight: Callable[[int, Numbers], int] | None = None
+    most_in_flight: Callable[[int, Timetable], int] | None = None
 
     def __post_init__(self) -> None:
         own = getattr(self.order, "__name__", type(self.order).__name__)
         object.__setattr__(self, "name", self.name or own.replace("_", "-"))
 
     def of(self, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
-        """The schedule for so many ranks, micro-batches, and chunks on each rank.
-
-        Raises ValueError where it is not defined.
-        """
+        """The timetable for these numbers; ValueError where the schedule is not defined for them."""
         chunks = self.chunks if chunks is None else chunks
-        for what, given in (("ranks", ranks), ("micro-batches", micros), ("chunks", chunks)):
-            at_least_one(f"schedule {self.name}: the number of {what}", given)
+        for what, number in (("ranks", ranks), ("micro-batches", micros), ("chunks", chunks)):
+            at_least_one(f"schedule {self.name}: the number of {what}", number)
         try:
             self.check(ranks, micros, chunks)
         except ValueError as error:
@@ -138,20 +136,20 @@ class Schedule:
             ranks,
             micros,
             chunks,
-            tuple(self.written(rank, ranks, micros, chunks) for rank in range(ranks)),
+            tuple(self.instructions(rank, ranks, micros, chunks) for rank in range(ranks)),
             tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros)),
         )
 
-    def written(self, rank: int, ranks: int, micros: int, chunks: int) -> tuple[Instruction, ...]:
-        """One rank's instructions; ValueError for an order that goes on where all could be done thrice."""
+    def instructions(self, rank: int, ranks: int, micros: int, chunks: int) -> tuple[Instruction, ...]:
+        """One rank's instructions; ValueError for an order three times as long as a complete one can be."""
         most = 9 * micros * chunks
-        found = tuple(islice(self.order(rank, ranks, micros, chunks), most + 1))
-        if len(found) > most:
+        instructions = tuple(islice(self.order(rank, ranks, micros, chunks), most + 1))
+        if len(instructions) > most:
             raise ValueError(
                 f"schedule {self.name}: rank {rank}'s order goes on after {most} instructions, and {micros} "
                 f"micro-batches in {chunks} chunks take {3 * micros * chunks} at most; let it end"
             )
-        return found
+        return instructions
 
 
 @dataclass(frozen=True)
@@ -167,21 +165,22 @@ class Timetable:
 
     @property
     def stages(self) -> int:
-        """Into how many parts the model is cut."""
+        """The number of parts of the model."""
         return len(self.routes[0])
 
     def stage(self, micro: int, rank: int, chunk: int) -> int:
-        """The stage that a micro-batch finds there; ValueError where its route does not pass."""
+        """The stage of a chunk for a micro-batch; ValueError where its route does not pass the chunk."""
         return self.routes[micro].index((rank, chunk))
 
     def stages_of(self, rank: int) -> dict[int, int]:
-        """The stage that each of the rank's chunks is, by chunk."""
-        found = {}
-        for route in self.routes:
-            for stage, (at, chunk) in enumerate(route):
-                if at == rank:
-                    found[chunk] = stage
-        return dict(sorted(found.items()))
+        """The stage of each of the rank's chunks, by chunk."""
+        stages = {
+            chunk: stage
+            for route in self.routes
+            for stage, (other, chunk) in enumerate(route)
+            if other == rank
+        }
+        return dict(sorted(stages.items()))
 
     @cached_property
     def split(self) -> tuple[frozenset[tuple[int, int]], ...]:

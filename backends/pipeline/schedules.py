@@ -1,7 +1,7 @@
 """The schedules by name: naive, GPipe, one forward one backward, ...
 
-Lecture section: pipelining. Lesson: 13_pipeline. Schedules and their checks are loaded by name, since a
-pipeline runs any timetable without knowing how it was made.
+Lecture section: pipelining. Lesson: 13_pipeline. A pipeline runs any timetable, so other packages may add
+schedules.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from minigrad.lookup import choices, lookup
 
 from . import bidirectional, unidirectional, zero_bubble
-from .schedule import Schedule, Timetable
-from .validator import check_schedule
+from .schedule import Schedule
 
 FAMILIES = (unidirectional, zero_bubble, bidirectional)
 SCHEDULES: dict[str, Schedule] = {s.name: s for family in FAMILIES for s in family.SCHEDULES}
@@ -26,8 +25,3 @@ def find_schedule(name: str) -> Schedule:
     """The schedule called ``name``; raises ValueError naming the choices."""
     schedule = lookup("schedule", name, SCHEDULES, GROUP)
     return schedule if isinstance(schedule, Schedule) else Schedule(schedule, name)
-
-
-def checked_timetable(schedule: Schedule, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
-    """The schedule's timetable for these numbers; raises ValueError as ``validator.check_timetable`` does."""
-    return check_schedule(schedule, ranks, micros, chunks)

@@ -1,11 +1,11 @@
-"""What a schedule takes, in time and memory: every instruction starts when its rank and its input are there.
+"""The time and memory of a schedule: an instruction starts when its rank is free and its input is there.
 
 Lecture section: pipelining. Lesson: 13_pipeline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from .schedule import Backward, Forward, Instruction, Timetable, Weight
 
 Time = float | Fraction  # whole numbers and fractions stay exact
 Times = Time | Sequence[Time]  # the same for all stages, or one for each
-Deed = tuple[type[Instruction], int, int]
-"""What has been done: a kind of instruction, for a micro-batch, in a stage."""
+Task = tuple[type[Instruction], int, int]
+"""A kind of instruction, for one micro-batch, in a stage."""
 
 
 class Event(NamedTuple):
@@ -58,7 +58,7 @@ def at(times: Times, stage: int) -> Time:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What was found: every event, each rank's in order."""
+    """The events of all ranks, each rank's in order."""
 
     table: Timetable
     events: tuple[Event, ...]
@@ -89,88 +89,86 @@ class Simulation:
 
         They are held from the forward to the backward, or ``until_weight`` to the weights' gradients.
         """
-        split = self.table.split[rank] if until_weight else frozenset()
-        held = most = 0
-        for event in self.of(rank):
-            i = event.instruction
-            if isinstance(i, Forward):
-                held += 1
-            elif isinstance(i, Weight):
-                held -= len(i.micros) if until_weight else 0
-            elif (i.micro, i.chunk) not in split:
-                held -= 1
-            most = max(most, held)
-        return most
+        return max(in_flight(self.table, rank, until_weight=until_weight), default=0)
+
+
+def in_flight(table: Timetable, rank: int, *, until_weight: bool) -> Iterator[int]:
+    """After each of the rank's instructions, the number of micro-batches of which it holds activations."""
+    split, number = table.split[rank] if until_weight else frozenset(), 0
+    for i in table.instructions[rank]:
+        if isinstance(i, Forward):
+            number += 1
+        elif isinstance(i, Weight):
+            number -= len(i.micros) if until_weight else 0
+        elif (i.micro, i.chunk) not in split:  # else the weights' gradients still need its activations
+            number -= 1
+        yield number
 
 
 class Stuck(ValueError):
-    """No rank can go on: each waits for what another one would have to do first."""
+    """No rank can continue: each waits for an instruction of another rank."""
 
 
 def simulate(table: Timetable, costs: Costs | None = None) -> Simulation:
     """Carry out every rank's instructions in their order, each as soon as it can start.
 
     A micro-batch goes forward in a stage after the stage before, and back after it went forward there and
-    back in the stage behind; what crosses ranks takes ``costs.message`` more. Raises Stuck where ranks wait
-    for one another for ever, naming the instructions.
+    back in the next stage; a message between ranks takes ``costs.message`` more. Raises Stuck, naming the
+    instructions, where ranks wait for one another for ever.
     """
     costs = costs or Costs()
-    done: dict[Deed, tuple[Time, int]] = {}  # when, and on which rank
-    asleep: dict[Deed, list[int]] = {}  # the ranks that wait for it
+    ends: dict[Task, tuple[Time, int]] = {}  # the time at which it ended, and its rank
+    asleep: dict[Task, list[int]] = {}  # the ranks that wait for it
     awake = list(range(table.ranks))
     now: list[Time] = [0] * table.ranks
-    left = [list(reversed(instructions)) for instructions in table.instructions]
-    events: list[list[Event]] = [[] for _ in left]
+    todo = [list(reversed(instructions)) for instructions in table.instructions]
+    events: list[list[Event]] = [[] for _ in todo]
     while awake:
         rank = awake.pop()
-        while left[rank]:
-            instruction = left[rank][-1]
+        while todo[rank]:
+            instruction = todo[rank][-1]
             needed = needs(table, rank, instruction)
-            absent = [deed for deed in needed if deed not in done]
+            absent = [task for task in needed if task not in ends]
             if absent:
                 asleep.setdefault(absent[0], []).append(rank)
                 break
-            left[rank].pop()
-            arrivals = [t + (costs.message if who != rank else 0) for t, who in map(done.__getitem__, needed)]
+            todo[rank].pop()
+            arrivals = [t + (costs.message if who != rank else 0) for t, who in map(ends.__getitem__, needed)]
             start = max([now[rank], *arrivals])
             now[rank] = start + costs.of(table, rank, instruction)
             events[rank].append(Event(rank, instruction, start, now[rank]))
-            for micro in micros_of(instruction):
-                deed = type(instruction), micro, table.stage(micro, rank, instruction.chunk)
-                done[deed] = now[rank], rank
-                awake += asleep.pop(deed, ())
-    if any(left):
+            for micro in instruction.micros:
+                task = type(instruction), micro, table.stage(micro, rank, instruction.chunk)
+                ends[task] = now[rank], rank
+                awake += asleep.pop(task, ())
+    if any(todo):
         waiting = "; ".join(
-            f"rank {rank} waits to do {mine[-1]}, which needs {missing(table, rank, mine[-1], done)}"
-            for rank, mine in enumerate(left)
+            f"rank {rank} waits to do {mine[-1]}, which needs {missing(table, rank, mine[-1], ends)}"
+            for rank, mine in enumerate(todo)
             if mine
         )
         raise Stuck(f"schedule {table.schedule.name} of {table.ranks} ranks never ends: {waiting}")
     return Simulation(table, tuple(event for mine in events for event in mine))
 
 
-def micros_of(instruction: Instruction) -> tuple[int, ...]:
-    return instruction.micros if isinstance(instruction, Weight) else (instruction.micro,)
-
-
-def needs(table: Timetable, rank: int, instruction: Instruction) -> list[Deed]:
-    """What must have been done before an instruction."""
-    found: list[Deed] = []
-    for micro in micros_of(instruction):
+def needs(table: Timetable, rank: int, instruction: Instruction) -> list[Task]:
+    """The tasks that must have ended before an instruction starts."""
+    tasks: list[Task] = []
+    for micro in instruction.micros:
         stage = table.stage(micro, rank, instruction.chunk)
         if isinstance(instruction, Forward):
-            found += [(Forward, micro, stage - 1)] if stage else []
+            tasks += [(Forward, micro, stage - 1)] if stage else []
         elif isinstance(instruction, Weight):
-            found.append((Backward, micro, stage))
+            tasks.append((Backward, micro, stage))
         else:
-            found.append((Forward, micro, stage))
-            found += [(Backward, micro, stage + 1)] if stage + 1 < table.stages else []
-    return found
+            tasks.append((Forward, micro, stage))
+            tasks += [(Backward, micro, stage + 1)] if stage + 1 < table.stages else []
+    return tasks
 
 
-def missing(table: Timetable, rank: int, instruction: Instruction, done: Container[Deed]) -> str:
-    """The needs that were not met, in words."""
-    deeds = [deed for deed in needs(table, rank, instruction) if deed not in done]
+def missing(table: Timetable, rank: int, instruction: Instruction, ends: Container[Task]) -> str:
+    """The tasks that an instruction needs and that have not ended, in words."""
+    tasks = [task for task in needs(table, rank, instruction) if task not in ends]
     return " and ".join(
-        f"{kind.__name__.lower()} of micro-batch {micro} in stage {stage}" for kind, micro, stage in deeds
+        f"{kind.__name__.lower()} of micro-batch {micro} in stage {stage}" for kind, micro, stage in tasks
     )

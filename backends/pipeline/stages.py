@@ -1,4 +1,4 @@
-"""Which ranks of a pipeline hold which layers and parameters: a tied one, or a copied one, is on several.
+"""The layers and parameters of each rank of a pipeline; tied and copied ones are on several ranks.
 
 Lecture section: pipelining. Lesson: 13_pipeline.
 """
@@ -17,9 +17,9 @@ from .schedule import Timetable
 
 
 class StageMap:
-    """Where the layers and parameters of a model are whose stage s is its layers bounds[s] to bounds[s + 1].
+    """The ranks and stages of a model's layers and parameters; stage s is layers bounds[s] to bounds[s + 1].
 
-    Parameters go by their serial names, a tied one by its first. Ranks, stages and layers are numbers.
+    A parameter is known by its serial name, a tied one by its first. Ranks, stages and layers are numbers.
     """
 
     def __init__(self, model: Sequential, table: Timetable, bounds: Sequence[int]):
@@ -35,11 +35,11 @@ class StageMap:
                 self.serial[name] = first.setdefault(id(getattr(owner, attribute)), name)
                 self.used_in.setdefault(self.serial[name], []).append(i)
         self.ranks = {
-            n: sorted({r for i in found for r in self.ranks_of[i]}) for n, found in self.used_in.items()
+            n: sorted({r for i in layers for r in self.ranks_of[i]}) for n, layers in self.used_in.items()
         }
         self.trained = {n: p.requires_grad for n, p in model.named_parameters().items()}
         stages = [self.stage_of[self.used_in[n][0]] for n, trained in self.trained.items() if trained]
-        self.first = min(stages, default=table.stages)  # stage with anything to train
+        self.first = min(stages, default=table.stages)  # stage with parameters to train
 
     def on(self, rank: int) -> list[str]:
         """The parameters on a rank, in the order of its own model."""
@@ -47,20 +47,20 @@ class StageMap:
         return [n for n in dict.fromkeys(names) if n in self.trained]
 
     def in_several_stages(self) -> list[str]:
-        """The parameters whose gradient no stage finds alone."""
+        """The parameters whose gradient is a sum over several stages or ranks."""
         stages = {n: {self.stage_of[i] for i in self.used_in[n]} for n in self.trained}
         return [n for n in self.trained if len(stages[n]) > 1 or len(self.ranks[n]) > 1]
 
     def groups(self) -> dict[tuple[int, ...], list[str]]:
-        """Sets of several ranks, and the trained parameters that all of a set hold."""
-        found: dict[tuple[int, ...], list[str]] = {}
+        """The trained parameters that several ranks have, by these ranks."""
+        groups: dict[tuple[int, ...], list[str]] = {}
         for name, trained in self.trained.items():
             if trained and len(self.ranks[name]) > 1:
-                found.setdefault(tuple(self.ranks[name]), []).append(name)
-        return found
+                groups.setdefault(tuple(self.ranks[name]), []).append(name)
+        return groups
 
     def refuse_copies(self, model: Sequential, schedule: str) -> None:
-        """Raise ValueError where ranks would each change their own copy of what is one thing serially."""
+        """Raise ValueError where several ranks would each change a copy of one serial state."""
         for i, layer in enumerate(model.layers):
             copied = len(self.ranks_of[i]) > 1
             if copied and any(
@@ -85,7 +85,7 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def keep_only(model: Sequential, layers: Sequence[int]) -> Sequential:
-    """The model with these layers only, by their names; others give what they take."""
-    some = copy(model)
-    some.layers = [layer if i in layers else Placeholder() for i, layer in enumerate(model.layers)]  # pyright: ignore
-    return some
+    """The model with these layers under their names; the others become placeholders."""
+    part = copy(model)
+    part.layers = [layer if i in layers else Placeholder() for i, layer in enumerate(model.layers)]  # pyright: ignore
+    return part

@@ -15,18 +15,18 @@ from dataclasses import replace
 from statistics import fmean
 
 from ..comm.spans import Ledger, Span, Trace, covered
-from .schedule import Backward, Forward, Instruction, Timetable, Weight, span_name
-from .simulation import Costs, Simulation, micros_of, simulate
+from .schedule import Backward, Forward, Instruction, Timetable, Weight, present, span_name
+from .simulation import Costs, Simulation, simulate
 
 NAME = re.compile(r"(forward|backward|weight) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?:/(\d+))?")
 
 
 def instruction_of(what: str) -> Instruction | None:
     """The instruction whose ``span_name`` this is; None for any other name."""
-    found = NAME.fullmatch(what)
-    if found is None:
+    match = NAME.fullmatch(what)
+    if match is None:
         return None
-    kind, runs, chunk = found.groups("0")
+    kind, runs, chunk = match.groups("0")
     ends = [[int(n) for n in run.split("-")] for run in runs.split(",")]
     micros = tuple(n for run in ends for n in range(run[0], run[-1] + 1))
     if kind == "weight":
@@ -38,14 +38,17 @@ def instruction_of(what: str) -> Instruction | None:
 
 def instructions_of(trace: Trace) -> list[tuple[Span, Instruction]]:
     """The spans that are instructions and took any time, with these; ValueError where there are none."""
-    found = [(span, instruction_of(span.what)) for span in trace.spans if span.start < span.stop]
-    done = [(span, i) for span, i in found if i is not None]
-    if not done:
+    pairs = [
+        (span, i)
+        for span in trace.spans
+        if span.start < span.stop and (i := instruction_of(span.what)) is not None
+    ]
+    if not pairs:
         raise ValueError(
             "no span of the trace is an instruction of a pipeline, such as 'forward 3'; trace a pipeline's "
             "run, or simulate a timetable and take as_trace of it"
         )
-    return done
+    return pairs
 
 
 def as_trace(simulation: Simulation, seconds: float = 1.0) -> Trace:
@@ -80,7 +83,7 @@ def bubble_of(trace: Trace) -> float:
 
 # A run beside its plan
 
-Done = list[tuple[Span, Instruction]]
+Pairs = list[tuple[Span, Instruction]]
 
 
 def plan_of(table: Timetable, run: Trace) -> Simulation:
@@ -89,54 +92,48 @@ def plan_of(table: Timetable, run: Trace) -> Simulation:
     ``run`` is the step, ranks counted as in ``table``. Micro-batches of which it has no forward had no
     samples, and are left out. Raises ValueError where it has what is not in the table.
     """
-    done = done_in(table, run)
-    there = {i.micro for _, i in done if isinstance(i, Forward)}
+    pairs = pairs_in(table, run)
+    micros = {i.micro for _, i in pairs if isinstance(i, Forward)}
     instructions = tuple(
-        tuple(part for i in mine if (part := present(i, there)) is not None) for mine in table.instructions
+        tuple(part for i in mine if (part := present(i, micros)) is not None) for mine in table.instructions
     )
-    return simulate(replace(table, instructions=instructions), costs_of(table, done))
+    return simulate(replace(table, instructions=instructions), costs_of(table, pairs))
 
 
-def done_in(table: Timetable, run: Trace) -> Done:
-    """The instructions in a trace, also those that took less than its clock can tell."""
-    found = [(span, i) for span in run.spans if (i := instruction_of(span.what)) is not None]
-    for span, i in found:
+def pairs_in(table: Timetable, run: Trace) -> Pairs:
+    """The instructions in a trace with their spans, also those that took less than its clock can measure."""
+    pairs = [(span, i) for span in run.spans if (i := instruction_of(span.what)) is not None]
+    for span, i in pairs:
         if span.rank >= table.ranks or not is_in(table, span.rank, i):
             raise ValueError(
                 f"rank {span.rank} did {span.what!r}, which is not in schedule {table.schedule.name} for "
                 f"{table.ranks} ranks, {table.micros} micro-batches and {table.chunks} chunks"
             )
-    return found
+    return pairs
 
 
 def is_in(table: Timetable, rank: int, i: Instruction) -> bool:
     """Whether an instruction, or for a ``Weight`` one of more micro-batches, is in the table."""
     return any(
-        type(i) is type(other) and i.chunk == other.chunk and set(micros_of(i)) <= set(micros_of(other))
+        type(i) is type(other) and i.chunk == other.chunk and set(i.micros) <= set(other.micros)
         for other in table.instructions[rank]
     )
 
 
-def present(i: Instruction, there: set[int]) -> Instruction | None:
-    """An instruction without micro-batches that are not there; None where none is left."""
-    micros = tuple(micro for micro in micros_of(i) if micro in there)
-    return (replace(i, micros=micros) if isinstance(i, Weight) else i) if micros else None
-
-
-def costs_of(table: Timetable, done: Done) -> Costs:
+def costs_of(table: Timetable, pairs: Pairs) -> Costs:
     """The mean seconds of each kind of instruction in each stage, for one micro-batch; 0 where none was done.
 
     Where a stage has its weights' gradients apart, its backward is that of the micro-batches for which they
     are; else the whole one.
     """
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-    for span, i in done:
-        for micro in micros_of(i):
+    for span, i in pairs:
+        for micro in i.micros:
             whole = isinstance(i, Backward) and (micro, i.chunk) not in table.split[span.rank]
             what = "whole" if whole else type(i).__name__
             stage = table.stage(micro, span.rank, i.chunk)
-            seconds[what, stage].append((span.stop - span.start) / len(micros_of(i)))
-    means = {key: fmean(found) for key, found in seconds.items()}
+            seconds[what, stage].append((span.stop - span.start) / len(i.micros))
+    means = {key: fmean(times) for key, times in seconds.items()}
     forward, backward, weight, whole = (
         [means.get((what, stage), 0.0) for stage in range(table.stages)]
         for what in ("Forward", "Backward", "Weight", "whole")

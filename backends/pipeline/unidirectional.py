@@ -1,4 +1,4 @@
-"""Every micro-batch goes down the ranks and back up, and the order on each rank decides what that costs.
+"""Every micro-batch goes down the ranks and back up; the order on each rank decides time and memory.
 
 Lecture section: pipelining. Lesson: 13_pipeline. Naive, GPipe, one forward one backward, interleaved.
 """
@@ -14,8 +14,8 @@ from .schedule import Backward, Forward, Instruction, Schedule, take
 def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """Each micro-batch forward and back before the next one comes: one rank is busy at a time.
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("naive", ranks=3, micros=2))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("naive", ranks=3, micros=2))
     rank 0 |0  .  .  .  .  b0 1  .  .  .  .  b1| 67% idle
     rank 1 |.  0  .  .  b0 .  .  1  .  .  b1 . | 67% idle
     rank 2 |.  .  0  b0 .  .  .  .  1  b1 .  . | 67% idle
@@ -29,8 +29,8 @@ def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """All micro-batches forward, then all back: fill and drain (Huang et al. 2019).
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("gpipe", ranks=4, micros=4))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("gpipe", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  .  .  .  b0 b1 b2 b3| 43% idle
     rank 1 |.  0  1  2  3  .  .  .  .  b0 b1 b2 b3 . | 43% idle
     rank 2 |.  .  0  1  2  3  .  .  b0 b1 b2 b3 .  . | 43% idle
@@ -44,8 +44,8 @@ def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def one_f_one_b(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021).
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("1f1b", ranks=4, micros=4))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("1f1b", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  b0 .  b1 .  b2 .  b3| 43% idle
     rank 1 |.  0  1  2  .  .  b0 3  b1 .  b2 .  b3 . | 43% idle
     rank 2 |.  .  0  1  .  b0 2  b1 3  b2 .  b3 .  . | 43% idle
@@ -59,10 +59,10 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
     """1F1B in which as many micro-batches as there are ranks pass chunk after chunk (Narayanan et al. 2021).
 
     A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
-    further ahead than the next, not one: while a message is on its way it works on another micro-batch.
+    ahead of the next, not one: during a message it works on another micro-batch.
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("interleaved", ranks=2, micros=4))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("interleaved", ranks=2, micros=4))
     rank 0 |0   1   0'  1'  2   b0' 3   b1' 2'  b0  3'  b1  .   b2' .   b3' b2  b3 | 11% idle
     rank 1 |.   0   1   0'  b0' 1'  b1' 2   b0  3   b1  2'  b2' 3'  b3' b2  b3  .  | 11% idle
     0 forward, b0 backward of micro-batch 0  ' chunk 1  . idle
@@ -81,11 +81,11 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
 def in_turn(
     forwards: Iterable[Forward], backwards: Iterable[Backward], *, ahead: int
 ) -> Iterator[Instruction]:
-    """So many forwards ahead, then one forward, one backward in turn, then the backwards that are left."""
-    coming = iter(forwards)
-    yield from islice(coming, ahead)
+    """``ahead`` forwards, then one forward and one backward in turn, then the remaining backwards."""
+    rest = iter(forwards)
+    yield from islice(rest, ahead)
     for backward in backwards:
-        yield from islice(coming, 1)
+        yield from islice(rest, 1)
         yield backward
 
 

@@ -1,7 +1,7 @@
-"""A schedule is right if every micro-batch meets every stage once each way, and no rank waits for ever.
+"""A schedule is right if every micro-batch passes every stage once each way, and no rank waits for ever.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Nothing is computed: a timetable is read, and what is
-wrong with it is said by rank and instruction, so that whoever wrote the schedule can mend it.
+Lecture section: pipelining. Lesson: 13_pipeline. The checks read a timetable and compute nothing. Errors
+name the rank and the instruction.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .schedule import Backward, Forward, Instruction, Numbers, Place, Schedule, Timetable, Weight
-from .simulation import Stuck, micros_of, simulate
+from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
+from .simulation import Stuck, in_flight, simulate
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
 
@@ -58,12 +58,12 @@ def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: b
 
 def check_routes(table: Timetable) -> None:
     """Every route passes as many stages, and a chunk of a rank is the same stage in all that pass it."""
-    for what, found, needed in (
+    for what, number, needed in (
         ("lists of instructions for ranks", len(table.instructions), table.ranks),
         ("routes for micro-batches", len(table.routes), table.micros),
     ):
-        if found != needed:
-            raise ValueError(f"it has {found} {what}; it needs {needed}")
+        if number != needed:
+            raise ValueError(f"it has {number} {what}; it needs {needed}")
     first: dict[Place, tuple[int, int]] = {}  # the stage that it is, and for which micro-batch
     for micro, route in enumerate(table.routes):
         if len(route) != table.stages:
@@ -93,22 +93,22 @@ def check_order(table: Timetable, rank: int) -> None:
     mine = table.instructions[rank]
     for i in mine:
         check_instruction(table, rank, i)
-    written = {part for i in mine for part in parts(i)}
-    done: set[Instruction] = set()
+    complete = {part for i in mine for part in parts(i)}
+    before: set[Instruction] = set()
     for i in mine:
         for part in parts(i):
-            if part in done:
+            if part in before:
                 again = "" if part == i else f" does {part}"
                 raise ValueError(f"rank {rank}: {i}{again} a second time; each is done once")
             earlier, way = needed_before(part)
-            if earlier is not None and earlier not in done:
-                how = "comes before" if earlier in written else "is there without"
+            if earlier is not None and earlier not in before:
+                how = "comes before" if earlier in complete else "is there without"
                 raise ValueError(f"rank {rank}: {i} {how} {earlier}; take it {way} first")
-            done.add(part)
+            before.add(part)
     for micro, route in enumerate(table.routes):
         for stage, (at, chunk) in enumerate(route):
             for needed in (Forward(micro, chunk), Backward(micro, chunk)) if at == rank else ():
-                if needed not in done:
+                if needed not in complete:
                     raise ValueError(
                         f"rank {rank}: {needed} is missing; micro-batch {micro} finds stage {stage} there"
                     )
@@ -120,11 +120,11 @@ def check_instruction(table: Timetable, rank: int, i: Instruction) -> None:
         raise ValueError(f"rank {rank}: {i!r} is no instruction; there are Forward, Backward and Weight")
     if isinstance(i, Weight) and not isinstance(i.micros, tuple):
         raise ValueError(f"rank {rank}: {i} needs a tuple of micro-batches, such as Weight((0,))")
-    if not parts(i):
+    if not i.micros:
         raise ValueError(f"rank {rank}: {i} is for no micro-batches; name some, or leave it out")
     if i.chunk not in range(table.chunks):
         raise ValueError(f"rank {rank}: {i} is for chunk {i.chunk}; there are 0 to {table.chunks - 1}")
-    for micro in micros_of(i):
+    for micro in i.micros:
         if micro not in range(table.micros):
             raise ValueError(
                 f"rank {rank}: {i} is for micro-batch {micro}; there are 0 to {table.micros - 1}"
@@ -137,12 +137,12 @@ def check_instruction(table: Timetable, rank: int, i: Instruction) -> None:
 
 
 def parts(i: Instruction) -> list[Instruction]:
-    """An instruction as those for one micro-batch each."""
+    """The instruction as one for each of its micro-batches."""
     return [Weight((micro,), i.chunk) for micro in i.micros] if isinstance(i, Weight) else [i]
 
 
 def needed_before(part: Instruction) -> tuple[Instruction | None, str]:
-    """What the same rank does with the micro-batch before, and the way that it goes then."""
+    """The instruction of the same rank and micro-batch that comes before, and its direction."""
     if isinstance(part, Weight):
         return Backward(part.micros[0], part.chunk), "back"
     return (Forward(part.micro, part.chunk) if isinstance(part, Backward) else None), "forward"
@@ -158,29 +158,20 @@ def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
     elif bound is not None:
         most, whose = bound, "the bound given"
     elif promise is not None:
-        most, whose = (
-            promise(rank, Numbers(table.ranks, table.micros, table.chunks)),
-            "the schedule's most_in_flight",
-        )
+        most, whose = promise(rank, table), "the schedule's most_in_flight"
     else:
         return
-    split = table.split[rank]
-    held = 0
-    for i in table.instructions[rank]:
-        if isinstance(i, Forward):
-            held += 1
-        elif isinstance(i, Weight):
-            held -= len(i.micros)
-        elif (i.micro, i.chunk) not in split:  # else what the weights' gradients need is still held
-            held -= 1
-        if held > most:
+    numbers = in_flight(table, rank, until_weight=True)
+    for i, number in zip(table.instructions[rank], numbers, strict=True):
+        if number > most:
             raise ValueError(
-                f"rank {rank}: {i} makes {held} micro-batches in flight; {whose} is {most}: finish one first"
+                f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {most}: "
+                "finish one first"
             )
 
 
 class Message(NamedTuple):
-    """What one rank's instruction sends and another's needs."""
+    """A message that one rank's instruction sends and another's needs."""
 
     source: int
     sends: Instruction
@@ -189,8 +180,8 @@ class Message(NamedTuple):
 
 
 def messages(table: Timetable, rank: int) -> list[Message]:
-    """What a rank receives and sends, where receives come right before an instruction and sends after it."""
-    found = []
+    """A rank's messages in order: it receives right before an instruction and sends right after it."""
+    ordered = []
     for i in table.instructions[rank]:
         if isinstance(i, Weight):
             continue
@@ -200,27 +191,27 @@ def messages(table: Timetable, rank: int) -> list[Message]:
             if 0 <= other < len(route) and route[other][0] != rank:
                 peer, chunk = route[other]
                 its = type(i)(i.micro, chunk)
-                found.append(Message(peer, its, rank, i) if receives else Message(rank, i, peer, its))
-    return found
+                ordered.append(Message(peer, its, rank, i) if receives else Message(rank, i, peer, its))
+    return ordered
 
 
 def check_blocking(table: Timetable) -> None:
     """Raise Stuck where sends that wait for their receivers never end, as 1F1B's between neighbours."""
-    left = [messages(table, rank)[::-1] for rank in range(table.ranks)]
-    moved = True
-    while moved:
-        moved = False
-        for mine in left:
-            while mine and meet(mine[-1], left):
+    pending = [messages(table, rank)[::-1] for rank in range(table.ranks)]
+    progress = True
+    while progress:
+        progress = False
+        for mine in pending:
+            while mine and meet(mine[-1], pending):
                 message = mine[-1]
-                left[message.source].pop()
-                left[message.to].pop()
-                moved = True
+                pending[message.source].pop()
+                pending[message.to].pop()
+                progress = True
     waiting = [
         f"rank {rank}, after {m.sends}, waits for rank {m.to} to receive it"
         if m.source == rank
         else f"rank {rank} waits for rank {m.source} to send what {m.needs} needs"
-        for rank, m in ((rank, mine[-1]) for rank, mine in enumerate(left) if mine)
+        for rank, m in ((rank, mine[-1]) for rank, mine in enumerate(pending) if mine)
     ]
     if waiting:
         raise Stuck(
@@ -229,6 +220,6 @@ def check_blocking(table: Timetable) -> None:
         )
 
 
-def meet(message: Message, left: list[list[Message]]) -> bool:
-    """Whether both of a message's ranks have come to it."""
-    return left[message.source][-1:] == left[message.to][-1:] == [message]
+def meet(message: Message, pending: list[list[Message]]) -> bool:
+    """Whether a message is the next one of both of its ranks."""
+    return pending[message.source][-1:] == pending[message.to][-1:] == [message]

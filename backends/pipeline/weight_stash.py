@@ -1,7 +1,7 @@
-"""A stage's weights as they were: what went forward with some of them goes back with the same.
+"""Older versions of a stage's weights: a micro-batch goes back with the weights of its forward.
 
-Lecture section: pipelining. Lesson: 13_pipeline. An update is written into copies, unless nobody needs the
-weights from before; tapes hold the arrays they saw, which stay as they are.
+Lecture section: pipelining. Lesson: 13_pipeline. An update is written into copies where older weights are
+still needed; tapes refer to the arrays of their forward, which do not change.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from minigrad.tensor import Parameter
 
 @dataclass(eq=False)
 class Version:
-    """The arrays of all of a stage's parameters after so many ``updates``."""
+    """The arrays of all of a stage's parameters after ``updates`` updates."""
 
     updates: int
     arrays: list[Array]
 
 
 class WeightStash:
-    """The versions of ``parameters`` that a stage needs; the newest is what the parameters hold.
+    """The versions of ``parameters`` that a stage needs; the parameters refer to the newest.
 
-    A forward takes the version from ``behind`` updates ago, or the first. With ``copies`` False an update
-    overwrites what micro-batches in flight went forward with.
+    A forward uses the version from ``delay`` updates ago, or the first. With ``copies`` False an update
+    overwrites the weights of micro-batches in flight.
     """
 
     def __init__(self, parameters: Sequence[Parameter], *, delay: int = 0, copies: bool = True):
@@ -41,30 +41,30 @@ class WeightStash:
 
     @property
     def n_versions(self) -> int:
-        """How many versions are in memory."""
+        """The number of versions in memory."""
         return len({id(version.arrays) for version in (*self.recent, *self.in_flight)})
 
     @contextmanager
     def forward(self) -> Iterator[Version]:
-        """The parameters as the next micro-batch's forward should see them; the version is kept for it."""
+        """Let the parameters have the next micro-batch's version, which is kept for its backward."""
         self.in_flight.append(self.recent[0])
         with self.swapped_in(self.recent[0]) as version:
             yield version
 
     @contextmanager
     def backward(self) -> Iterator[Version]:
-        """The parameters as the oldest micro-batch in flight saw them; afterwards it is in flight no more."""
+        """Let the parameters have the version of the oldest micro-batch in flight, and end its flight."""
         with self.swapped_in(self.in_flight[0]) as version:
             yield version
         self.in_flight.popleft()
 
     def advance(self) -> None:
-        """A new version, which the optimizer may now update in place where there is a gradient."""
+        """Begin a new version, whose arrays the optimizer may update in place where there is a gradient."""
         old, arrays = self.newest, self.newest.arrays
         needed = self.recent.maxlen != 1 or old in self.in_flight
         if needed and self.copies:
-            found = zip(self.parameters, arrays, strict=True)
-            arrays = [array if p.grad is None else array.copy() for p, array in found]
+            pairs = zip(self.parameters, arrays, strict=True)
+            arrays = [array if p.grad is None else array.copy() for p, array in pairs]
         self.recent.append(Version(old.updates + 1, arrays))
         self.point_at(arrays)
 

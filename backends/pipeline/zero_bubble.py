@@ -1,7 +1,7 @@
-"""Nobody waits for the gradients of the weights: they fill the bubble, or wait to be one large product.
+"""No rank waits for gradients of weights: they fill the bubble, or are computed later as one large product.
 
 Lecture section: pipelining. Lesson: 13_pipeline. A full backward is split in two: ``Backward`` computes the
-gradient of the input, for which the rank before waits, ``Weight`` those of the weights, at any time later.
+gradient of the input, for which the rank before waits; ``Weight`` computes those of the weights, later.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .unidirectional import gpipe, in_turn, one_f_one_b
 
 
 def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """1F1B whose rank r is r weight gradients behind: it fills the drain (Qi et al. 2023, ZB-H1).
+    """1F1B whose rank r computes weights r backwards late, to fill the drain (Qi et al. 2023, ZB-H1).
 
-    A rank has as many micro-batches fewer in flight than the first as it is behind, so all hold the same.
+    All ranks have activations of the same number of micro-batches.
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("zb-h1", ranks=4, micros=4, weight=1))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("zb-h1", ranks=4, micros=4, weight=1))
     rank 0 |0  1  2  3  .  .  .  b0 w0 b1 w1 b2 w2 b3 w3| 20% idle
     rank 1 |.  0  1  2  .  .  b0 3  b1 w0 b2 w1 b3 w2 w3| 20% idle
     rank 2 |.  .  0  1  .  b0 2  b1 3  b2 w0 b3 w1 w2 w3| 20% idle
@@ -32,13 +32,13 @@ def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 
 
 def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """Twice as many forwards ahead, twice as far behind: between its first and its last a rank never waits.
+    """Twice the forwards ahead, twice the delay: no rank waits between its first and last instruction.
 
-    That is so where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
-    or more. Takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
+    This holds where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
+    or more. It takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("zb-h2", ranks=3, micros=5, weight=1))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("zb-h2", ranks=3, micros=5, weight=1))
     rank 0 |0  1  2  3  4  b0 w0 b1 w1 b2 w2 b3 w3 b4 w4 .  . | 12% idle
     rank 1 |.  0  1  2  b0 3  b1 4  b2 w0 b3 w1 b4 w2 w3 w4 . | 12% idle
     rank 2 |.  .  0  b0 1  b1 2  b2 3  b3 4  b4 w0 w1 w2 w3 w4| 12% idle
@@ -52,12 +52,12 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def zb_batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """1F1B with two products for the weight gradients: a small one in the drain, a large one at the end.
 
-    The small one is of twice as many micro-batches as there are ranks behind, where so many have come back.
+    The small one has two micro-batches for each rank behind this one, if as many have come back.
     For F <= B and m > 3 (p - 1) micro-batches in p stages it takes m (F + B + W) + (p - 1) (B + max(0,
     F - 2 W)).
 
-    >>> from backends.pipeline.gantt import planned
-    >>> print(planned("zb-batched", ranks=3, micros=4, weight=1))
+    >>> from backends.pipeline.gantt import text_of_plan
+    >>> print(text_of_plan("zb-batched", ranks=3, micros=4, weight=1))
     rank 0 |0  1  2  .  .  b0 3  w0 b1 .  .  b2 b3 w1-3----| 25% idle
     rank 1 |.  0  1  .  b0 2  b1 3  w0-1- b2 b3 w2-3- .  . | 25% idle
     rank 2 |.  .  0  b0 1  b1 2  b2 3  b3 w0-3------- .  . | 25% idle
@@ -90,7 +90,7 @@ def with_weights_batched(order: Order, every: int | None = None) -> Order:
 def with_weights(
     instructions: Iterable[Instruction], *, behind: int = 0, every: int = 1
 ) -> Iterator[Instruction]:
-    """Add a ``Weight`` of each chunk after ``every`` of its backwards, always ``behind`` backwards late."""
+    """Add a ``Weight`` after every ``every`` backwards of a chunk, delayed by ``behind`` backwards."""
     waiting: defaultdict[int, list[int]] = defaultdict(list)
     for instruction in instructions:
         yield instruction

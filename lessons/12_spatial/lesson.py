@@ -348,8 +348,8 @@ def by_tiles(comm, corners=True):
     across = Shard(1, traced.split(row, column), (0, 14, 28))
     before = traced.record.ledger.sent().messages
     wanted = [three.receptive_field(*part, 28) for part in ((0, 14), (14, 28))]
-    tall = fetch(across.local_part(down.local_part(digit)), shard=down, wanted=wanted)
-    x = fetch(tall, shard=across, wanted=wanted).data
+    tall = fetch(across.local_part(down.local_part(digit)), shard=down, needed=wanted)
+    x = fetch(tall, shard=across, needed=wanted).data
     messages = traced.record.ledger.sent().messages - before
     if not corners:
         x[-1 if row == 0 else 0, -1 if column == 0 else 0] = 0  # what the diagonal neighbour has

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from backends.pipeline.schedule import Backward, Forward, Numbers, Schedule, Timetable, Weight
+from backends.pipeline.schedule import Backward, Forward, Schedule, Timetable, Weight
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, Simulation, simulate
 
@@ -55,8 +55,8 @@ def memory_as_promised(schedule: Schedule, p: int, m: int, v: int) -> None:
     assert schedule.most_in_flight is not None, f"Schedule({schedule.name}) needs most_in_flight"
     done = simulate(schedule.of(p, m, v))
     for rank in range(p):
-        assert done.in_flight(rank, until_weight=True) == schedule.most_in_flight(rank, Numbers(p, m, v))
-        assert done.in_flight(rank) <= schedule.most_in_flight(rank, Numbers(p, m, v))
+        assert done.in_flight(rank, until_weight=True) == schedule.most_in_flight(rank, done.table)
+        assert done.in_flight(rank) <= schedule.most_in_flight(rank, done.table)
 
 
 # The table of formulas. F, B, W: seconds of a whole stage; a full backward is B + W.

@@ -312,7 +312,7 @@ def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, *
         ),
         ("rise from 0 to the 9 layers", {"bounds": (0, 0, 9)}),
         (
-            "which a strategy inside of it may have to finish; let it stand alone",
+            "before a strategy inside of it could finish them; let it stand alone",
             {"wrap": lambda backend, comm: Stack(backend, ModelParallel(comm.split(comm.rank), {}))},
         ),
         (

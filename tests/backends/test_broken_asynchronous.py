@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from backends.pipeline.asynchronous import AsynchronousPipeline
-from backends.pipeline.flight import Flight
+from backends.pipeline.asynchronous import AsynchronousEngine, AsynchronousPipeline
 from tests.backends.stale_training import law
 from tests.bugs.mutant import mutant
 
@@ -13,8 +12,7 @@ def broken(file, *change):
     """The pipeline, with one line of ``file`` wrong."""
     if file == "asynchronous":
         return mutant("backends.pipeline.asynchronous", change).AsynchronousPipeline
-    noun = {"weight_stash": "WeightStash", "flight": "Flight"}[file]
-    return pipeline_of(**{noun: getattr(mutant(f"backends.pipeline.{file}", change), noun)})
+    return pipeline_of(WeightStash=mutant("backends.pipeline.weight_stash", change).WeightStash)
 
 
 def pipeline_of(**names):
@@ -24,7 +22,7 @@ def pipeline_of(**names):
     return module.AsynchronousPipeline
 
 
-class OneBuffer(Flight):
+class OneBuffer(AsynchronousEngine):
     """Receives into memory to which the tapes of other micro-batches refer."""
 
     memory = None
@@ -82,13 +80,15 @@ BUGS = {
     ),
     "a flush after every batch": (
         "stashing",
-        broken("asynchronous", "flight.step - self.delay)", "flight.step)"),
+        broken("asynchronous", "engine.step - self.delay)", "engine.step)"),
     ),
     "batches' gradients mixed": (
         "2bw",
-        broken("flight", "point_gradients_at(self.stash.parameters, self.gradients.get(batch))", "pass"),
+        broken(
+            "asynchronous", "point_gradients_at(self.stash.parameters, self.gradients.get(batch))", "pass"
+        ),
     ),
-    "one receive buffer": ("stashing", pipeline_of(Flight=OneBuffer)),
+    "one receive buffer": ("stashing", pipeline_of(AsynchronousEngine=OneBuffer)),
     "what is in flight is lost": (
         "stashing",
         broken("asynchronous", "for batch in range(max(steps - self.delay, 0), steps):", "for batch in ():"),

@@ -29,8 +29,8 @@ BUGS = {
     ),
     "a backward before the forward that its turn begins with": (
         ONE, "1f1b", laws.everything_once,
-        "yield from islice(coming, 1)\n        yield backward",
-        "yield backward\n        yield from islice(coming, 1)",
+        "yield from islice(rest, 1)\n        yield backward",
+        "yield backward\n        yield from islice(rest, 1)",
     ),
     "chunks go back in the order in which they went forward": (
         ONE, "interleaved", laws.everything_once,

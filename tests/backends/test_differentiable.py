@@ -244,8 +244,9 @@ BUGS = {
     ),
     "share_out pads its own gradient": (
         "share_out",
-        ("    return part, (lambda g: joined(collectives.allgather(comm, g), axis),)\n\n\n@op\ndef join_in",
-         "    return part, (lambda g: joined([q * (r == comm.rank) for r, q in"
+        ("    return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)\n\n\n@op\n"
+         "def join_in",
+         "    return part, (lambda g: concatenate([q * (r == comm.rank) for r, q in"
          " enumerate(collectives.allgather(comm, g))], axis),)\n\n\n@op\ndef join_in"),
     ),
     "gather cuts evenly": (
@@ -254,11 +255,11 @@ BUGS = {
          "cut(g, axis, even(g.shape[axis], comm)) if sizes else None"),
     ),
     "scatter joins in the wrong order": (
-        "scatter", ("return joined(gs, axis) if gs", "return joined(gs[::-1], axis) if gs"),
+        "scatter", ("return concatenate(gs, axis) if gs", "return concatenate(gs[::-1], axis) if gs"),
     ),
     "all_to_all does not go back": (
         "all_to_all",
-        ("lambda g: joined(collectives.alltoall(comm, cut(g, joint, came)), axis)", "lambda g: g"),
+        ("lambda g: concatenate(collectives.alltoall(comm, cut(g, joint, lengths)), axis)", "lambda g: g"),
     ),
     "gradients go on in the direction of the values": (
         "send_receive",

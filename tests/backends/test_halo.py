@@ -137,10 +137,10 @@ def obeys(module, name, case):
         x = shard.local_part(whole) if name == "fetch" else whole
         before = x.copy()
         op = getattr(module, name)
-        found = op(x, shard=shard, wanted=wanted, value=7.0, width=width).data
+        found = op(x, shard=shard, needed=wanted, value=7.0, width=width).data
         np.testing.assert_array_equal(found, bordered(whole, axis, wanted[comm.rank], 7.0, sides))
         laws.is_adjoint(
-            lambda t: op(t, shard=shard, wanted=wanted, width=width),
+            lambda t: op(t, shard=shard, needed=wanted, width=width),
             comm,
             x,
             seed=seed,
@@ -179,7 +179,7 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
 
         def fetch(x):
             for shard, needed in zip(cuts, wanted, strict=True):
-                x = halo.fetch(x, shard=shard, wanted=needed)
+                x = halo.fetch(x, shard=shard, needed=needed)
             return x
 
         mine = cuts[1].local_part(cuts[0].local_part(whole))
@@ -205,7 +205,7 @@ def test_what_is_sent_are_the_halos_and_nothing_else(case):
         leaf = Tensor(shard.local_part(np.ones((n, 3))), requires_grad=True)
         others = [r for r in range(comm.size) if r != comm.rank]
         with Tape() as tape:
-            y = halo.fetch(leaf, shard=shard, wanted=wanted)
+            y = halo.fetch(leaf, shard=shard, needed=wanted)
         given_away = [shared[comm.rank][r] for r in others if shared[comm.rank][r]]
         assert traced.record.ledger.sent() == (len(given_away), sum(given_away) * 24)
         tape.backward(y, np.ones(y.shape))
@@ -230,7 +230,7 @@ def test_images_keep_their_memory_order(order):
         leaf = Tensor(x, requires_grad=True)
         wanted = [RowRange(0, 5, 1), RowRange(3, 9), RowRange(7, 12, 0, 1)]
         with Tape() as tape:
-            y = watched(halo.fetch(watched(leaf), shard=Shard(2, comm, (0, 4, 8, 12)), wanted=wanted))
+            y = watched(halo.fetch(watched(leaf), shard=Shard(2, comm, (0, 4, 8, 12)), needed=wanted))
         tape.backward(y, y.data)
 
     run_ranks(3, work)
@@ -241,7 +241,7 @@ def test_rows_that_nobody_else_has_or_wants_are_not_copied():
         shard = Shard(0, comm, (0, 4, 6))
         x = np.ones((shard.sizes[comm.rank], 2))
         wanted = [RowRange(0, 3), RowRange(4, 6)]
-        assert np.shares_memory(halo.fetch(x, shard=shard, wanted=wanted).data, x)
+        assert np.shares_memory(halo.fetch(x, shard=shard, needed=wanted).data, x)
 
     run_ranks(2, work)
 
@@ -263,17 +263,17 @@ BUGS = {
         "d[index_along(axis, slice(own_rows.stop, None))] = 1",
     ),
     "the border travels": (
-        "max(bounds[owner], wanted[asker].start)", "max(bounds[owner], wanted[asker].start - 1)",
+        "max(bounds[owner], needed[asker].start)", "max(bounds[owner], needed[asker].start - 1)",
     ),
     "the border is not filled": ("y[index_along(i, slice(before))] = value", "pass"),
     "only one axis has a border": ("{**(others or {}), axis: ", "{axis: "),
     "only the nearest neighbours are asked": (
-        "others = [r for r in range(len(wanted)) if r != rank]",
-        "others = [r for r in range(len(wanted)) if abs(r - rank) == 1]",
+        "others = [r for r in range(len(needed)) if r != rank]",
+        "others = [r for r in range(len(needed)) if abs(r - rank) == 1]",
     ),
     "take keeps its own gradients": (
-        "joined(allgather(shard.comm, back(inside(g, border))), axis)",
-        "joined(allgather(shard.comm, inside(g, "
+        "concatenate(allgather(shard.comm, back(inside(g, border))), axis)",
+        "concatenate(allgather(shard.comm, inside(g, "
         "border)[index_along(axis, slice(*(n - mine.start for n in (shard.local_slice.start, "
         "shard.local_slice.stop))))]), axis)",
     ),

@@ -52,7 +52,7 @@ def test_the_bubble_of_a_plans_own_file_is_the_simulated_one(plan):
 
 
 BUGS = {
-    "a product over several micro-batches counts as one": (" / len(micros_of(i)))", ")"),
+    "a product over several micro-batches counts as one": (" / len(i.micros))", ")"),
     "stages are ranks": ("stage = table.stage(micro, span.rank, i.chunk)", "stage = span.rank"),
     "a whole backward counts as one without weights": (
         "whole = isinstance(i, Backward) and",
@@ -76,15 +76,15 @@ def the_mean_is_taken(module=fits):
     table = SCHEDULES["gpipe"].of(1, 3)
     times = {"forward 0": 1.0, "forward 1": 2.0, "forward 2": 6.0, "backward 0": 4.0, "backward 1": 0.0}
     spans = [Span(0, what, None, 0, None, 0.0, seconds) for what, seconds in times.items()]
-    costs = module.costs_of(table, module.done_in(table, Trace(tuple(spans), (Ledger(),))))
+    costs = module.costs_of(table, module.pairs_in(table, Trace(tuple(spans), (Ledger(),))))
     assert (costs.forward, costs.backward, costs.weight) == ([3.0], [2.0], [0.0])
 
 
 def test_the_mean_is_taken():
     the_mean_is_taken()
-    for wrong in ("found[0]", "max(found)", "sum(found)"):
+    for wrong in ("times[0]", "max(times)", "sum(times)"):
         with pytest.raises(AssertionError):
-            the_mean_is_taken(mutant(fits.__name__, ("fmean(found)", wrong)))
+            the_mean_is_taken(mutant(fits.__name__, ("fmean(times)", wrong)))
 
 
 def test_micro_batches_without_samples_are_not_planned():
@@ -92,7 +92,7 @@ def test_micro_batches_without_samples_are_not_planned():
     run = as_trace(plan)
     run = Trace(tuple(s for s in run.spans if "3" not in s.what), run.ledgers)
     found = fits.plan_of(plan.table, run)
-    done = {micro for e in found.events for micro in fits.micros_of(e.instruction)}
+    done = {micro for e in found.events for micro in e.instruction.micros}
     assert done == {0, 1, 2}
 
 

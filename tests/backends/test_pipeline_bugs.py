@@ -64,7 +64,10 @@ ONE_BUFFER = """        x = self.posted.pop(hop)()
 BACK = "                tape.backward(y, seed, on_grad)\n"
 WIPED = f"                for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
 SUMMED = "sum_gradients(group, parameters)"
-SENT = "            self.sent.append(PendingSend(to, where, self.comm.start_send(x, to, self.tag(hop.next))))"
+SENT = (
+    "            self.sends.append(PendingSend(to, position, "
+    "self.comm.start_send(x, to, self.tag(hop.next))))"
+)
 AT_ONCE = "            self.comm.start_send(x, to, self.tag(hop.next))()"
 
 BUGS = {
@@ -123,7 +126,7 @@ BUGS = {
     "a tied weight updated once only": (
         close,
         {"build": tied},
-        ("pipeline", "        if found:\n", "        if found and comm.rank == 0:\n"),
+        ("pipeline", "        if present:\n", "        if present and comm.rank == 0:\n"),
     ),
     "replicas not summed": (close, {"schedule": "chimera"}, ("pipeline", SUMMED, "pass")),
     "replicas averaged": (
@@ -134,7 +137,7 @@ BUGS = {
     "a tied parameter counted twice in norms": (
         close,
         {"build": tied, "optimizer": "clipped"},
-        ("pipeline", "if name not in seen}", "if rank != self.rank}"),
+        ("pipeline", "if name not in counted}", "if rank != self.rank}"),
     ),
     "norms of the own rank": (
         close,

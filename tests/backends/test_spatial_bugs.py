@@ -33,10 +33,10 @@ def without_corners(fetch):
     """Rows and columns come, but not from those who are neighbours in both."""
     rows = {}
 
-    def fetched(x, *, shard, wanted, value, width):
-        y, needed = fetch(x, shard=shard, wanted=wanted, value=value, width=width), wanted[shard.comm.rank]
+    def fetched(x, *, shard, needed, value, width):
+        y, mine = fetch(x, shard=shard, needed=needed, value=value, width=width), needed[shard.comm.rank]
         first, last = (
-            n - needed.start + needed.before for n in (shard.local_slice.start, shard.local_slice.stop)
+            n - mine.start + mine.before for n in (shard.local_slice.start, shard.local_slice.stop)
         )
         if shard.axis == 2:
             rows[threading.get_ident()] = first, last
@@ -49,7 +49,7 @@ def without_corners(fetch):
     return fetched
 
 
-WANTED = "wanted = [window.receptive_field(*limits, shard.length) for limits in pairwise(out.bounds)]"
+NEEDED = "needed = [window.receptive_field(*limits, shard.length) for limits in pairwise(out.bounds)]"
 GIVEN = "inner[index_along(axis, route.own_place)] = x[index_along(axis, route.own_rows)]"
 BUGS = {
     "the halo is off by one": (
@@ -62,10 +62,10 @@ BUGS = {
         "d[index_along(axis, route.sends[source])] = rows",
     ),
     "every tile has a border of its own": (
-        "halo", WANTED, WANTED + """
-        wanted = [
+        "halo", NEEDED, NEEDED + """
+        needed = [
             type(n)(max(n[0], i), min(n[1], j), n[2] + max(i - n[0], 0), n[3] + max(n[1] - j, 0))
-            for n, (i, j) in zip(wanted, pairwise(shard.bounds))
+            for n, (i, j) in zip(needed, pairwise(shard.bounds))
         ]""",
     ),
     "the border is the image's other end": (

@@ -75,10 +75,10 @@ spans = st.lists(
 @given(spans)
 def test_the_pieces_of_a_row_are_disjoint_and_cover_what_the_spans_cover(found):
     pieces = innermost(found)
-    assert all(a[2] <= b[1] for a, b in zip(pieces, pieces[1:], strict=False))
+    assert all(a.stop <= b.start for a, b in zip(pieces, pieces[1:], strict=False))
     for t in np.arange(0.5, 20):
         covered = any(s.start < t < s.stop for s in found)
-        assert covered == any(start < t < stop for _, start, stop in pieces)
+        assert covered == any(p.start < t < p.stop for p in pieces)
 
 
 def test_a_picture_is_written_whole(tmp_path):

@@ -173,7 +173,7 @@ BUGS = [
         "next((m for m in messages if m.source == source), None)",
         "next((m for m in reversed(messages) if m.source == source), None)",
         a_transport_keeps_its_promises, "Arrays are not equal"),
-    Bug("the declared shape is not looked at", "backends.comm.protocol",
+    Bug("the declared shape is not looked at", "backends.comm.communicator",
         "(x.shape, x.dtype) != (expect.shape, expect.dtype)", "x.size != expect.size",
         a_transport_keeps_its_promises, "went unseen"),
     Bug("groups share their letter boxes", THREADS, "members, (*name, color))",

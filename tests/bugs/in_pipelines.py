@@ -106,11 +106,11 @@ def two_versions_are_the_loops() -> None:
 # Bugs
 
 SERIAL, LOOP = "of its largest element on rank", "on rank . of 3"
-(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, FLIGHT, ASYNCHRONOUS) = (
+(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, ASYNCHRONOUS) = (
     f"backends.pipeline.{module}"
     for module in (
         *("p2p", "engine", "pipeline", "stages", "unidirectional", "zero_bubble"),
-        *("weight_stash", "flight", "asynchronous"),
+        *("weight_stash", "asynchronous"),
     )
 )
 PARTITION = "backends.partition"
@@ -149,10 +149,10 @@ BUGS = [
     Bug("backwards are reversed on one stage", ONE_WAY, "yield from map(Backward, range(micros))",
         "yield from map(Backward, range(micros)[:: -1 if rank == 1 else 1])",
         gradients_are_summed_in_serial_order, SERIAL),
-    Bug("a tied weight is updated on one rank only", PIPELINE, "        if found:\n",
-        "        if found and comm.rank == 0:\n", tied_weights_train_like_serial, SERIAL),
-    Bug("a tied weight counts twice in the norm", PIPELINE, "if name not in seen}", "if rank != self.rank}",
-        tied_weights_train_like_serial, SERIAL),
+    Bug("a tied weight is updated on one rank only", PIPELINE, "        if present:\n",
+        "        if present and comm.rank == 0:\n", tied_weights_train_like_serial, SERIAL),
+    Bug("a tied weight counts twice in the norm", PIPELINE, "if name not in counted}",
+        "if rank != self.rank}", tied_weights_train_like_serial, SERIAL),
     Bug("replicas are not summed", PIPELINE, "            sum_gradients(group, parameters)\n",
         "            pass\n", replicas_train_like_serial, SERIAL),
     Bug("every micro-batch announces its gradients", ENGINE,
@@ -170,7 +170,7 @@ BUGS = [
     Bug("images are sent in another memory order", ENGINE, "self.p2p.send(hop, y.data)",
         "self.p2p.send(hop, y.data.copy(order='C'))", images_keep_their_memory_order, "memory order"),
     Bug("a send is waited for at once", MAIL,
-        "            self.sent.append(PendingSend(to, where, "
+        "            self.sends.append(PendingSend(to, position, "
         "self.comm.start_send(x, to, self.tag(hop.next))))",
         "            self.comm.start_send(x, to, self.tag(hop.next))()",
         sends_may_wait_for_their_receivers, "Deadlock.*waits to send"),
@@ -204,7 +204,7 @@ BUGS = [
         "behind = max(self.rank - 1, 0) if", vertical_versions_are_the_loops, LOOP),
     Bug("the weights that were lent stay", STASH, "self.point_at(self.newest.arrays)", "pass",
         vertical_versions_are_the_loops, LOOP),
-    Bug("two batches' gradients are added", FLIGHT,
+    Bug("two batches' gradients are added", ASYNCHRONOUS,
         "point_gradients_at(self.stash.parameters, self.gradients.get(batch))",
         "pass", two_versions_are_the_loops, LOOP),
     Bug("what is in flight at the end is lost", ASYNCHRONOUS,

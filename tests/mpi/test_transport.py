@@ -172,7 +172,7 @@ class Opens:
         return open, ("opened", "w")
 
 comm = MPIComm()
-large = wire.Header(np.dtype("float64"), (1 << 50,), (0,), False).written()
+large = wire.Header(np.dtype("float64"), (1 << 50,), (0,), False).to_bytes()
 MESSAGES = [  # the pieces, and what is declared
     ([pickle.dumps(Opens()).ljust(100)], None), ([pickle.dumps(Opens()).ljust(100)], np.zeros(3)),
     ([b""], None), ([bytes(wire.PIECE + 1)], None), ([large[:-1]], None), ([large + b"!"], None),

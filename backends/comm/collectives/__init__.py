@@ -15,7 +15,7 @@ import numpy as np
 from minigrad.device import Array
 from minigrad.lookup import choices, lookup
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .doubling import doubling_allgather, doubling_allreduce
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical
@@ -53,11 +53,11 @@ __all__ = [
     "tree_scatter",
 ]
 
-Allreduce = Callable[[Comm, Array], Array]
+Allreduce = Callable[[Communicator, Array], Array]
 """Sums an array over all ranks of a communicator and returns the sum on every rank."""
 
 
-def allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks, by the transport's own all-reduce where it has one."""
     return comm.allreduce(x) if operator is np.add else naive_allreduce(comm, x, operator)
 

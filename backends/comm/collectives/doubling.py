@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .blocks import lengths, pack, unpack
 from .send_recv import Operator, Tag, combine, copy_of, send_recv
 
@@ -23,7 +23,7 @@ from .send_recv import Operator, Tag, combine, copy_of, send_recv
 class Fold:
     """``comm``'s ranks as a power of two, ``size``; ``number`` is this rank's, None if spoken for."""
 
-    def __init__(self, comm: Comm):
+    def __init__(self, comm: Communicator):
         self.size = 1 << (comm.size.bit_length() - 1)
         self.extra = comm.size - self.size
         self.paired = comm.rank < 2 * self.extra
@@ -42,7 +42,7 @@ class Fold:
             yield self.number ^ 1 << i
 
 
-def doubling_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def doubling_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks by swapping whole arrays: few messages, for small arrays.
 
     l messages of n bytes per rank where p = 2^l, l (alpha + n beta + n gamma); else 2r + q l messages in
@@ -66,7 +66,7 @@ def doubling_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Arr
     return copy_of(x) if total is x else total
 
 
-def doubling_allgather(comm: Comm, x: Array, sizes: Sequence[int] | None = None) -> list[Array]:
+def doubling_allgather(comm: Communicator, x: Array, sizes: Sequence[int] | None = None) -> list[Array]:
     """Every rank's ``x``, by rank, on every rank, by swapping all that was collected so far.
 
     ``sizes``, the same on every rank, are the arrays' lengths along their first axis; None where they

@@ -15,13 +15,13 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .blocks import whole
 from .doubling import Fold
 from .send_recv import Operator, Tag, combine, copy_of, send_recv
 
 
-def rabenseifner_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def rabenseifner_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks, with the ring's bytes in the tree's number of rounds.
 
     2 l messages and 2n (p-1)/p bytes per rank where p = 2^l: 2 l alpha + 2n (p-1)/p beta + n (p-1)/p gamma.
@@ -44,7 +44,7 @@ def rabenseifner_allreduce(comm: Comm, x: Array, operator: Operator = np.add) ->
     return whole([total], like=x)
 
 
-def halve(comm: Comm, fold: Fold, peers: list[int], x: Array, operator: Operator) -> Array:
+def halve(comm: Communicator, fold: Fold, peers: list[int], x: Array, operator: Operator) -> Array:
     """The sum of ``x`` over this rank and all that it reaches through ``peers``."""
     if not peers:
         return x

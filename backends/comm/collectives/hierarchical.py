@@ -12,15 +12,15 @@ import numpy as np
 
 from minigrad.device import Array
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .ring import ring_allreduce
 from .send_recv import Operator
 from .tree import broadcast, reduce
 
-Allreduce = Callable[[Comm, Array, Operator], Array]
+Allreduce = Callable[[Communicator, Array, Operator], Array]
 
 
-def hierarchical(comm: Comm, node: int, between: Allreduce = ring_allreduce) -> Callable[..., Array]:
+def hierarchical(comm: Communicator, node: int, between: Allreduce = ring_allreduce) -> Callable[..., Array]:
     """An all-reduce for ``comm``, each of whose ranks passes the number of the ``node`` that it is on.
 
     The groups are made here, once; every rank calls. The first rank of each node speaks for it. On N
@@ -32,7 +32,7 @@ def hierarchical(comm: Comm, node: int, between: Allreduce = ring_allreduce) -> 
     inside = comm.split(node)
     leaders = comm.split(min(inside.rank, 1))  # the others' group is not used
 
-    def hierarchical_allreduce(group: Comm, x: Array, operator: Operator = np.add) -> Array:
+    def hierarchical_allreduce(group: Communicator, x: Array, operator: Operator = np.add) -> Array:
         if group is not comm:
             raise ValueError(
                 f"this all-reduce was made for a communicator of {comm.size} ranks and called with another "

@@ -12,12 +12,12 @@ import numpy as np
 
 from minigrad.device import Array
 
-from ..protocol import Comm, check_expected, check_peer
+from ..communicator import Communicator, check_expected, check_peer
 from .blocks import check_parts
 from .send_recv import Operator, Tag, combine, copy_of
 
 
-def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def naive_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks: everyone sends to everyone and adds in rank order.
 
     p - 1 messages of the whole array per rank; all ranks get the same bits, those of the serial sum.
@@ -32,7 +32,7 @@ def naive_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     return copy_of(x) if not others else fold(lambda a, b: combine(comm, operator, a, b), parts)
 
 
-def naive_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
+def naive_broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank: the root sends p - 1 messages, one after the other."""
     check_peer(comm, root)
     if comm.rank != root:
@@ -43,7 +43,7 @@ def naive_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
     return x
 
 
-def scatter(comm: Comm, parts: Sequence[Array] | None, root: int = 0) -> Array:
+def scatter(comm: Communicator, parts: Sequence[Array] | None, root: int = 0) -> Array:
     """Rank ``root``'s ``parts[k]`` on rank k; arrays of any shapes, None elsewhere than on the root.
 
     The root sends p - 1 messages, all bytes but those of its own part, which it gets as it is.
@@ -58,7 +58,7 @@ def scatter(comm: Comm, parts: Sequence[Array] | None, root: int = 0) -> Array:
     return parts[root]
 
 
-def gather(comm: Comm, x: Array, root: int = 0) -> list[Array]:
+def gather(comm: Communicator, x: Array, root: int = 0) -> list[Array]:
     """Every rank's ``x``, of any shape, by rank, on rank ``root``; an empty list elsewhere.
 
     Every rank but the root sends one message, its own array.
@@ -70,7 +70,7 @@ def gather(comm: Comm, x: Array, root: int = 0) -> list[Array]:
     return [x if source == root else comm.recv(source, Tag.GATHER) for source in range(comm.size)]
 
 
-def gather_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def gather_broadcast_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks: rank 0 collects everything, adds in rank order and tells everyone.
 
     2 (p - 1) messages and 2 (p - 1) n bytes, half of them into rank 0 and half out of it: its link is

@@ -12,12 +12,12 @@ import numpy as np
 
 from minigrad.device import Array
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .blocks import check_parts
 from .send_recv import Tag, send_recv
 
 
-def alltoall(comm: Comm, parts: Sequence[Array]) -> list[Array]:
+def alltoall(comm: Communicator, parts: Sequence[Array]) -> list[Array]:
     """What every rank had for this one, by rank: rank k's ``parts[j]`` becomes rank j's k-th; any shapes.
 
     p - 1 messages per rank, all bytes but those of the part for itself, which it gets as it is:
@@ -31,7 +31,7 @@ def alltoall(comm: Comm, parts: Sequence[Array]) -> list[Array]:
     return blocks
 
 
-def barrier(comm: Comm) -> None:
+def barrier(comm: Communicator) -> None:
     """Nobody goes on before everyone has come: after L rounds at distance 1, 2, 4, ... all have heard of all.
 
     L empty messages per rank: L alpha. Source: Hensgen, Finkel and Manber 1988 (dissemination).

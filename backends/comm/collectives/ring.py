@@ -17,13 +17,13 @@ import numpy as np
 from minigrad.data import shares
 from minigrad.device import Array
 
-from ..protocol import Comm
+from ..communicator import Communicator
 from .blocks import check_parts, chunks, whole
 from .send_recv import Operator, Tag, combine, copy_of, send_recv
 from .tree import tree_scatter
 
 
-def ring_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def ring_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks: reduce-scatter around the ring, then all-gather around it.
 
     2 (p - 1) messages per rank, 2n - |chunk k+1| - |chunk k+2| bytes from rank k, 2 (p - 1) n in all:
@@ -38,7 +38,7 @@ def ring_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
     return whole(pass_around(comm, pieces, own), like=x)
 
 
-def reduce_scatter(comm: Comm, parts: Sequence[Array], operator: Operator = np.add) -> Array:
+def reduce_scatter(comm: Communicator, parts: Sequence[Array], operator: Operator = np.add) -> Array:
     """The sum over all ranks of their ``parts[k]``, on rank k; parts k have one shape on all ranks.
 
     p - 1 messages per rank, all bytes but those of its own part: (p-1) alpha + n (p-1)/p (beta + gamma).
@@ -48,7 +48,7 @@ def reduce_scatter(comm: Comm, parts: Sequence[Array], operator: Operator = np.a
     return copy_of(parts[0]) if comm.size == 1 else reduce_around(comm, parts, comm.rank, operator)
 
 
-def allgather(comm: Comm, x: Array) -> list[Array]:
+def allgather(comm: Communicator, x: Array) -> list[Array]:
     """Every rank's ``x``, of any shape, by rank, on every rank; its own is ``x`` itself.
 
     p - 1 messages per rank, all bytes but those of the next rank's: (p-1) alpha + n (p-1)/p beta.
@@ -56,7 +56,7 @@ def allgather(comm: Comm, x: Array) -> list[Array]:
     return pass_around(comm, [x] * comm.size, comm.rank)
 
 
-def scatter_allgather_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
+def scatter_allgather_broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank, a p-th to each and then around the ring: for large arrays.
 
     ``x`` has the same shape on every rank. p - 1 messages down the tree, p (p - 1) around the ring:
@@ -68,7 +68,7 @@ def scatter_allgather_broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
     return x if comm.rank == root else whole(pieces, like=x)
 
 
-def reduce_around(comm: Comm, pieces: Sequence[Array], own: int, operator: Operator) -> Array:
+def reduce_around(comm: Communicator, pieces: Sequence[Array], own: int, operator: Operator) -> Array:
     """Piece ``own`` of the sum, where rank k + 1 owns the piece after rank k's."""
     p = comm.size
     after, before = (comm.rank + 1) % p, (comm.rank - 1) % p
@@ -80,7 +80,7 @@ def reduce_around(comm: Comm, pieces: Sequence[Array], own: int, operator: Opera
     return total
 
 
-def pass_around(comm: Comm, pieces: Sequence[Array], own: int) -> list[Array]:
+def pass_around(comm: Communicator, pieces: Sequence[Array], own: int) -> list[Array]:
     """All pieces, where each rank has its own only; whatever else stands in the list is replaced."""
     p = comm.size
     after, before = (comm.rank + 1) % p, (comm.rank - 1) % p

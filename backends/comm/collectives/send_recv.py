@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from minigrad.device import Array, array_module
 
-from ..protocol import Comm
+from ..communicator import Communicator
 
 Operator = Callable[[Array, Array], Array]
 """Combines two arrays of one shape and dtype into a third such and changes neither; associative."""
@@ -37,7 +37,9 @@ class Tag(IntEnum):
     GRADIENT = 31014
 
 
-def send_recv(comm: Comm, x: Array, to: int, source: int, tag: int, expect: Array | None = None) -> Array:
+def send_recv(
+    comm: Communicator, x: Array, to: int, source: int, tag: int, expect: Array | None = None
+) -> Array:
     """Send ``x`` to one rank while receiving from another, as MPI_Sendrecv does, so no rank blocks another.
 
     Raises ValueError, naming both sides, if the array that comes has not the shape and dtype of ``expect``.
@@ -48,7 +50,7 @@ def send_recv(comm: Comm, x: Array, to: int, source: int, tag: int, expect: Arra
     return received
 
 
-def combine(comm: Comm, operator: Operator, first: Array, second: Array) -> Array:
+def combine(comm: Communicator, operator: Operator, first: Array, second: Array) -> Array:
     """``operator(first, second)`` as an array; a virtual clock charges this rank for the work."""
     comm.charge_reduction(second.nbytes)
     return array_module(first).asarray(operator(first, second))

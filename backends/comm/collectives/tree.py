@@ -18,7 +18,7 @@ import numpy as np
 
 from minigrad.device import Array
 
-from ..protocol import Comm, check_peer
+from ..communicator import Communicator, check_peer
 from .blocks import check_parts, lengths, pack, unpack
 from .send_recv import Operator, Tag, combine, copy_of
 
@@ -26,7 +26,7 @@ from .send_recv import Operator, Tag, combine, copy_of
 class Place:
     """Where this rank stands in the tree of ``root``; numbers count from the root, ``rank`` undoes that."""
 
-    def __init__(self, comm: Comm, root: int):
+    def __init__(self, comm: Communicator, root: int):
         check_peer(comm, root)
         self.size, self.root = comm.size, root
         self.number = (comm.rank - root) % comm.size
@@ -50,7 +50,7 @@ class Place:
             span //= 2
 
 
-def broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
+def broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank, down a binomial tree; what other ranks pass is not looked at.
 
     p - 1 messages of n bytes, at most L of them by one rank: L (alpha + n beta). The root gets ``x`` itself.
@@ -63,7 +63,7 @@ def broadcast(comm: Comm, x: Array, root: int = 0) -> Array:
     return x
 
 
-def reduce(comm: Comm, x: Array, operator: Operator = np.add, root: int = 0) -> Array | None:
+def reduce(comm: Communicator, x: Array, operator: Operator = np.add, root: int = 0) -> Array | None:
     """The sum of ``x`` over all ranks on rank ``root``, up a binomial tree; None elsewhere.
 
     p - 1 messages of n bytes, one by each rank but the root: L (alpha + n beta + n gamma). Neighbours are
@@ -80,7 +80,7 @@ def reduce(comm: Comm, x: Array, operator: Operator = np.add, root: int = 0) -> 
     return copy_of(x) if total is x else total
 
 
-def reduce_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add) -> Array:
+def reduce_broadcast_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
     """The sum of ``x`` over all ranks: up one binomial tree and down another.
 
     2 (p - 1) messages, 2 (p - 1) n bytes, 2 L (alpha + n beta) + L n gamma. Rank order is kept.
@@ -90,7 +90,7 @@ def reduce_broadcast_allreduce(comm: Comm, x: Array, operator: Operator = np.add
 
 
 def tree_scatter(
-    comm: Comm, parts: Sequence[Array] | None, root: int = 0, sizes: Sequence[int] | None = None
+    comm: Communicator, parts: Sequence[Array] | None, root: int = 0, sizes: Sequence[int] | None = None
 ) -> Array:
     """Rank ``root``'s ``parts[k]`` on rank k, halves of them at a time down a binomial tree.
 
@@ -113,7 +113,9 @@ def tree_scatter(
     return mine[0]
 
 
-def tree_gather(comm: Comm, x: Array, root: int = 0, sizes: Sequence[int] | None = None) -> list[Array]:
+def tree_gather(
+    comm: Communicator, x: Array, root: int = 0, sizes: Sequence[int] | None = None
+) -> list[Array]:
     """Every rank's ``x``, by rank, on rank ``root``, up a binomial tree; an empty list elsewhere.
 
     ``sizes`` and the cost are those of ``tree_scatter``, which it undoes.

@@ -20,7 +20,7 @@ from minigrad.tensor import Tensor
 from ...comm.collectives import allgather
 from ...comm.collectives.send_recv import Tag
 from ...comm.communicator import Communicator
-from ...comm.differentiable import joined, zeros_of
+from ...comm.differentiable import concatenate, zeros_of
 from ..sharding import Shard
 from .receptive_field import ROWS, RowRange, window_along
 
@@ -31,7 +31,7 @@ class Routes(NamedTuple):
     """The rows that one rank sends to and receives from each other rank, and those that it has itself.
 
     ``sends`` and ``own_rows`` index the rows that it holds, ``receives`` and ``own_place`` the rows that it
-    wants, without the border. Ranks between which nothing is sent are left out.
+    needs, without the border. Ranks between which nothing is sent are left out.
     """
 
     sends: dict[int, slice]
@@ -45,16 +45,16 @@ class Routes(NamedTuple):
         return not self.sends and not self.receives
 
 
-def routes(bounds: Sequence[int], wanted: Sequence[RowRange], rank: int) -> Routes:
+def routes(bounds: Sequence[int], needed: Sequence[RowRange], rank: int) -> Routes:
     """The routes of one rank, where rank r holds the rows bounds[r] to bounds[r + 1]."""
 
     def shared(owner: int, asker: int, origin: int) -> slice:
-        start = max(bounds[owner], wanted[asker].start)
-        stop = max(min(bounds[owner + 1], wanted[asker].stop), start)
+        start = max(bounds[owner], needed[asker].start)
+        stop = max(min(bounds[owner + 1], needed[asker].stop), start)
         return slice(start - origin, stop - origin)
 
-    others = [r for r in range(len(wanted)) if r != rank]
-    here, there = bounds[rank], wanted[rank].start
+    others = [r for r in range(len(needed)) if r != rank]
+    here, there = bounds[rank], needed[rank].start
     sends = {r: part for r in others if size(part := shared(rank, r, here))}
     receives = {r: part for r in others if size(part := shared(r, rank, there))}
     own_rows = shared(rank, rank, here)
@@ -68,17 +68,17 @@ def fetch(
     x: Array,
     *,
     shard: Shard,
-    wanted: Sequence[RowRange],
+    needed: Sequence[RowRange],
     value: float = 0.0,
     width: Mapping[int, Sides] | None = None,
 ) -> OpResult:
-    """The rows ``wanted[rank]`` of an array split by ``shard``, with their border filled with ``value``.
+    """The rows ``needed[rank]`` of an array split by ``shard``, with their border filled with ``value``.
 
     ``width`` is the border along other axes, which is made in the same copy. Partial to partial. At most one
     message to and from each other rank, forward and backward.
     """
-    axis, mine = shard.axis, wanted[shard.comm.rank]
-    route, border = routes(shard.bounds, wanted, shard.comm.rank), border_of(mine, axis, width)
+    axis, mine = shard.axis, needed[shard.comm.rank]
+    route, border = routes(shard.bounds, needed, shard.comm.rank), border_of(mine, axis, width)
     back = make_backward(x.shape[axis], shard, route)
     if route.silent and not border:
         return x[index_along(axis, route.own_rows)], (back,)  # nothing to put together: no copy
@@ -97,7 +97,7 @@ def slice_with_border(
     x: Array,
     *,
     shard: Shard,
-    wanted: Sequence[RowRange],
+    needed: Sequence[RowRange],
     value: float = 0.0,
     width: Mapping[int, Sides] | None = None,
 ) -> OpResult:
@@ -105,14 +105,14 @@ def slice_with_border(
 
     Replicated to partial. Backward sends gradients to the owner that ``shard`` names, and all gather them.
     """
-    axis, mine = shard.axis, wanted[shard.comm.rank]
+    axis, mine = shard.axis, needed[shard.comm.rank]
     border = border_of(mine, axis, width)
-    back = make_backward(shard.local_size, shard, routes(shard.bounds, wanted, shard.comm.rank))
+    back = make_backward(shard.local_size, shard, routes(shard.bounds, needed, shard.comm.rank))
     y = rows = x[index_along(axis, slice(mine.start, mine.stop))]
     if border:
         y = bordered(rows, axis, mine.inside.size, border, value)
         inside(y, border)[...] = rows
-    return y, (lambda g: joined(allgather(shard.comm, back(inside(g, border))), axis),)
+    return y, (lambda g: concatenate(allgather(shard.comm, back(inside(g, border))), axis),)
 
 
 @op
@@ -122,7 +122,7 @@ def empty_output(*xs: Array, shape: tuple[int, ...]) -> OpResult:
 
 
 def make_backward(n: int, shard: Shard, route: Routes) -> Callable[[Array], Array]:
-    """The pullback from the gradient of the rows this rank wanted to that of the ``n`` rows it holds."""
+    """The pullback from the gradient of the rows this rank needed to that of the ``n`` rows it holds."""
     axis, own_rows, own_place = shard.axis, route.own_rows, route.own_place
 
     def back(g: Array) -> Array:
@@ -221,12 +221,12 @@ def receptive_field_of(
     width = {axis: (p, p) for axis, p in enumerate(geometry.padding, ROWS)}
     for shard, out in zip(shards, outs, strict=True):
         window, last = window_along(shard.axis, geometry), shard is shards[-1]
-        wanted = [window.receptive_field(*limits, shard.length) for limits in pairwise(out.bounds)]
+        needed = [window.receptive_field(*limits, shard.length) for limits in pairwise(out.bounds)]
         if not last:  # the border is added at the end, so that it is not sent with the columns
-            width[shard.axis] = wanted[shard.comm.rank].before, wanted[shard.comm.rank].after
-            wanted = [rows.inside for rows in wanted]
+            width[shard.axis] = needed[shard.comm.rank].before, needed[shard.comm.rank].after
+            needed = [rows.inside for rows in needed]
         get = slice_with_border if shard in whole else fetch
-        x = get(x, shard=shard, wanted=wanted, value=value, width=width if last else None)
+        x = get(x, shard=shard, needed=needed, value=value, width=width if last else None)
     return x
 
 

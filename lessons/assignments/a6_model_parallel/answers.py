@@ -77,7 +77,7 @@ def places(comm, heights, radius):
 
 def halo(comm, x, heights, radius):
     shard, wanted = places(comm, heights, radius)
-    return fetch(x, shard=shard, wanted=wanted).numpy().copy()
+    return fetch(x, shard=shard, needed=wanted).numpy().copy()
 
 
 def halo_backward(comm, g, heights, radius):
@@ -91,7 +91,7 @@ def conv_forward(comm, x, w, heights):
     shard, wanted = places(comm, heights, radius)
 
     def conv(x, w):
-        rows = fetch(x, shard=shard, wanted=wanted)
+        rows = fetch(x, shard=shard, needed=wanted)
         if not heights[comm.rank]:
             return empty_output(rows, w, shape=(len(x.data), len(w.data), 0, x.shape[-1]))
         return ops.conv2d(rows, w, padding=(0, radius))
