@@ -152,7 +152,12 @@ BARE_PARTICIPLES = {
     "wanted",
     "seen",
 }
-NAMED = [p for p in LIBRARY if p.parts[0] == "minigrad" and p.name != "backend.py"]
+NAMED = [
+    p
+    for p in LIBRARY
+    if (p.parts[0] == "minigrad" and p.name != "backend.py")
+    or (p.parts[0] == "backends" and (len(p.parts) == 2 or p.parts[1] == "data_parallel"))
+]
 
 
 @pytest.mark.parametrize("path", NAMED, ids=str)
