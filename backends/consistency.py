@@ -1,4 +1,4 @@
-"""What all ranks must agree on before they train together, looked at once, when the model is placed.
+"""What ranks that train one model have in common: its arrays, the order of them, and the settings.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.tensor import Parameter
 
@@ -17,29 +18,49 @@ from .comm.collectives import allgather, broadcast
 from .comm.communicator import Communicator
 
 
+def trained_parameters(model: Module) -> list[Parameter]:
+    """The parameters whose gradients the ranks exchange, in the same order on all ranks."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def running_statistics(model: Module) -> list[Array]:
+    """The floating-point arrays that are no parameters, such as the means of a batch-norm."""
+    return [getattr(owner, attribute) for owner, attribute in statistic_attributes(model)]
+
+
+def statistic_attributes(model: Module) -> list[tuple[Module, str]]:
+    """The modules that hold running statistics, and the attributes that are them."""
+    arrays = [(owner, attribute, getattr(owner, attribute)) for _, owner, attribute in model.named_arrays()]
+    return [(o, a) for o, a, x in arrays if not isinstance(x, Parameter) and np.dtype(x.dtype).kind == "f"]
+
+
+def broadcast_model(comm: Communicator, model: Module) -> None:
+    """Give every rank the parameters and state arrays of rank 0."""
+    for _, owner, attribute in model.named_arrays():
+        value = getattr(owner, attribute)
+        array = value.data if isinstance(value, Parameter) else value
+        array[...] = broadcast(comm, array)
+
+
 def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[str, Any]) -> None:
     """Raise ValueError, on every rank, unless all ranks built the same model and chose the same settings.
 
     The error names the first parameter (or state array) that differs from rank 0's and both shapes, or
-    the first setting and both values. One small message around the ring.
+    the first setting and both values. Collective: one small all-gather.
     """
-    mine = json.dumps({"settings": settings, "arrays": described(model)}, default=str).encode()
+    mine = json.dumps({"settings": settings, "arrays": describe_arrays(model)}, default=str).encode()
     texts = allgather(comm, np.frombuffer(mine, np.uint8))
     first, *others = (json.loads(bytes(text)) for text in texts)
     for rank, other in enumerate(others, 1):
-        for name in [*first["settings"], *(other["settings"].keys() - first["settings"].keys())]:
-            one, two = (found["settings"].get(name, "nothing") for found in (first, other))
-            if one != two:
-                raise ValueError(
-                    f"rank 0 has {name} = {one}, rank {rank} has {two}; give all ranks the same settings"
-                )
-        for name in [*first["arrays"], *(other["arrays"].keys() - first["arrays"].keys())]:
-            one, two = (found["arrays"].get(name, "nothing of that name") for found in (first, other))
-            if one != two:
-                raise ValueError(
-                    f"the ranks built different models: {name} is {one} on rank 0, {two} on rank {rank}; "
-                    "build the same model on every rank"
-                )
+        for name, one, two in differences(first["settings"], other["settings"], "nothing"):
+            raise ValueError(
+                f"rank 0 has {name} = {one}, rank {rank} has {two}; give all ranks the same settings"
+            )
+        for name, one, two in differences(first["arrays"], other["arrays"], "nothing of that name"):
+            raise ValueError(
+                f"the ranks built different models: {name} is {one} on rank 0, {two} on rank {rank}; "
+                "build the same model on every rank"
+            )
         if list(first["arrays"]) != list(other["arrays"]):
             raise ValueError(
                 f"rank 0 and rank {rank} built the same parameters in another order; "
@@ -47,25 +68,21 @@ def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[st
             )
 
 
-def described(model: Module) -> dict[str, str]:
-    """Dtype, shape and whether it is trained, of every array by name; a tied one says whose it is."""
+def differences(first: dict[str, Any], other: dict[str, Any], absent: str) -> list[tuple[str, Any, Any]]:
+    """The names whose values differ, and both values; ``absent`` stands for a value that is missing."""
+    names = dict.fromkeys([*first, *other])
+    pairs = ((name, first.get(name, absent), other.get(name, absent)) for name in names)
+    return [(name, one, two) for name, one, two in pairs if one != two]
+
+
+def describe_arrays(model: Module) -> dict[str, str]:
+    """Dtype, shape and whether it is frozen, of every array by name; for a tied array, its first name."""
     names: dict[int, str] = {}
-    found = {}
+    texts = {}
     for name, owner, attribute in model.named_arrays():
         value = getattr(owner, attribute)
         first = names.setdefault(id(value), name)
         frozen = isinstance(value, Parameter) and not value.requires_grad
-        found[name] = f"tied to {first}" if first != name else described_array(value, frozen)
-    return found
-
-
-def described_array(value: Any, frozen: bool) -> str:
-    return f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
-
-
-def broadcast_model(comm: Communicator, model: Module) -> None:
-    """Give every rank rank 0's parameters and state arrays."""
-    for _, owner, attribute in model.named_arrays():
-        value = getattr(owner, attribute)
-        array = value.data if isinstance(value, Parameter) else value
-        array[...] = broadcast(comm, array)
+        text = f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
+        texts[name] = f"tied to {first}" if first != name else text
+    return texts

@@ -1,4 +1,4 @@
-"""Ranks as a grid of axes data x pipe x model, so that every strategy has the group it talks to.
+"""Ranks as a grid with the axes data x pipe x model, so that every strategy has a group to communicate in.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 """
@@ -13,9 +13,9 @@ AXES = ("data", "pipe", "model")
 class Grid:
     """The groups of one rank: along each axis, the ranks that differ from it in that coordinate only.
 
-    Ranks are numbered with the model axis fastest, since its ranks talk most and should be neighbours:
-    rank = (data coordinate * pipe + pipe coordinate) * model + model coordinate. All ranks construct it
-    together. Raises ValueError unless data * pipe * model is the number of ranks.
+    Ranks are numbered with the model axis fastest, as its ranks communicate most and should be neighbors:
+    rank = (data coordinate * pipe + pipe coordinate) * model + model coordinate. Collective:
+    all ranks construct it. Raises ValueError unless data * pipe * model is the number of ranks.
     """
 
     def __init__(self, comm: Communicator, *, data: int = 1, pipe: int = 1, model: int = 1):
@@ -32,7 +32,7 @@ class Grid:
 
 
 def coordinates(rank: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Where a rank stands on the (data, pipe, model) axes."""
+    """The (data, pipe, model) coordinates of a rank."""
     _, pipe, model = shape
     return rank // (pipe * model), rank // model % pipe, rank % model
 

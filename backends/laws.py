@@ -1,4 +1,4 @@
-"""The laws a parallel strategy obeys; each takes the thing under test, so a student's faces the same ones."""
+"""The laws of parallel strategies; each takes the strategy under test, so students' face the same ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
 
 class Difference(NamedTuple):
-    """How far one parameter was from the serial run: the largest over elements, ranks and steps."""
+    """The largest difference of one parameter from the serial run, over elements, ranks and steps."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,13 +38,13 @@ class Difference(NamedTuple):
 def bound_for(dtype: Any) -> float:
     """The relative difference that another order of summation may make: 4,500 units of roundoff.
 
-    1e-12 in float64. A strategy that is wrong is off by parts of the gradient itself, 1e-3 and more.
+    1e-12 in float64. A wrong strategy is off by parts of the gradient itself, 1e-3 and more.
     """
     return float(4500 * np.finfo(dtype).eps)
 
 
 def momentum_sgd(parameters: list[Parameter]) -> Optimizer:
-    """The optimizer of the comparison, unless another is given."""
+    """The default optimizer of the comparison."""
     return optim.SGD(parameters, 0.1, momentum=0.9)
 
 
@@ -65,16 +65,16 @@ def differences_from_serial(
 ) -> list[Difference]:
     """Train on ``batches`` twice, by ``strategy`` and serially, and compare on every rank after each step.
 
-    Compared are every parameter's gradient and the loss before each update (relative to the largest
-    element of the serial gradient), the parameters and the running statistics after it, and once more at
-    the end. Every rank calls this; rank 0 gets the differences, by parameter and with the rank where they
-    were largest, the others an empty list. ``oracle`` builds the serial model where it is another one.
-    Gradients are forgotten before every ``zero_every``-th step, and applied after every ``update_every``-th.
+    It compares every parameter's gradient and the loss before each update (relative to the largest element of
+    the serial gradient), the parameters and the running statistics after it, and again at the end.
+    Collective; rank 0 gets the differences, by parameter and with the rank where they were largest, the
+    others an empty list. ``oracle`` builds the serial model if it differs. Gradients are set to None before
+    every ``zero_every``-th step, and applied after every ``update_every``-th.
     """
     serial = serial or Serial()
     reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype)
     backend = strategy(comm)
-    # A rank's own parameters must not matter: those of rank 0 are trained everywhere.
+    # Every rank trains the parameters of rank 0, whatever its own are.
     model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype))
     runs = (
         (serial, reference, optimizer(reference.parameters())),
@@ -83,10 +83,10 @@ def differences_from_serial(
     worst: dict[str, tuple[float, float]] = {}
     shapes: dict[str, tuple[int, ...]] = {"loss": ()}
 
-    def compare(wanted: dict[str, Any], found: dict[str, Any]) -> None:
-        for name, value in wanted.items():
+    def compare(expected: dict[str, Any], actual: dict[str, Any]) -> None:
+        for name, value in expected.items():
             shapes[name] = np.shape(value) or shapes.get(name, ())
-            worst[name] = maximum(worst.get(name, (0.0, 0.0)), distance(value, found.get(name)))
+            worst[name] = maximum(worst.get(name, (0.0, 0.0)), distance(value, actual.get(name)))
 
     def compare_models() -> None:
         compare(serial.full_parameters(reference), backend.full_parameters(model))
@@ -107,7 +107,7 @@ def differences_from_serial(
         compare_models()
     backend.finalize(model)
     compare_models()
-    backend.close()  # what it gives back is not the model's
+    backend.close()  # the model must not depend on what it frees
     compare_models()
     by_rank = np.array(gather(comm, np.array(list(worst.values()))))
     if comm.rank != 0:
@@ -122,16 +122,16 @@ def maximum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, floa
     return max(a[0], b[0]), max(a[1], b[1])
 
 
-def distance(wanted: np.ndarray | None, found: np.ndarray | None) -> tuple[float, float]:
-    """The largest absolute difference, and the same relative to the largest element wanted."""
-    if wanted is None and found is None:
+def distance(expected: np.ndarray | None, actual: np.ndarray | None) -> tuple[float, float]:
+    """The largest absolute difference, and the same relative to the largest expected element."""
+    if expected is None and actual is None:
         return 0.0, 0.0
-    if wanted is None or found is None or wanted.shape != found.shape:
+    if expected is None or actual is None or expected.shape != actual.shape:
         return np.inf, np.inf
-    absolute = float(np.abs(wanted - found).max(initial=0.0))
+    absolute = float(np.abs(expected - actual).max(initial=0.0))
     if not np.isfinite(absolute):
         return np.inf, np.inf
-    scale = float(np.abs(wanted).max(initial=0.0))
+    scale = float(np.abs(expected).max(initial=0.0))
     return absolute, absolute / scale if scale else (np.inf if absolute else 0.0)
 
 
@@ -146,12 +146,14 @@ def trains_like_serial(
     bound: float | None = None,
     **settings: Any,
 ) -> None:
-    """Assert that no gradient, loss, parameter or running statistic, on any rank, after any step, exceeds
-    the bound, that of ``bound_for(dtype)`` unless another is given (0: the same bits).
+    """Assert that gradients, loss, parameters and running statistics equal the serial run's within ``bound``.
+
+    On every rank and after every step; the default bound is ``bound_for(dtype)``, and 0 demands the same
+    bits.
     """
-    found = differences_from_serial(strategy, comm, build, loss_fn, batches, dtype=dtype, **settings)
+    differences = differences_from_serial(strategy, comm, build, loss_fn, batches, dtype=dtype, **settings)
     bound = bound_for(dtype) if bound is None else bound
-    wrong = [d for d in found if not d.relative <= bound]
+    wrong = [d for d in differences if not d.relative <= bound]
     assert not wrong, "\n".join(
         f"{d.name} {d.shape} differs by {d.relative:.2e} of its largest element on rank {d.worst_rank}, "
         f"allowed {bound:.0e}"
@@ -159,7 +161,7 @@ def trains_like_serial(
     )
 
 
-# Messages. Every rank calls; data are small integers in floats, which any order of summation adds exactly.
+# Messages. All laws are collective; data are small integers in floats, whose sums are exact in any order.
 
 
 def integers(shape: int | tuple[int, ...], seed: int, dtype: Any = np.float64) -> np.ndarray:
@@ -175,22 +177,22 @@ def allreduce_sums(
     dtype: Any = np.float64,
     seed: int = 0,
 ) -> None:
-    """Assert that this rank gets a new array, exactly the sum over all ranks, and keeps its own as it was."""
+    """Assert that this rank gets a new array, exactly the sum over all ranks, and its input is unchanged."""
     inputs = [integers(shape, seed + rank, dtype) for rank in range(comm.size)]
-    wanted = np.sum(inputs, axis=0).astype(dtype)
+    expected = np.sum(inputs, axis=0).astype(dtype)
     x = inputs[comm.rank].copy()
     total = allreduce(comm, x)
     where = f"on rank {comm.rank} of {comm.size}, shape {x.shape}"
     assert np.array_equal(x, inputs[comm.rank]), f"the input was changed {where}"
     assert not np.shares_memory(total, x), f"the result is the input's memory {where}"
     assert (total.shape, total.dtype) == (x.shape, x.dtype), f"got {total.dtype}{total.shape} {where}"
-    assert np.array_equal(total, wanted), f"got {total}, the sum is {wanted}, {where}"
+    assert np.array_equal(total, expected), f"got {total}, the sum is {expected}, {where}"
 
 
 def messages_are(
     collective: Callable[[Communicator], object], comm: Communicator, messages: int, nbytes: int
 ) -> None:
-    """Assert that in ``collective(comm)`` this rank sends so many messages, empty ones too, and bytes."""
+    """Assert how many messages, including empty ones, and bytes this rank sends in ``collective(comm)``."""
     traced = Traced(comm)
     collective(traced)
     sent = tuple(traced.record.ledger.sent())
@@ -210,8 +212,8 @@ def is_adjoint(
 ) -> None:
     """Assert <F x, y> = <x, F* y>, summed over the ranks, for a y of small integers and the tape's F*.
 
-    A value that is replicated (all ranks hold the same, for the same loss) counts once: then y is the
-    same on all ranks, and so must be F x, or F* y where the input is replicated.
+    A replicated value (the same on all ranks, for the same loss) counts once: then y is the same on all
+    ranks, and F x must be too, or F* y if the input is replicated.
     """
     leaf = Tensor(x, requires_grad=True)
     with Tape() as tape:

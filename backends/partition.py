@@ -1,4 +1,4 @@
-"""Where consecutive layers are cut into the stages of a pipeline: the largest stage is as small as can be.
+"""Where consecutive layers are cut into the stages of a pipeline: the largest stage is as small as possible.
 
 Lecture section: pipelining. Lesson: 13_pipeline. n consecutive layers become k consecutive parts, none empty,
 given as k + 1 bounds: part s is the layers from ``bounds[s]`` to ``bounds[s + 1]``. The cost of a layer is in
@@ -32,17 +32,17 @@ Numbers = Sequence[float] | np.ndarray
 
 
 def optimal(costs: Numbers, parts: int) -> list[int]:
-    """The bounds of ``parts`` parts of which the largest is as small as can be.
+    """The bounds of ``parts`` parts of which the largest is as small as possible.
 
-    Where several are, the first part is the shortest, then the second, and so on: in a pipeline the first
-    ranks hold the most activations. Takes n**2 * parts steps. Raises ValueError for more parts than layers,
-    and costs that are negative or not finite.
+    Of several solutions it returns the one with the shortest first part, then second part, and so on: in a
+    pipeline the first ranks hold the most activations. Takes n**2 * parts steps. Raises ValueError for more
+    parts than layers, and costs that are negative or not finite.
     """
     sizes = exact(costs, parts)
     n, ends = len(sizes), list(accumulate(sizes, initial=0))
     largest: list[list[float]] = [[ends[n] - end for end in ends]]  # [k - 1][i]: of layers i.. in k parts
     for k in range(2, parts + 1):
-        rest = largest[-1]  # where the first of k parts ends at j, and its layers from i on cost so much
+        rest = largest[-1]  # [j]: the largest of the other k - 1 parts, if the first of k ends at j
         ways = [[max(ends[j] - ends[i], rest[j]) for j in range(i + 1, n - k + 2)] for i in range(n + 1)]
         largest.append([min(way, default=math.inf) for way in ways])
     bounds = [0]
@@ -53,7 +53,7 @@ def optimal(costs: Numbers, parts: int) -> list[int]:
 
 
 def optimal_before(costs: Sequence[float], places: Sequence[int], parts: int) -> list[int]:
-    """The bounds of ``optimal`` where parts may only begin at layer 0 and at these, which rise."""
+    """The bounds of ``optimal`` if parts may only begin at layer 0 and at ``places``, in rising order."""
     starts = [0, *(place for place in places if place), len(costs)]
     blocks = [sum(costs[a:b]) for a, b in pairwise(starts)]
     return [starts[i] for i in optimal(blocks, parts)]
@@ -63,8 +63,8 @@ def block_partition(costs: Numbers, parts: int) -> list[int]:
     """The bounds of ``parts`` parts of which the largest and the smallest differ by one layer's cost at most.
 
     That is at most the largest cost L, so the largest part is at most the mean + L (k - 1) / k, and less than
-    twice the optimum. While parts differ by more, the smallest one takes a layer from its neighbour on the
-    side of a largest one (Barany and Grinberg 2013, arXiv 1308.2452; so torchgpipe balances its stages). It
+    twice the optimum. While parts differ by more, the smallest one takes a layer from its neighbor on the
+    side of a largest one (Barany and Grinberg 2013, arXiv 1308.2452; torchgpipe balances its stages so). It
     begins with parts of equal length. Raises ValueError as ``optimal``.
     """
     sizes = exact(costs, parts)
@@ -90,12 +90,12 @@ def block_partition(costs: Numbers, parts: int) -> list[int]:
 
 
 def lower_bound(costs: Numbers, parts: int) -> float:
-    """What the largest of ``parts`` parts is at least: the mean part, and the largest layer."""
+    """A lower bound of the largest of ``parts`` parts: the mean part, or the largest layer."""
     return max(max(costs), sum(costs) / parts)
 
 
 def exact(costs: Numbers, parts: int) -> list[int]:
-    """The costs in whole numbers, in the same proportions; ValueError where they cannot be cut so."""
+    """The costs as whole numbers in the same proportions. Raises ValueError as ``optimal``."""
     n = len(costs)
     if not 1 <= parts <= n:
         raise ValueError(f"{n} layers can be cut into 1 to {n} parts, none of them empty; got {parts} parts")
@@ -111,7 +111,7 @@ def exact(costs: Numbers, parts: int) -> list[int]:
 
 
 def check_bounds(bounds: Sequence[int] | str, stages: int, layers: int) -> None:
-    """Raise ValueError unless every stage gets at least one layer; "bytes" and "time" are bounds too."""
+    """Raise ValueError unless ``bounds`` give every stage a layer, or are "bytes" or "time"."""
     if stages > layers:
         raise ValueError(
             f"{stages} stages cannot each have one of the model's {layers} layers; take at most {layers}"
@@ -131,7 +131,8 @@ def check_bounds(bounds: Sequence[int] | str, stages: int, layers: int) -> None:
 def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None = None) -> tuple[int, ...]:
     """The bounds for which the largest stage has the fewest bytes of parameters.
 
-    A stage starts at one of the layers ``starts``, by default at one that has parameters if there are enough.
+    A stage starts at one of the layers ``starts``; by default at a layer with parameters, if there are
+    enough.
     """
     sizes = [full_nbytes(layer) for layer in model.layers]
     if starts is None:
@@ -166,14 +167,14 @@ def costs_by_time(
 ) -> list[float]:
     """Seconds of each layer's forward and backward over ``batch``, the median of ``repeats`` after a warm-up.
 
-    Layers are run in the model's order, each on its own tape with what the one before put out; with a
-    ``loss_fn`` the loss counts with the last. Measured are parameters' gradients and, but in the first layer,
-    the input's. Gradients, running statistics and generators of random numbers are left as they were. What
-    one rank measures another does not: let one do it, and broadcast. Raises ValueError for 0 repeats.
+    Layers run in the model's order, each on its own tape with the output of the one before; with a
+    ``loss_fn`` the last one includes the loss. Backward computes the gradients of parameters and, except in
+    the first layer, of the input. Gradients, running statistics and random generators keep their state.
+    Measurements differ between ranks: let one rank measure, and broadcast. Raises ValueError for 0 repeats.
     """
     at_least_one("repeats", repeats)
     parameters = model.parameters()
-    kept = [(p.grad, p.grad_buffer) for p in parameters]
+    saved = [(p.grad, p.grad_buffer) for p in parameters]
     seconds: list[list[float]] = [[] for _ in model.layers]
     with Replay(model):
         for _ in range(1 + repeats):
@@ -183,16 +184,16 @@ def costs_by_time(
                     p.grad = p.grad_buffer = None
                 last = loss_fn if i == len(model) - 1 else None
                 start = clock()
-                y = there_and_back(layer, x, batch, last)
+                y = forward_backward_layer(layer, x, batch, last)
                 seconds[i].append(clock() - start)
                 x = Tensor(y, requires_grad=y.dtype.kind == "f")
-    for p, (grad, buffer) in zip(parameters, kept, strict=True):
+    for p, (grad, buffer) in zip(parameters, saved, strict=True):
         p.grad, p.grad_buffer = grad, buffer
-    return [median(found[1:]) for found in seconds]
+    return [median(times[1:]) for times in seconds]
 
 
-def there_and_back(layer: Module, x: Tensor, batch: Batch, loss_fn: Loss | None) -> Array:
-    """What ``layer`` puts out for ``x``, when its gradients are there too, from a gradient of ones."""
+def forward_backward_layer(layer: Module, x: Tensor, batch: Batch, loss_fn: Loss | None) -> Array:
+    """Run ``layer`` forward and, from a gradient of ones, backward; return its output."""
     with Tape() as tape:
         y = layer(x)
         end = y if loss_fn is None else loss_fn(y, batch.y)

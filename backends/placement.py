@@ -1,4 +1,4 @@
-"""What strategies share that put the layers of one model on several ranks.
+"""Helpers of the strategies that divide the layers of one model among the ranks.
 
 Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
@@ -24,7 +24,7 @@ class Placeholder(Module):
     """Stands for a layer that lives on another rank: keeps the names of parameters, acts as the identity."""
 
     def forward(self, x: Any) -> Any:
-        return x  # also what is no tensor
+        return x  # not necessarily a tensor
 
     def sharded_forward(self, a: Any) -> Any:
         """The identity of sharded tensors too, between layers that are split."""
@@ -32,20 +32,21 @@ class Placeholder(Module):
 
 
 def all_gather_named(comm: Communicator, values: Values) -> Values:
-    """The arrays of all ranks by name, where every rank has other names. Collective."""
-    gathered: Values = {}
+    """The arrays of all ranks by name, where no two ranks have the same name. Collective."""
+    values_of_all: Values = {}
     for rank in range(comm.size):
         own = values if rank == comm.rank else {}
         text = "\n".join(name + "?" * (value is None) for name, value in own.items())
         message = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
         for name in bytes(message).decode().split():
             absent = name.endswith("?")
-            gathered[name.rstrip("?")] = None if absent else broadcast(comm, own.get(name, np.zeros(0)), rank)
-    return gathered
+            value = None if absent else broadcast(comm, own.get(name, np.zeros(0)), rank)
+            values_of_all[name.rstrip("?")] = value
+    return values_of_all
 
 
 def parameter_shard(owner: Module, attribute: str) -> Any:
-    """The ``Shard`` that a module's array is of the serial model's; None where it is the whole array."""
+    """Which ``Shard`` of the serial model's array a module holds; None if it holds the whole array."""
     return getattr(owner, "shards", {}).get(attribute)
 
 
@@ -61,17 +62,17 @@ def full_nbytes(layer: Module) -> int:
 
 
 def share_dropout_state(comm: Communicator, model: Module) -> None:
-    """Let the dropout layers of every rank draw the masks that rank 0 would draw. Collective."""
+    """Give the dropout layers of every rank the random state of rank 0. Collective."""
     for _, layer in model.named_modules():
         if isinstance(layer, nn.Dropout):
             share_state(comm, layer.rng)
 
 
 def share_state(comm: Communicator, rng: np.random.Generator) -> None:
-    """Put ``rng`` into the state of rank 0's; in place, so that layers which share it still do.
+    """Set ``rng`` to the state of rank 0's generator, in place, as several layers may share it. Collective.
 
-    The state travels as text, integers of any length and lists of them. Raises ValueError where rank 0 has
-    another kind of generator.
+    The state travels as JSON, with integers of any length. Raises ValueError where rank 0 has another kind of
+    generator.
     """
     bits = rng.bit_generator
     text = json.dumps(bits.state, default=np.ndarray.tolist).encode()

@@ -1,4 +1,4 @@
-"""The strategies by name: an entry-point group for each axis of the grid, where other packages add theirs."""
+"""The strategies by name: an entry-point group for each axis of the grid, to which other packages can add."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELSEWHERE = {
 }
 
 Strategy = Callable[..., Backend]
-OURS: Mapping[str, Strategy] = {}  # all are declared by entry points, ours too
+OURS: Mapping[str, Strategy] = {}  # entry points declare all of them, also ours
 
 
 def strategy_names(axis: str = "data") -> list[str]:
@@ -55,7 +55,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
 def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str = "data") -> Strategy:
     """The strategy called ``name`` with these options, to be called with a communicator.
 
-    Raises ValueError for an option it does not have, or one of another type; else as ``load_strategy``.
+    Raises ValueError for an unknown option, or a value of the wrong type; otherwise as ``load_strategy``.
     """
     strategy = load_strategy(name, axis)
     if not options:
@@ -73,7 +73,7 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
 
 
 def declaration(strategy: Strategy) -> type[Declaration]:
-    """What a strategy declares; a function declares nothing."""
+    """The class whose declarations a strategy has; a function declares nothing."""
     if isinstance(strategy, type) and issubclass(strategy, Declaration):
         return strategy
     return Declaration
@@ -82,7 +82,7 @@ def declaration(strategy: Strategy) -> type[Declaration]:
 def declared_flags() -> dict[str, dict[str, Flag]]:
     """The flags of all strategies: by the flag's name, the strategies that declare it.
 
-    A strategy that cannot be imported has none: it is refused where it is chosen.
+    A strategy that cannot be imported has none; choosing it raises an error.
     """
     flags: dict[str, dict[str, Flag]] = {}
     for strategy, declared in declarations():
@@ -92,7 +92,7 @@ def declared_flags() -> dict[str, dict[str, Flag]]:
 
 
 def declarations() -> Iterator[tuple[str, type[Declaration]]]:
-    """What the strategies of the data and the pipe axis declare, by name."""
+    """(name, declarations) of the strategies of the data and the pipe axis."""
     for axis in ("data", "pipe"):
         for name in strategy_names(axis):
             try:
@@ -113,15 +113,15 @@ class OneRank(Serial):
         super().__init__(micro_batches)
 
 
-def read_options(given: Iterable[str]) -> dict[str, Any]:
+def read_options(texts: Iterable[str]) -> dict[str, Any]:
     """``name=value`` texts as keyword arguments; a value that is not a Python literal stays text."""
     options: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name.isidentifier() and equals):
             raise ValueError(f"--option takes name=value, as in --option micro_batches=4; got {text!r}")
         if name in options:
-            raise ValueError(f"--option {name} is given twice; leave one out")
+            raise ValueError(f"--option {name} appears twice; leave one out")
         try:
             options[name] = literal_eval(value)
         except (ValueError, SyntaxError):

@@ -32,10 +32,10 @@ from minigrad.tensor import Tensor
 class Stack(Backend):
     """``Stack(DataParallel(grid.data), ModelParallel(grid.model))`` shares the batch, then the model.
 
-    Members stand from the outermost, which shares the batch, to the innermost, nearest to the layers. Each
-    takes its micro-batches through the next; gradients are reduced by the innermost first. It trains like
-    ``Serial`` if all members do. The outermost alone may change how parameters are updated. Raises ValueError
-    for members that cannot be stacked so.
+    Members are named from the outermost, which shares the batch, to the innermost, nearest to the layers.
+    Each runs its micro-batches through the next; gradients are reduced innermost first. A stack trains like
+    ``Serial`` if all members do. Only the outermost may change how parameters are updated. Raises ValueError
+    for members that cannot be stacked in this order.
     """
 
     def __init__(self, *members: Backend):
@@ -48,7 +48,7 @@ class Stack(Backend):
         self.micro_batches = math.prod(member.micro_batches for member in members)
         self.equals_serial = all(member.equals_serial for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
-        self.waiting: list[list[Tensor]] = [[] for _ in members]  # reduced once that member has finished
+        self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
 
     def place(self, model: Module) -> Module:
         for member in reversed(self.members):
@@ -72,13 +72,13 @@ class Stack(Backend):
         return reduce(lambda loss_fn, member: member.loss_for(model, loss_fn), self.members, loss_fn)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        """Each member takes its micro-batches through those inside of it."""
+        """Each member runs its micro-batches through the members inside it."""
         for member in reversed(self.members):
             inner = partial(member.forward_backward, inner=inner)
         return inner(work)
 
     def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        """Whatever any member would sum again."""
+        """Set aside the earlier gradients of every member."""
         stack = ExitStack()
         for member in self.members:
             stack.enter_context(member.accumulate(model))
@@ -88,7 +88,7 @@ class Stack(Backend):
         return self.announce(parameter, len(self.members))
 
     def announce(self, parameter: Tensor, outer: int) -> bool:
-        """Call the first ``outer`` members, from the inside out, up to one that has yet to reduce it."""
+        """Call the first ``outer`` members, innermost first, until one that reduces the gradient later."""
         for i in reversed(range(outer)):
             if not self.members[i].on_grad(parameter):
                 self.waiting[i].append(parameter)
@@ -96,11 +96,11 @@ class Stack(Backend):
         return True
 
     def finish(self, model: Module, loss: float) -> float:
-        """Each member finishes, the innermost first; what waited for it is announced to those around it."""
+        """Finish each member, innermost first; announce to outer members the gradients it reduced."""
         for i in reversed(range(len(self.members))):
             loss = self.members[i].finish(model, loss)
-            waited, self.waiting[i] = self.waiting[i], []
-            for parameter in waited:
+            reduced, self.waiting[i] = self.waiting[i], []
+            for parameter in reduced:
                 self.announce(parameter, i)
         return loss
 
@@ -131,7 +131,7 @@ class Stack(Backend):
             member.finalize(model)
 
     def close(self) -> None:
-        """Close the members, from the inside out."""
+        """Close the members, innermost first."""
         for member in reversed(self.members):
             member.close()
 

@@ -1,4 +1,4 @@
-"""What is recorded of a training run: the spans of a step, and the steps found again in a trace."""
+"""Recording a training run as spans, and finding its steps in the trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .comm.trace import Span, Trace
 
 
 class Recorded(Backend):
-    """``backend``, whose forwards, backwards and updates are spans on ``comm``, where that is traced.
+    """Runs ``backend``, and records its forwards, backwards and updates as spans if ``comm`` is traced.
 
     A pipeline records its instructions itself.
     """
@@ -57,17 +57,17 @@ class Recorded(Backend):
 def steps_of(trace: Trace) -> list[Trace]:
     """The training steps: each rank's spans from its first forward to the end of its update.
 
-    A trace without updates, as of a plan, is one step. The ledgers are the whole run's.
+    A trace without updates, such as that of a plan, is one step. The ledgers are those of the whole run.
     """
     steps: dict[int, list[Span]] = {}
     for rank in range(trace.size):
-        mine = sorted((s for s in trace.spans if s.rank == rank), key=lambda s: s.start)
-        ends = sorted(s.stop for s in mine if s.what == "update")
-        begun: set[int] = set()
-        for span in mine:
+        spans = sorted((s for s in trace.spans if s.rank == rank), key=lambda s: s.start)
+        ends = sorted(s.stop for s in spans if s.what == "update")
+        training: set[int] = set()  # the steps with a forward
+        for span in spans:
             step = bisect_right(ends, span.start)
             if kind(span.what) == "forward":
-                begun.add(step)
-            if step in begun:
+                training.add(step)
+            if step in training:
                 steps.setdefault(step, []).append(span)
     return [Trace(tuple(steps[step]), trace.ledgers, trace.clock_error) for step in sorted(steps)]

@@ -33,7 +33,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.compression.low_rank import is_matrix
-from backends.data_parallel.compression.selecting import count_of
+from backends.data_parallel.compression.sparsification import count_of
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.launch.launch import load_mpi, under_mpiexec
 from minigrad import ops, optim

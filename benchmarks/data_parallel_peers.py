@@ -13,8 +13,8 @@ from engine_workloads import LR, MOMENTUM, WORKLOADS, Network, Step, minigrad_la
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops, optim
 from minigrad.backend import Backend, Serial
 from minigrad.data import Batch, shares

@@ -3,6 +3,7 @@
 The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +43,15 @@ def check_device(device: str) -> None:
 def to_host(x: Array) -> np.ndarray:
     """``x`` as a NumPy array, copied from the GPU if it is there."""
     return np.asarray(x) if array_module(x) is np else _cupy().asnumpy(x)
+
+
+def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
+    """Consecutive elements of ``flat`` as views, in the shapes of ``arrays``; what is left over is ignored."""
+    views, start = [], 0
+    for array in arrays:
+        views.append(flat[start : start + array.size].reshape(array.shape))
+        start += array.size
+    return views
 
 
 def use_gpu_of(local_rank: int) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Each subject by the first of these files that exists, of today's name and of earlier ones.
 SUBJECTS = {
     "naive data parallelism": ["backends/data_parallel/naive.py"],
-    "data parallelism": ["backends/data_parallel/replicated.py"],
+    "data parallelism": ["backends/data_parallel/data_parallel.py", "backends/data_parallel/replicated.py"],
     "bucketed": ["backends/data_parallel/bucketed.py"],
     "sharded (ZeRO)": ["backends/data_parallel/zero/sharded.py", "backends/data_parallel/sharded.py"],
     "parameter server": [

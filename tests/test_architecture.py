@@ -152,8 +152,8 @@ BARE_PARTICIPLES = {
     "wanted",
     "seen",
 }
-FOLDERS = ("minigrad", "cli", "launch", "grading", "comm", "pipeline", "model_parallel")
-NAMED = [p for p in LIBRARY if set(FOLDERS) & set(p.parts) and p.name != "backend.py"]
+FOLDERS = ("minigrad", "cli", "launch", "grading", "comm", "pipeline", "model_parallel", "data_parallel")
+NAMED = [p for p in LIBRARY if (set(FOLDERS) & set(p.parts) or len(p.parts) == 2) and p.name != "backend.py"]
 
 
 @pytest.mark.parametrize("path", NAMED, ids=str)

@@ -1,14 +1,15 @@
 """Every rank holds the whole model, or a part of its state, and a share of the batch."""
 
 from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from .backup_workers import BackupWorkers
 from .bucketed import Bucketed
 from .compression import Compressed
+from .data_parallel import DataParallel
 from .naive import NaiveDataParallel
 from .parameter_server import ParameterServer
-from .replicated import DataParallel
-from .sharded import Sharded
+from .proportional import ProportionalDataParallel
 from .shared_memory import SharedMemoryDataParallel
-from .stragglers import BackupWorkers, Proportional
+from .zero import Sharded
 
 __all__ = [
     "BackupWorkers",
@@ -18,9 +19,9 @@ __all__ = [
     "ElasticAveraging",
     "LocalSGD",
     "NaiveDataParallel",
-    "SharedMemoryDataParallel",
     "ParallelSGD",
     "ParameterServer",
-    "Proportional",
+    "ProportionalDataParallel",
     "Sharded",
+    "SharedMemoryDataParallel",
 ]

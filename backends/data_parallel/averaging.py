@@ -1,7 +1,7 @@
-"""Models trained apart are averaged: at the very end, every few updates, or through a common centre.
+"""Each rank trains its own model; the models are averaged at the end, every few updates, or through a center.
 
-Lecture section: ParallelSGD. Lesson: 09_model_averaging. Far fewer messages than one per step; the price
-is that the result is another one than a single machine's.
+Lecture section: ParallelSGD. Lesson: 09_model_averaging. Far fewer messages than one per step, but
+the result differs from that of one machine.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from typing import Any
 
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ..comm.collectives import allreduce
+from ..comm.collectives import ALLREDUCE, allreduce
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..consistency import (
+    broadcast_model,
+    check_same_on_all_ranks,
+    running_statistics,
+    trained_parameters,
+)
 from .flat import FlatLayout
-from .replicated import ALLREDUCE
-from .step_summary import is_statistic, trained
 
 Allreduce = Callable[[Communicator, Array], Array]
 
 
 class ModelAveraging(Backend):
-    """Each rank updates its own model by its own share's gradient; every ``period`` updates the models meet.
+    """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
     of a step is the mean over this rank's own share (0 where that is empty), and so are the gradients.
-    With ``same_start`` all begin with rank 0's parameters, otherwise each with its own.
+    With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
     """
 
     equals_serial = False
@@ -51,10 +54,10 @@ class ModelAveraging(Backend):
         self.period = None if period is None else at_least_one("period", period)
         self.same_start = same_start
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.updates, self.seen = 0, 0  # since the ranks last met; samples of this rank's since it last told
+        self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
 
     def settings(self) -> dict[str, Any]:
-        """What must be the same on all ranks."""
+        """The settings that must be the same on all ranks."""
         return {name: getattr(self, name) for name in ("period", "same_start", "micro_batches")}
 
     def place(self, model: Module) -> Module:
@@ -73,44 +76,46 @@ class ModelAveraging(Backend):
         return 1.0
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        self.seen += len(work.batch)
+        self.samples += len(work.batch)
         return super().forward_backward(work, inner)
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """This rank's own update; after every ``period``-th the ranks meet."""
+        """This rank's own update; every ``period``-th is followed by an exchange."""
         super().update(model, optimizer, square_norms)
         self.updates += 1
         if self.updates == self.period:
-            self.meet(model)
+            self.combine(model)
 
     def finalize(self, model: Module) -> None:
-        """The ranks meet once more, where there were updates since; then all have the same model."""
+        """A last exchange, if there were updates since the previous one; then all have the same model."""
         if self.updates:
-            self.meet(model)
+            self.combine(model)
 
-    def meet(self, model: Module) -> None:
+    def combine(self, model: Module) -> None:
         if self.size > 1:
             self.exchange(model)
         self.updates = 0
 
     def exchange(self, model: Module) -> None:
         """Replace the parameters and running statistics by their mean over all ranks, in one all-reduce."""
-        self.average([p.data for p in (trained(model) if self.same_start else model.parameters())], model)
+        self.average(
+            [p.data for p in (trained_parameters(model) if self.same_start else model.parameters())], model
+        )
 
     def average(self, arrays: list[Array], model: Module) -> None:
-        """Replace ``arrays`` and the running statistics by their mean; each rank weighs what it has seen."""
-        weighted_mean(self.comm, self.allreduce, [*arrays, *statistics(model)], float(self.seen))
-        self.seen = 0
+        """Replace ``arrays`` and the running statistics by their mean, weighted by the ranks' samples."""
+        weighted_mean(self.comm, self.allreduce, [*arrays, *running_statistics(model)], float(self.samples))
+        self.samples = 0
 
 
 class ParallelSGD(ModelAveraging):
     """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
     After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements. Not equal
-    to ``Serial``, and for networks far from it: models that go apart for epochs have a poor mean, the poorer
-    the more ranks (``benchmarks/README.md`` has figures); ``LocalSGD`` stays close. With ``same_start`` False
-    each rank keeps its own initialisation, and the average of such networks is worth little: their hidden
-    neurons have different places.
+    to ``Serial``, and for networks far from it: models that diverge for epochs have a poor mean, and more
+    ranks make it worse (``benchmarks/README.md`` has figures); ``LocalSGD`` stays close. With ``same_start``
+    False each rank keeps its own initialization, and the average of such networks is worth little, because
+    their hidden neurons are in different orders.
     """
 
     def __init__(
@@ -127,8 +132,8 @@ class ParallelSGD(ModelAveraging):
 class LocalSGD(ModelAveraging):
     """Parameters are averaged every ``period`` updates and at the end: ceil(updates / period) all-reduces.
 
-    Each rank counts by the samples it saw since the last average. With ``average_momentum`` what the
-    optimizer keeps is averaged in the same message. Equal to synchronous SGD for ``period`` 1 with
+    Each rank is weighted by its samples since the last average. With ``average_momentum`` the state of the
+    optimizer is averaged in the same message. Equal to synchronous SGD for ``period`` 1 with
     plain SGD, or with averaged momentum; otherwise not equal to ``Serial`` (Stich 2019).
     """
 
@@ -166,12 +171,12 @@ class LocalSGD(ModelAveraging):
 
 
 class ElasticAveraging(ModelAveraging):
-    """Each model is tied to a common centre by a spring: EASGD (Zhang, Choromanska and LeCun 2015).
+    """A spring pulls each model towards a common center: EASGD (Zhang, Choromanska and LeCun 2015).
 
     Every ``period`` updates d_i = alpha (x_i - c), x_i <- x_i - d_i and c <- c + sum of the d_i, in the form
-    with one all-reduce, the centre c held on every rank; the sum of all x_i and c stays what it was.
-    ``alpha`` is 0.9 / ranks by default; 0 lets the ranks train independently. Afterwards the model is
-    the centre. Not equal to ``Serial``; one rank has nobody to be tied to, and trains like it.
+    with one all-reduce, where every rank holds the center c; the sum of all x_i and c does not change.
+    ``alpha`` is 0.9 / ranks by default; 0 lets the ranks train independently. After ``finalize`` the model is
+    the center. Not equal to ``Serial``; one rank alone has no center, and trains like ``Serial``.
     """
 
     def __init__(
@@ -186,45 +191,45 @@ class ElasticAveraging(ModelAveraging):
         super().__init__(comm, allreduce, period=period, same_start=True, micro_batches=micro_batches)
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha is a share of the way to the centre, 0 to 1, got {alpha}")
+            raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "alpha": self.alpha}
 
     def place(self, model: Module) -> Module:
         model = super().place(model)
-        self.layout = FlatLayout(trained(model))
-        self.centre = self.parameters()
+        self.layout = FlatLayout(trained_parameters(model))
+        self.center = self.parameters()
         return model
 
     def parameters(self) -> Array:
         """A copy of this rank's parameters, end to end."""
-        return self.layout.packed([p.data for p in self.layout.parameters])
+        return self.layout.pack([p.data for p in self.layout.parameters])
 
     def exchange(self, model: Module) -> None:
-        """Pull this rank's model and the centre towards each other, in one all-reduce of the parameters."""
+        """Pull this rank's model and the center towards each other, in one all-reduce of the parameters."""
         pull = self.parameters()
-        pull -= self.centre
+        pull -= self.center
         pull *= self.alpha
         for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):
             parameter.data -= part
-        self.centre += self.allreduce(self.comm, pull)
+        self.center += self.allreduce(self.comm, pull)
 
     def finalize(self, model: Module) -> None:
-        """A last exchange, where one is due; then the centre becomes the model, with averaged statistics."""
+        """A last exchange, as above; then the model becomes the center, with averaged statistics."""
         super().finalize(model)
         if self.size > 1:
-            for parameter, part in zip(self.layout.parameters, self.layout.views(self.centre), strict=True):
+            for parameter, part in zip(self.layout.parameters, self.layout.views(self.center), strict=True):
                 parameter.data[...] = part
-            if statistics(model):
+            if running_statistics(model):
                 self.average([], model)
 
 
 def complete_state(optimizer: Optimizer) -> None:
-    """Give the optimizer a state, of zeros, also for parameters that this rank's samples have not reached.
+    """Give the optimizer a state of zeros also for parameters that this rank's samples have not reached.
 
-    Others may have reached them, and one message needs one layout on all ranks: an update of a copy that
-    is thrown away shows what this optimizer keeps.
+    Samples of other ranks may have reached them, and all ranks need the same message layout. A trial update
+    of a copy shows which state this optimizer has.
     """
     for parameter, state in zip(optimizer.parameters, optimizer.state, strict=False):
         if parameter.requires_grad and not state:
@@ -237,26 +242,15 @@ def complete_state(optimizer: Optimizer) -> None:
                     value[...] = 0
 
 
-def statistics(model: Module) -> list[Array]:
-    """The running statistics and the like: what a model holds beside its parameters, in floats."""
-    found = (getattr(owner, attribute) for _, owner, attribute in model.named_arrays())
-    return [value for value in found if is_statistic(value)]
-
-
 def weighted_mean(comm: Communicator, allreduce: Allreduce, arrays: Sequence[Array], weight: float) -> None:
-    """Replace ``arrays``, in place, by their mean over the ranks; each rank counts ``weight`` times.
+    """Replace ``arrays``, in place, by their mean over the ranks, weighted by each rank's ``weight``.
 
-    One all-reduce of 1 + all their elements. Where all weights are 0 they stay as they are.
+    One all-reduce of 1 + all their elements. If all weights are 0 the arrays do not change.
     """
     xp = array_module(arrays[0])
     message = xp.concatenate([xp.ones(1, arrays[0].dtype), *(a.reshape(-1) for a in arrays)])
     message *= weight
     total = allreduce(comm, message)
-    weights = float(total[0])
-    if not weights:
-        return
-    total /= weights
-    start = 1
-    for array in arrays:
-        array[...] = total[start : start + array.size].reshape(array.shape)
-        start += array.size
+    if float(total[0]):
+        for array, mean in zip(arrays, unflatten(total[1:] / total[0], arrays), strict=True):
+            array[...] = mean

@@ -1,4 +1,4 @@
-"""Batch-norm whose statistics are those of the whole batch, whatever rank holds the samples.
+"""Batch-norm whose statistics are those of the whole batch, whichever rank holds the samples.
 
 Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_parallel.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from minigrad.device import Array
-from minigrad.lookup import check_choice
 from minigrad.module import Module
 from minigrad.nn import BatchNorm
 from minigrad.ops.norm import Gather
@@ -16,29 +15,24 @@ from minigrad.ops.norm import Gather
 from ..comm.collectives import allgather
 from ..comm.communicator import Communicator
 
-BATCH_NORMS = ("ranks", "synchronised")
+SYNCHRONIZED = {"ranks": False, "synchronised": True}
+"""Whether batch-norms use the statistics of all ranks, by the name of the setting."""
 
 
-def check_batch_norm(given: str) -> str:
-    """``given``; raises ValueError, naming the choices, for any other."""
-    check_choice("batch_norm", given, BATCH_NORMS)
-    return given
+def synchronize_batch_norms(model: Module, comm: Communicator) -> bool:
+    """Let every batch-norm of ``model`` use the statistics of all ranks. Returns whether there is one.
 
-
-def synchronise(model: Module, comm: Communicator) -> bool:
-    """Make every batch-norm of ``model`` use the statistics of all ranks; whether there is any.
-
-    Each then adds one all-gather to a forward pass, of a count, the means and the squared deviations from
-    them, and one to a backward pass. So all ranks go through every pass, those without samples too.
+    Each adds an all-gather to a forward pass, of a count, the means and the squared deviations from them, and
+    one to a backward pass. So all ranks must take part in every pass, also those without samples.
     """
     norms = {owner for _, owner, _ in model.named_arrays() if isinstance(owner, BatchNorm)}
     for norm in norms:
-        again = isinstance(norm.gather, partial) and norm.gather.func is gathered  # it was placed before
-        inside = norm.gather.args[1] if again else norm.gather  # pyright: ignore
-        norm.gather = partial(gathered, comm, inside)
+        again = isinstance(norm.gather, partial) and norm.gather.func is gather  # the model was placed before
+        inner = norm.gather.args[1] if again else norm.gather  # pyright: ignore
+        norm.gather = partial(gather, comm, inner)
     return bool(norms)
 
 
-def gathered(comm: Communicator, inside: Gather | None, x: Array) -> list[Array]:
-    """All ranks' ``x``; where other ranks share this one's samples, all of those that ``inside`` brings."""
-    return [found for part in allgather(comm, x) for found in ([part] if inside is None else inside(part))]
+def gather(comm: Communicator, inner: Gather | None, x: Array) -> list[Array]:
+    """``x`` of all ranks, and of those from which ``inner`` gathers, which share a rank's samples."""
+    return [part for own in allgather(comm, x) for part in ([own] if inner is None else inner(own))]

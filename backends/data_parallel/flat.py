@@ -6,14 +6,15 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, unflatten
 from minigrad.tensor import Parameter
 
 
 class Segment(NamedTuple):
-    """The elements ``within`` parameter number ``n``, flattened, that lie at ``place`` of a part."""
+    """The elements ``within`` parameter number ``n``, flattened, that are the slice ``place`` of a part."""
 
     n: int
     within: slice
@@ -29,9 +30,9 @@ class FlatLayout:
     def __init__(self, parameters: Sequence[Parameter], parts: int = 1):
         self.parameters = list(parameters)
         if len({p.dtype for p in self.parameters}) > 1:
-            found = ", ".join(sorted({str(p.dtype) for p in self.parameters}))
+            dtypes = ", ".join(sorted({str(p.dtype) for p in self.parameters}))
             raise ValueError(
-                f"one message carries parameters of one dtype, got {found}; use model.to(dtype=...)"
+                f"one message carries parameters of one dtype, got {dtypes}; use model.to(dtype=...)"
             )
         self.starts = [0]
         for parameter in self.parameters:
@@ -39,7 +40,6 @@ class FlatLayout:
         self.elements = self.starts[-1]
         self.part_size = -(-self.elements // parts)
         self.size = self.part_size * parts
-        self.padding = self.size - self.elements
 
     def zeros(self) -> Array:
         """A new array of this layout."""
@@ -47,11 +47,10 @@ class FlatLayout:
         return array_module(first).zeros(self.size, first.dtype)
 
     def views(self, buffer: Array) -> list[Array]:
-        """The parameters' places in ``buffer``, each in its parameter's shape."""
-        ends = zip(self.parameters, self.starts, self.starts[1:], strict=False)
-        return [buffer[start:stop].reshape(p.shape) for p, start, stop in ends]
+        """The parameters' elements of ``buffer``, each in the shape of its parameter."""
+        return unflatten(buffer, self.parameters)
 
-    def packed(self, arrays: Sequence[Array | None]) -> Array:
+    def pack(self, arrays: Sequence[Array | None]) -> Array:
         """A new array of this layout that holds ``arrays``, zeros for those that are None."""
         first = self.parameters[0].data
         buffer = array_module(first).empty(self.size, first.dtype)
@@ -65,33 +64,29 @@ class FlatLayout:
         return slice(rank * self.part_size, (rank + 1) * self.part_size)
 
     def segments(self, rank: int) -> list[Segment]:
-        """What of each parameter lies in the ``rank``-th part; padding is in no piece."""
+        """The elements of each parameter that are in the ``rank``-th part, without the padding."""
         part = self.part(rank)
-        found = []
-        for n, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
+        segments = []
+        for n, (start, stop) in enumerate(pairwise(self.starts)):
             first, last = max(start, part.start), min(stop, part.stop)
             if first < last:
-                within, place = (
-                    slice(first - start, last - start),
-                    slice(first - part.start, last - part.start),
-                )
-                found.append(Segment(n, within, place))
-        return found
+                within = slice(first - start, last - start)
+                segments.append(Segment(n, within, slice(first - part.start, last - part.start)))
+        return segments
 
 
 def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = None) -> list[list[Parameter]]:
-    """The parameters, last first, in groups of at most ``nbytes``, or of one that is larger.
+    """The parameters, last first, in groups of at most ``nbytes``, or of one parameter that is larger.
 
-    The ``first`` group has a limit of its own, where it is given.
-
-    Backward comes to the last layers first, so their group is complete early (Li et al. 2020).
+    The first group has at most ``first`` bytes instead, where that is given. Backward reaches the last layers
+    first, so their group is complete early (Li et al. 2020).
     """
-    found: list[list[Parameter]] = []
+    groups: list[list[Parameter]] = []
     room = 0
     for parameter in reversed(parameters):
-        if not found or parameter.data.nbytes > room:
-            room = nbytes if found or first is None else first
-            found.append([])
-        found[-1].append(parameter)
+        if not groups or parameter.data.nbytes > room:
+            room = nbytes if groups or first is None else first
+            groups.append([])
+        groups[-1].append(parameter)
         room -= parameter.data.nbytes
-    return found
+    return groups

@@ -1,7 +1,7 @@
 """Data parallelism as on the slide: all ranks hold the whole model, share the batch and sum their gradients.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. ``replicated.py`` is the same with
-one message for all gradients.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel. ``data_parallel.py`` is the same
+with one message for all gradients.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""On one machine no gradient is sent: each rank sums its share of all, where they lie, and updates it in the
-one copy of the weights that all ranks read.
+"""On one machine no gradient is sent: each rank sums a share of all ranks' gradients in shared memory, and
+updates this share of the weights, of which all ranks read one copy.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
@@ -23,14 +23,14 @@ from minigrad.optim import Optimizer, Part
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
+from .data_parallel import DataParallel
 from .flat import FlatLayout
-from .replicated import DataParallel
 
-BLOCK = 1 << 15  # elements: those of the weights, the gradients and the momentum fit in a cache together
+BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
 
 
 class Block(NamedTuple):
-    """Some elements of parameter ``n``: the weights, and what each rank has of their gradient."""
+    """Some elements of parameter ``n``: the weights, and each rank's gradient of them."""
 
     n: int
     w: np.ndarray
@@ -40,11 +40,11 @@ class Block(NamedTuple):
 class SharedMemoryDataParallel(DataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
-    Each rank computes its gradients where the others can read them. When all have, it sums its share of the
-    elements in rank order, a block at a time, and hands each block to the optimizer while it is in the
-    cache; no rank goes on before all are updated. So weights are there once, the same for all ranks,
-    optimizer state once, each share of it on the rank that uses it, and a step sends no message (one of
-    a few numbers where the optimizer needs norms). ``grad`` stays this rank's own, and is not clipped.
+    Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
+    its share of the elements in rank order, a block at a time, and passes each block to the optimizer while
+    it is in the cache; all ranks wait until all shares are updated. So there is one copy of the weights for
+    all ranks, and one of the optimizer's state, each share on the rank that uses it. A step sends no message
+    (only a few numbers if the optimizer needs norms). ``grad`` stays this rank's own, and is not clipped.
 
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
@@ -57,7 +57,7 @@ class SharedMemoryDataParallel(DataParallel):
         self.memory: Any = None
 
     def place(self, model: Module) -> Module:
-        """The model with rank 0's parameters, those that are trained in the shared memory."""
+        """The model with the parameters of rank 0; the trained ones are in shared memory."""
         model = super().place(model)
         parameters, length = self.summary.parameters, len(self.summary)
         flat = FlatLayout(parameters)
@@ -70,7 +70,7 @@ class SharedMemoryDataParallel(DataParallel):
         self.memory = self.shared((flat.size + 2 * length) * first.itemsize)
         windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
         self.gradients = [flat.views(window) for window in windows]
-        # Two for each rank, in turns: one is written while slower ranks may still read the one before.
+        # Two for each rank, in turns: a rank writes one while slower ranks may still read the one before.
         self.summaries = [window[flat.size :].reshape(2, length) for window in windows]
         self.turn = 0
         self.reached = [False] * len(parameters)
@@ -93,39 +93,39 @@ class SharedMemoryDataParallel(DataParallel):
         return memory
 
     def cut_into_blocks(self, flat: FlatLayout) -> Iterator[Block]:
-        """This rank's share of each stripe of all elements, whatever parameters that cuts through.
+        """This rank's share of each stripe of all elements, even where a stripe ends within a parameter.
 
-        All ranks have an equal share of each, so that each has as much of what was computed last and is still
-        in a cache (2 % of a step of W2 in the benchmarks).
+        All ranks share every stripe equally, because the gradients that were computed last are still in a
+        cache (2 % of a step of W2 in the benchmarks).
         """
         views = [[p.data for p in flat.parameters], *self.gradients]
         stripe = BLOCK * self.size
         for start in range(0, flat.elements, stripe):
             share = shares(min(stripe, flat.elements - start), self.size)[self.rank]
             for n, (first, last) in enumerate(pairwise(flat.starts)):
-                some = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
-                if some.start < some.stop:
-                    w, *gradients = (view[n].reshape(-1)[some] for view in views)
+                elements = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
+                if elements.start < elements.stop:
+                    w, *gradients = (view[n].reshape(-1)[elements] for view in views)
                     yield Block(n, w, gradients)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Wait until all ranks have their gradients; the loss of the batch.
+        """Wait until all ranks have their gradients; return the loss of the batch.
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        written, mine = self.pack_summary(loss), self.gradients[self.rank]
+        summary, mine = self.pack_summary(loss), self.gradients[self.rank]
         self.copy_gradients_in(mine)
-        self.summaries[self.rank][self.turn] = written
+        self.summaries[self.rank][self.turn] = summary
         self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
-        for parameter, g, found in zip(self.summary.parameters, mine, self.reached, strict=True):
-            parameter.grad = g if found else None
+        for parameter, g, reached in zip(self.summary.parameters, mine, self.reached, strict=True):
+            parameter.grad = g if reached else None
         return loss
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
-        """Each rank adds its own where the others can read them; return when all have."""
+        """Each rank adds its own gradients in shared memory; returns when all ranks have."""
         earlier = {p: p.grad.copy() for p in self.summary.parameters if p.grad is not None}
         for parameter in earlier:
             parameter.grad = None
@@ -133,10 +133,10 @@ class SharedMemoryDataParallel(DataParallel):
         if not earlier:
             return
         mine = zip(self.summary.parameters, self.gradients[self.rank], strict=True)
-        for n, (parameter, place) in enumerate(mine):
+        for n, (parameter, view) in enumerate(mine):
             if parameter in earlier:
-                place += earlier[parameter]
-                parameter.grad, self.reached[n] = place, True
+                view += earlier[parameter]
+                parameter.grad, self.reached[n] = view, True
         self.memory.barrier("to add up the gradients of several steps")
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
@@ -145,22 +145,22 @@ class SharedMemoryDataParallel(DataParallel):
         self.memory.barrier("to update")
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """Each rank knows those of its share."""
+        """The sum over the ranks, as each has those of its share."""
         return allreduce(self.comm, squares)
 
     def close(self) -> None:
-        """Give back the shared memory; each rank's model gets weights of its own."""
-        for parameter in [] if self.placed is None else self.placed.parameters:
+        """Free the shared memory; each rank's model gets weights of its own."""
+        for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.data = parameter.data.copy()
         super().close()
         self.memory, self.gradients, self.summaries, self.blocks = None, [], [], []
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
-        """This rank's blocks, each with the sum of its gradients when it is asked for."""
+        """This rank's blocks; the gradients of a block are summed when the optimizer reaches it."""
         numbers = {id(parameter): n for n, parameter in enumerate(optimizer.parameters)}
-        known = [numbers.get(id(parameter)) for parameter in self.summary.parameters]
+        number_of = [numbers.get(id(parameter)) for parameter in self.summary.parameters]
         for n, w, gradients in self.blocks:
-            number = known[n]
+            number = number_of[n]
             if number is not None:
                 yield Part(number, w, total(gradients) if self.reached[n] else None)
 
@@ -175,5 +175,5 @@ class SharedMemoryDataParallel(DataParallel):
 
 
 def total(arrays: list[np.ndarray]) -> np.ndarray:
-    """The sum, in rank order: the bits of the naive all-reduce."""
+    """The sum in rank order, the same bits as the naive all-reduce."""
     return fold(np.add, arrays)

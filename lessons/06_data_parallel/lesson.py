@@ -19,7 +19,7 @@ from backends.comm.collectives import barrier, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.data_parallel import Bucketed, DataParallel, Proportional, Sharded
+from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
 from backends.data_parallel.backup_workers import step_seconds
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, op, ops, optim
@@ -73,7 +73,7 @@ assert all(np.isclose(g, terms.mean(), rtol=1e-15) for g in found)
 
 # %% [markdown]
 # The same for every parameter of a model is `backends/data_parallel/naive.py`: read that file first. In
-# `replicated.py` beside it all gradients travel in one message.
+# `data_parallel.py` beside it all gradients travel in one message.
 
 # %% [markdown]
 # ## 2. What goes wrong without the weights, and why nobody notices
@@ -397,7 +397,7 @@ assert np.allclose(simulated, expected, rtol=0.01)
 drawings.stragglers(backups, simulated, expected, NEEDED).savefig(FIGURES / "backup_workers.png")
 
 # %% [markdown]
-# A rank that is *always* slow should have fewer samples instead. `Proportional` measures the ranks' speeds
+# A rank that is *always* slow should have fewer samples instead. `ProportionalDataParallel` measures the ranks' speeds
 # and cuts the batch accordingly; the weights of part 2 keep the gradient exact.
 
 # %%
@@ -434,7 +434,7 @@ def steps_of(strategy, steps=4):
     return np.max(cluster.run(work), axis=0)
 
 
-equal, proportional = steps_of(DataParallel), steps_of(lambda comm: Proportional(comm, every=1))
+equal, proportional = steps_of(DataParallel), steps_of(lambda comm: ProportionalDataParallel(comm, every=1))
 best = 130 * SAMPLE / (3 + 1 / 4)
 print(f"   one rank of four is four times slower; equal shares: {1e3 * equal[-1]:.1f} ms a step,")
 print(f"   shares by speed: {'  '.join(f'{1e3 * s:.1f}' for s in proportional)} ms, at best {1e3 * best:.1f}")

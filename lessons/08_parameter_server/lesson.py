@@ -21,8 +21,8 @@ import one_sided
 from watched import BATCH, batches, digits, network, served, sgd
 
 from backends.comm.virtual import Link
-from backends.data_parallel.server import ANSWER, PUSH
-from backends.data_parallel.shards import Shards
+from backends.data_parallel.parameter_server.server import PULL, PUSH
+from backends.data_parallel.parameter_server.sharding import Sharding
 from backends.launch.launch import load_mpi, under_mpiexec
 from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
@@ -63,9 +63,9 @@ assert [a.staleness for a in pair.applied] == [0] + [1] * 11
 first = unequal.applied[:12]
 assert {a.staleness for a in first if a.worker == 0} == {0, 1}
 assert {a.staleness for a in first if a.worker == 1} == {2, 3}
-drawings.messages(
-    {"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, ANSWER
-).savefig(FIGURES / "messages.png")
+drawings.messages({"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL).savefig(
+    FIGURES / "messages.png"
+)
 
 # %% [markdown]
 # With p equal workers each gradient is overtaken by those of the p - 1 others: tau = p - 1, but for the first
@@ -115,7 +115,7 @@ def a_round(p, servers):
     for message in run.cluster.transfers:
         if message.tag == PUSH:
             into[message.destination - p] += message.nbytes / ROUNDS
-        if message.tag == ANSWER:
+        if message.tag == PULL:
             out[message.source - p] += message.nbytes / ROUNDS
     updates = {a.update: a.time for a in run.applied}
     return into, out, (updates[ROUNDS - 1] - updates[1]) / (ROUNDS - 2)
@@ -363,7 +363,9 @@ judge = network()
 
 
 def loss_with(weights):
-    for parameter, view in zip(judge.parameters(), Shards(judge.parameters(), 1).views(weights), strict=True):
+    for parameter, view in zip(
+        judge.parameters(), Sharding(judge.parameters(), 1).views(weights), strict=True
+    ):
         parameter.data[...] = view
     return loss_of(judge, digits.test)
 
@@ -412,7 +414,7 @@ for scene in scenes:
 
 # %%
 print("\n5. Many servers are one server")
-names, layout = list(network().named_parameters()), Shards(network().parameters(), 3)
+names, layout = list(network().named_parameters()), Sharding(network().parameters(), 3)
 pieces = [" ".join(names[piece.n] for piece in layout.segments(server)) for server in range(3)]
 print(f"   three servers hold parts of:  {';  '.join(pieces)}")
 

@@ -72,7 +72,7 @@ def train(comm, Window, digits, epochs=2, rate=0.1):
     """A layer for the digits; read, compute, add. The last number counts the updates, as a version would."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=np.random.default_rng(0)))
     layout = FlatLayout(model.parameters())
-    start = np.append(layout.packed([p.data for p in layout.parameters]), np.float32(0))
+    start = np.append(layout.pack([p.data for p in layout.parameters]), np.float32(0))
     ages, moved = [], np.zeros_like(start)
 
     def load(numbers):
@@ -86,9 +86,7 @@ def train(comm, Window, digits, epochs=2, rate=0.1):
                 for batch in minibatches(mine, 32, seed=0, epoch=epoch):
                     load(now := window.get())
                     Serial().step(model, batch, ops.cross_entropy)
-                    step = np.append(
-                        -rate * layout.packed([p.grad for p in layout.parameters]), np.float32(1)
-                    )
+                    step = np.append(-rate * layout.pack([p.grad for p in layout.parameters]), np.float32(1))
                     ages.append(window.accumulate(step)[-1] - now[-1])
                     moved += step
                     for parameter in layout.parameters:

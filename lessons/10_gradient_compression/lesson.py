@@ -24,7 +24,7 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.compression import RandomK, TopK
-from backends.data_parallel.compression.momentum import basic, corrected, discount
+from backends.data_parallel.compression.dgc import basic, corrected, discount
 from backends.data_parallel.flat import FlatLayout
 from lessons.style import start_lesson
 from minigrad import nn, ops, optim
@@ -64,7 +64,7 @@ counts = {"threshold": [], "threshold, dropped": []}  # how many entries each ra
 def take_notes(backend, model):
     counts["threshold"].append(len(backend.compressor.chosen))
     if len(notes[backend.rank]) < 20:
-        total = backend.layout.packed([p.grad for p in model.parameters()])
+        total = backend.layout.pack([p.grad for p in model.parameters()])
         notes[backend.rank].append((backend.gradient.copy(), backend.error, total))
 
 

@@ -6,11 +6,16 @@ import numpy as np
 
 from backends.comm.collectives import allgather
 from backends.data_parallel import DataParallel
+from backends.data_parallel.compression import compressor_names
+from backends.data_parallel.compression.compressed import GROUP
 from backends.data_parallel.flat import FlatLayout
 from backends.laws import bound_for, distance
 from minigrad import ops, optim
+from minigrad.lookup import lookup
 from minigrad.tensor import Parameter
 from tests.backends.test_data_parallel import batches_of
+
+COMPRESSORS = {name: lookup("compressor", name, {}, GROUP) for name in compressor_names()}
 
 
 class InOrder(DataParallel):
@@ -23,7 +28,7 @@ class InOrder(DataParallel):
 
     def finish(self, model, loss):
         report = self.pack_summary(loss)
-        g = self.layout.packed([p.grad for p in self.summary.parameters])
+        g = self.layout.pack([p.grad for p in self.summary.parameters])
         messages = allgather(self.comm, np.concatenate([g, report]))
         loss, reached = self.summary.unpack(sum(m[g.size :] for m in messages))
         total = self.total_of([m[: g.size] for m in messages])
@@ -111,7 +116,7 @@ def nothing_is_lost(strategy, comm, build, sizes, *, dtype=np.float64, lr=0.1):
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
         lost = sum(allgather(comm, before + backend.gradient - backend.error))
-        got = backend.layout.packed([p.grad for p in backend.layout.parameters])
+        got = backend.layout.pack([p.grad for p in backend.layout.parameters])
         scale = max(abs(before).max(), abs(backend.gradient).max(), abs(backend.error).max())
         scale = max(float(x[0]) for x in allgather(comm, np.array([scale])))
         worst = abs(lost - got).max()

@@ -7,9 +7,9 @@ import numpy as np
 
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
-from backends.data_parallel.server import Push, Server
-from backends.data_parallel.server_rules import OnArrival
-from backends.data_parallel.shards import Shards
+from backends.data_parallel.parameter_server.consistency import Asynchronous
+from backends.data_parallel.parameter_server.server import Push, Server
+from backends.data_parallel.parameter_server.sharding import Sharding
 from backends.stale_rates import find_stale_rate
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
@@ -87,10 +87,10 @@ def injected(seed, workers, staleness, stale_rate=DEFAULT):
     """By one server to which every gradient comes ``staleness`` updates late, on one machine."""
     train, test = digits()
     model = network(seed)
-    layout = Shards(model.parameters(), 1)
-    start = layout.packed([p.data for p in layout.parameters])
+    layout = Sharding(model.parameters(), 1)
+    start = layout.pack([p.data for p in layout.parameters])
     clocks = dict.fromkeys(range(workers), 0)
-    server = Server(np.append(np.float32(0), start), layout.segments(0), clocks, OnArrival())
+    server = Server(np.append(np.float32(0), start), layout.segments(0), clocks, Asynchronous())
     server.stale_rate = find_stale_rate(stale_rate)
     method, rates = optim.SGD(model.parameters(), RATE, momentum=0.9), cosine(RATE, STEPS)
     past = [server.weights.copy()]

@@ -9,8 +9,8 @@ from backends.comm.communicator import Communicator
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline

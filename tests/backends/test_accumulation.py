@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel import DataParallel
+from backends.data_parallel import BackupWorkers, DataParallel, ProportionalDataParallel
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
-from backends.data_parallel.stragglers import BackupWorkers, Proportional
+from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
@@ -48,7 +47,7 @@ DATA = {
     "sharded 3": partial(Sharded, stage=3),
     "sharded 3, overlap": partial(Sharded, stage=3, overlap=True, micro_batches=2),
     "one-node": SharedMemoryDataParallel,
-    "proportional": Proportional,
+    "proportional": ProportionalDataParallel,
     "backup-workers": BackupWorkers,
     "compressed": partial(Compressed, compress="identity"),
     "parallel-sgd": ParallelSGD,

@@ -11,11 +11,11 @@ from hypothesis import given
 from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
+from backends.consistency import running_statistics
 from backends.data_parallel.averaging import (
     ElasticAveraging,
     LocalSGD,
     ParallelSGD,
-    statistics,
     weighted_mean,
 )
 from backends.laws import integers, trains_like_serial
@@ -169,7 +169,7 @@ class PlainMean(LocalSGD):
     """Every rank counts alike, however few samples it saw."""
 
     def average(self, arrays, model):
-        self.seen = 1
+        self.samples = 1
         super().average(arrays, model)
 
 
@@ -177,15 +177,15 @@ class CountsAgain(LocalSGD):
     """Samples of earlier periods count again."""
 
     def average(self, arrays, model):
-        seen = self.seen
+        seen = self.samples
         super().average(arrays, model)
-        self.seen = seen
+        self.samples = seen
 
 
 class AveragesBeforeTheUpdate(LocalSGD):
     def update(self, model, optimizer, square_norms=None):
         if self.updates + 1 == self.period:
-            self.meet(model)
+            self.combine(model)
             optimizer.step()
         else:
             super().update(model, optimizer, square_norms)
@@ -198,9 +198,9 @@ class ForgetsTheLastUpdates(LocalSGD):
 
 class ForgetsTheStatistics(LocalSGD):
     def average(self, arrays, model):
-        kept = [s.copy() for s in statistics(model)]
+        kept = [s.copy() for s in running_statistics(model)]
         super().average(arrays, model)
-        for s, own in zip(statistics(model), kept, strict=True):
+        for s, own in zip(running_statistics(model), kept, strict=True):
             s[...] = own
 
 
@@ -375,7 +375,7 @@ def test_a_mean_of_whole_numbers_is_exact(ranks, seed):
         (lambda comm: LocalSGD(comm, period=0), "period must be at least 1, got 0"),
         (
             lambda comm: ElasticAveraging(comm, alpha=1.5),
-            "alpha is a share of the way to the centre, 0 to 1, got 1.5",
+            "alpha is a share of the way to the center, 0 to 1, got 1.5",
         ),
         (lambda comm: ElasticAveraging(comm, alpha=math.nan), "0 to 1, got nan"),
         (

@@ -11,7 +11,7 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import backup_workers
-from backends.data_parallel.stragglers import BackupWorkers, step_seconds
+from backends.data_parallel.backup_workers import BackupWorkers, step_seconds
 from backends.laws import bound_for, trains_like_serial
 from minigrad import ops, optim
 from minigrad.backend import Serial
@@ -177,25 +177,27 @@ BUGS = {
     "applies a late gradient": [
         (
             "                self.refuse(worker, push)\n",
-            "                self.refuse(worker, push)\n                taken[worker + 100] = push\n",
+            "                self.refuse(worker, push)\n                pushes[worker + 100] = push\n",
         ),
-        ("for worker in [*taken, *idle]:", "for worker in [w for w in [*taken, *idle] if w < 100]:"),
-        ("Update(self.version, list(taken))", "Update(self.version, [w % 100 for w in taken])"),
+        ("for worker in [*pushes, *idle]:", "for worker in [w for w in [*pushes, *idle] if w < 100]:"),
+        ("Update(self.version, list(pushes))", "Update(self.version, [w % 100 for w in pushes])"),
     ],
     "divides by all workers": [
-        ("float(mean[SHARE])", "(float(mean[SHARE]) * len(self.workers) / len(taken))"),
+        ("float(mean[SHARE])", "(float(mean[SHARE]) * len(self.workers) / len(pushes))"),
     ],
     "a plain mean of uneven shares": [
-        ("mean /= float(mean[SHARE])", "mean[3:] /= len(taken)"),
+        ("mean /= float(mean[SHARE])", "mean[3:] /= len(pushes)"),
     ],
     "takes the same worker twice": [("for push in others:", "for push in [*others, *others[:1]]:")],
     "waits for all": [("len(self.workers) - backups", "len(self.workers)")],
-    "takes one too few": [("while len(taken) < self.wanted:", "while len(taken) < max(self.wanted - 1, 1):")],
+    "takes one too few": [
+        ("while len(pushes) < self.quorum:", "while len(pushes) < max(self.quorum - 1, 1):")
+    ],
     "clips what is still to be sent": [("mean.copy() if self.version in self.means else mean", "mean")],
     "counts what was dropped as used": [("dropped.append(worker)", "contributors.append(worker)")],
     "waits for who has no samples": [("min(self.needed, len(batch))", "self.needed")],
     "tells only the newest mean": [("array_module(news[0]).stack(news)", "news[-1][None]")],
-    "leaves the late ones alone at the end": [("any(made < self.version for", "any(False for")],
+    "leaves the late ones alone at the end": [("any(count < self.version for", "any(False for")],
 }
 
 
@@ -282,5 +284,5 @@ def test_all_ranks_must_agree_on_the_backups():
 
 @pytest.mark.parametrize("needed", [0, 6])
 def test_only_workers_can_be_waited_for(needed):
-    with pytest.raises(ValueError, match=f"of 5 workers 1 to 5 can be waited for, got {needed}"):
+    with pytest.raises(ValueError, match=f"of 5 workers a step can wait for 1 to 5, got {needed}"):
         step_seconds(np.zeros((3, 5)), needed)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.threads import Deadlock
 from backends.data_parallel import DataParallel
-from backends.data_parallel.batch_norm import synchronise
+from backends.data_parallel.batch_norm import synchronize_batch_norms
 from backends.data_parallel.step_summary import StepSummary
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
@@ -116,7 +116,7 @@ def test_each_batch_norm_sends_one_all_gather_a_pass(ranks, samples):
         mine = batch[shares(samples, ranks)[comm.rank]]
 
         def forward(comm):
-            assert synchronise(model, comm)
+            assert synchronize_batch_norms(model, comm)
             with Tape() as tape:
                 return tape, model(Tensor(mine.x))
 
@@ -125,7 +125,7 @@ def test_each_batch_norm_sends_one_all_gather_a_pass(ranks, samples):
             tape.backward(out, np.ones(out.shape))
 
         def in_eval_mode(comm):
-            synchronise(model, comm)
+            synchronize_batch_norms(model, comm)
             model.eval()(Tensor(mine.x))
 
         n = 8 * (ranks - 1)
@@ -214,7 +214,7 @@ class KeepsItsStatistics(DataParallel):
 
     def place(self, model):
         model = super().place(model)
-        self.placed = StepSummary(model, self.rank, self.size, statistics=False)
+        self.step_summary = StepSummary(model, self.rank, self.size, statistics=False)
         return model
 
 

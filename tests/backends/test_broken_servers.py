@@ -7,7 +7,7 @@ from tests.backends import test_parameter_server as laws
 from tests.backends.served_training import is_the_simulated_training
 from tests.bugs.mutant import mutant
 
-PACKAGE = "backends.data_parallel"
+PACKAGE = "backends.data_parallel.parameter_server"
 SPEEDS = [1.0, 1.37, 3.71, 1.93, 1.11]
 
 
@@ -69,17 +69,17 @@ BUGS = {
         [("self.versions = [int(answer[0]) for answer in answers]", "pass")],
     ),
     "the bound is one too wide": (
-        "server_rules",
+        "consistency",
         {"staleness": 1},
         [("clock - server.version <= self.staleness", "clock - server.version <= self.staleness + 1")],
     ),
     "the bound is one too narrow": (
-        "server_rules",
+        "consistency",
         {"staleness": 1},
         [("clock - server.version <= self.staleness", "clock - server.version < self.staleness")],
     ),
     "does not wait for the slowest": (
-        "server_rules",
+        "consistency",
         {"staleness": 1},
         [("min(server.clocks.values(), default=0)", "max(server.clocks.values(), default=0)")],
     ),
@@ -94,9 +94,9 @@ BUGS = {
         [("weight / sum(weights)", "weight / weights[0]")],
     ),
     "softsync takes one too many": (
-        "server_rules",
+        "consistency",
         {"softsync": 1},
-        [("OnArrival(workers // softsync)", "OnArrival(workers // softsync + 1)")],
+        [("Asynchronous(workers // softsync)", "Asynchronous(workers // softsync + 1)")],
     ),
     "forgets what is left at the end": (
         "parameter_server",
@@ -137,7 +137,7 @@ BUGS = {
         [("self.stale_rate(age, share,", "self.stale_rate(age, 1.0,")],
     ),
     "a mean of several gradients counts as one": (
-        "server_rules",
+        "consistency",
         {"softsync": 2},
         [("min(len(pushes) / max", "min(1 / max")],
     ),
@@ -147,11 +147,11 @@ BUGS = {
         [("        optimizer.lr = lr\n", "")],
     ),
     "a shard begins one element late": (
-        "shards",
+        "sharding",
         {},
         [("self.cuts[rank]", "slice(self.cuts[rank].start + (rank > 0), self.cuts[rank].stop)")],
     ),
-    "each server holds the first part": ("shards", {}, [("self.cuts[rank]", "self.cuts[0]")]),
+    "each server holds the first part": ("sharding", {}, [("self.cuts[rank]", "self.cuts[0]")]),
 }  # fmt: skip
 
 
@@ -170,13 +170,13 @@ def test_the_simulation_holds_without_a_bug(settings):
     is_the_simulated_training(SPEEDS, [9] * 5, momentum, broken("server"), servers=2, **settings)
 
 
-class LateStart(laws.Shards):
+class LateStart(laws.Sharding):
     def part(self, rank):
         part = super().part(rank)
         return slice(part.start + (rank > 0), part.stop)
 
 
-class Overlapping(laws.Shards):
+class Overlapping(laws.Sharding):
     def part(self, rank):
         part = super().part(rank)
         return slice(part.start, min(part.stop + 1, self.elements))
@@ -184,7 +184,7 @@ class Overlapping(laws.Shards):
 
 @pytest.mark.parametrize("bug", [LateStart, Overlapping])
 def test_the_law_of_shards_catches(bug, monkeypatch):
-    monkeypatch.setattr(laws, "Shards", bug)
+    monkeypatch.setattr(laws, "Sharding", bug)
     with pytest.raises((AssertionError, ExceptionGroup)):
         laws.test_shards_are_even_and_cover_everything_once()
 
@@ -192,7 +192,8 @@ def test_the_law_of_shards_catches(bug, monkeypatch):
 @pytest.mark.parametrize("change", [1, -1])
 def test_the_law_of_the_bound_catches(change, monkeypatch):
     wider = broken(
-        "server_rules", ("return Bounded(staleness)", f"return Bounded(max(staleness + {change}, 0))")
+        "consistency",
+        ("return BoundedStaleness(staleness)", f"return BoundedStaleness(max(staleness + {change}, 0))"),
     )
     monkeypatch.setattr(laws, "ParameterServer", wider.ParameterServer)
     with pytest.raises(AssertionError):

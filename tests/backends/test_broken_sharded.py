@@ -3,8 +3,8 @@
 import pytest
 
 from backends.comm.threads import Deadlock
-from backends.data_parallel.gather_on_use import Prefetcher
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.gather_on_use import Prefetcher
+from backends.data_parallel.zero.sharded import Sharded
 from tests.backends.sharded_nets import Alternating, law
 
 
@@ -14,7 +14,7 @@ class PaddingInNorms(Sharded):
     def place(self, model):
         model = super().place(model)
         for unit in self.flats:
-            if unit.layout.padding and unit.segments and self.rank == self.size - 1:
+            if unit.layout.size > unit.layout.elements and unit.segments and self.rank == self.size - 1:
                 last = unit.segments[-1]
                 unit.segments[-1] = last._replace(place=slice(last.place.start, unit.layout.part_size))
                 unit.shard[last.place.stop :] = 1.0
@@ -23,7 +23,7 @@ class PaddingInNorms(Sharded):
     def finish(self, model, loss):
         loss = super().finish(model, loss)
         for unit in self.flats:
-            if unit.layout.padding and self.rank == self.size - 1:
+            if unit.layout.size > unit.layout.elements and self.rank == self.size - 1:
                 unit.grad_shard[-1] = 1.0  # pyright: ignore
         return loss
 

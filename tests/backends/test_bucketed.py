@@ -234,15 +234,15 @@ BUGS = {
     "a gradient of an earlier micro-batch is overwritten": partial(
         ForgetsEarlierMicroBatches, bucket_bytes=200
     ),
-    "the gradient of an unused parameter is the step before's": changed(("place[...] = 0\n", "pass\n")),
+    "the gradient of an unused parameter is the step before's": changed(("view[...] = 0\n", "pass\n")),
     "what only an earlier micro-batch reached is dropped": changed(
         (
-            "for parameter in [p for p in bucket.places if p in bucket.missing]:",
+            "for parameter in [p for p in bucket.views if p in bucket.missing]:",
             "for parameter in bucket.missing:",
         ),
         (
             "                bucket.fill(parameter)\n        self",
-            "                bucket.places[parameter][...] = 0\n        self",
+            "                bucket.views[parameter][...] = 0\n        self",
         ),
         micro_batches=3,
     ),
@@ -252,8 +252,8 @@ BUGS = {
             "if self.buckets[-1] is not bucket:",
         ),
         (
-            "            self.send(self.waiting.popleft())\n        self.look",
-            "            self.waiting.remove(bucket)\n            self.send(bucket)\n        self.look",
+            "            self.send(self.waiting.popleft())\n        self.poll",
+            "            self.waiting.remove(bucket)\n            self.send(bucket)\n        self.poll",
         ),
         bucket_bytes=1,
         first_bucket_bytes=1,

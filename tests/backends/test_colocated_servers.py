@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel import shards
-from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.server import PUSH
+from backends.data_parallel.parameter_server import ParameterServer, sharding
+from backends.data_parallel.parameter_server.server import PUSH
 from tests.backends.served_training import cluster, training
 from tests.backends.trained_apart import OPTIMIZERS, close
 from tests.bugs.mutant import mutant
@@ -32,7 +31,7 @@ def counts_workers_first(beside, workers, servers):
 
 @given(workers=st.integers(1, 5), data=st.data())
 def test_counts_workers_first(workers, data):
-    counts_workers_first(shards.beside_workers, workers, data.draw(st.integers(1, workers)))
+    counts_workers_first(sharding.colocate_servers, workers, data.draw(st.integers(1, workers)))
 
 
 @pytest.mark.parametrize(
@@ -47,10 +46,10 @@ def test_counts_workers_first(workers, data):
     ],
 )
 def test_another_count_is_caught(change):
-    broken = mutant("backends.data_parallel.shards", change)
+    broken = mutant("backends.data_parallel.parameter_server.sharding", change)
     with pytest.raises(AssertionError):
         for workers, servers in ((2, 1), (3, 1), (3, 2), (3, 3)):
-            counts_workers_first(broken.beside_workers, workers, servers)
+            counts_workers_first(broken.colocate_servers, workers, servers)
 
 
 @given(workers=st.integers(1, 4), sizes=SIZES, data=st.data())

@@ -190,7 +190,7 @@ MISTAKES = [
         "takes name=value, as in --option micro_batches=4; got 'micro_b",
     ),
     (["prove", "--option", "=4"], "takes name=value, as in --option micro_batches=4; got '=4'"),
-    (["prove", "--option", "a=1", "--option", "a=2"], "--option a is given twice; leave one out"),
+    (["prove", "--option", "a=1", "--option", "a=2"], "--option a appears twice; leave one out"),
     (
         ["prove", "--option", "micro_batches=four"],
         "option 'micro_batches' of strategy 'replicated' must be a whole number, got 'four'",
@@ -215,7 +215,7 @@ MISTAKES = [
     (["prove", "--plan", "none.json"], "there is no plan file none.json; write one such as"),
     (
         ["prove", "--data", "2", "--model", "2", "--transport", "threads", "--strategy", "proportional"],
-        "Proportional goes by how fast each rank is",
+        "ProportionalDataParallel goes by how fast each rank is",
     ),
     (
         ["train", "--json", "no/where.json"],

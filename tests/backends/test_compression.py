@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.data_parallel import Compressed
-from backends.data_parallel.compression import COMPRESSORS, QSGD, DeepGradientCompression, TopK
+from backends.data_parallel.compression import QSGD, DeepGradientCompression, TopK
 from backends.laws import bound_for, trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.registry import find_strategy
 from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.backend import Work
-from tests.backends.compression_laws import InOrder, Textbook, nothing_is_lost, trains_like
+from tests.backends.compression_laws import COMPRESSORS, InOrder, Textbook, nothing_is_lost, trains_like
 from tests.backends.strict import Strict
 from tests.backends.test_data_parallel import Forked, batches_of
 from tests.backends.test_replicated import normalised, odd
@@ -313,7 +313,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"compress": "zip"}, r"unknown compressor 'zip'; choose one of identity, threshold, top-k"),
+        ({"compress": "zip"}, r"unknown compressor 'zip'; choose one of dgc, identity, one-bit"),
         ({"density": 0}, r"density is the share .* above 0 and at most 1, got 0"),
         ({"density": 1.5}, r"got 1.5"),
         ({"density": float("nan")}, r"got nan"),
@@ -358,7 +358,7 @@ def test_momentum_in_the_optimizer_and_in_dgc_is_refused_before_any_parameter_mo
         optimizer = make(model.parameters())
         backend.step(model, batches_of([5])[0], ops.cross_entropy)
         with pytest.raises(
-            ValueError, match="has momentum 0.9 in what it exchanges.*use SGD with momentum 0"
+            ValueError, match="applies momentum 0.9 before the exchange.*use SGD with momentum 0"
         ):
             backend.update(model, optimizer)
         assert all(np.array_equal(before[k], v) for k, v in model.state_dict().items())
@@ -369,7 +369,7 @@ def test_momentum_in_the_optimizer_and_in_dgc_is_refused_before_any_parameter_mo
 def test_ranks_that_share_layers_cannot_leave_out_different_entries():
     def work(comm):
         data, model = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
-        with pytest.raises(ValueError, match="Compressed leaves out something else on each"):
+        with pytest.raises(ValueError, match="Compressed drops other entries on each"):
             Stack(Compressed(data), ModelParallel(model))
         Stack(Compressed(data, compress="identity"), ModelParallel(model))
 

@@ -19,10 +19,16 @@ from backends.data_parallel.compression import (
     Threshold,
     TopK,
 )
-from backends.data_parallel.compression.momentum import basic, corrected, discount, warm_up
-from backends.data_parallel.compression.quantised import columns
-from backends.data_parallel.compression.selecting import largest, largest_by_sample, reaching
-from backends.data_parallel.compression.wire import code_bytes, packed, packed_codes, unpacked, unpacked_codes
+from backends.data_parallel.compression.bit_packing import (
+    pack_bits,
+    pack_bytes,
+    packed_nbytes,
+    unpack_bits,
+    unpack_bytes,
+)
+from backends.data_parallel.compression.dgc import basic, corrected, discount, warm_up
+from backends.data_parallel.compression.quantization import columns
+from backends.data_parallel.compression.sparsification import largest, largest_by_sample, reaching
 from backends.laws import bound_for
 from tests.backends.compression_laws import layout_of, sent, started
 from tests.bugs.mutant import mutant
@@ -49,18 +55,18 @@ def vector(layout, seed, dtype=np.float64):
 def test_a_message_holds_the_bits_of_several_arrays(dtype, sizes, seed):
     rng = np.random.default_rng(seed)
     values, indices = rng.normal(size=sizes[0]).astype(dtype), rng.integers(-9, 9, sizes[1]).astype(np.int32)
-    message = packed(values, indices)
+    message = pack_bytes(values, indices)
     assert message.nbytes == values.nbytes + indices.nbytes
-    x, i = unpacked(message, (dtype, sizes[0]), (np.int32, sizes[1]))
+    x, i = unpack_bytes(message, (dtype, sizes[0]), (np.int32, sizes[1]))
     assert np.array_equal(x, values) and np.array_equal(i, indices) and x.dtype == dtype
 
 
 @given(bits=st.integers(1, 16), n=st.integers(0, 40), seed=SEEDS)
 def test_codes_come_back_from_as_few_bytes_as_hold_them(bits, n, seed):
     codes = np.random.default_rng(seed).integers(0, 1 << bits, n).astype(np.int32)
-    message = packed_codes(codes, bits)
-    assert message.nbytes == code_bytes(n, bits) == -(-n * bits // 8)
-    assert np.array_equal(unpacked_codes(message, bits, n), codes)
+    message = pack_bits(codes, bits)
+    assert message.nbytes == packed_nbytes(n, bits) == -(-n * bits // 8)
+    assert np.array_equal(unpack_bits(message, bits, n), codes)
 
 
 # Selecting
@@ -107,7 +113,7 @@ def test_random_k_is_the_same_on_all_ranks_and_right_on_average(shapes, seed, de
         assert one.compress(v).nbytes == 8 * k
         for _ in range(2):
             two.compress(v)
-        assert np.array_equal(one.chosen, two.chosen)
+        assert np.array_equal(one.sent_indices, two.sent_indices)
         left += float((v - c) @ (v - c))
     assert abs(left / draws - (1 - k / n) * squares) <= 5 * np.sqrt(n * (v**4).sum() / 4 / draws) + 1e-12
 
@@ -140,7 +146,7 @@ def test_blocks_find_what_the_whole_does(n, seed, block):
     "change", [("start + np.flat", "np.flat"), (">= threshold) for", "> threshold) for")]
 )
 def test_the_law_of_blocks_catches(change):
-    broken = mutant("backends.data_parallel.compression.selecting", change).reaching
+    broken = mutant("backends.data_parallel.compression.sparsification", change).reaching
     with pytest.raises(AssertionError):
         finds_what_reaches(broken, 100, 0, 30)
 
@@ -208,18 +214,18 @@ def test_dgc_is_the_corrected_update_and_top_k_with_momentum_the_basic_one(seed,
     error, velocity = dgc.layout.zeros(), dgc.layout.zeros()
     for t in range(5):
         g = vector(dgc.layout, seed + t)
-        v = dgc.accumulated(e, g)
+        v = dgc.apply_feedback(e, g)
         c = sent(dgc, v)
         mask = np.zeros(v.size, bool)
-        mask[dgc.chosen] = True
+        mask[dgc.sent_indices] = True
         step, u, right = corrected(u, right, g, mask, 0.9, masking)
-        dgc.accepted()
+        dgc.commit()
         e = v - c
         assert np.array_equal(step, c) and np.array_equal(u, dgc.velocity) and np.array_equal(right, e)
-        v = top_k.accumulated(error, g)
+        v = top_k.apply_feedback(error, g)
         c = sent(top_k, v)
         mask = np.zeros(v.size, bool)
-        mask[top_k.chosen] = True
+        mask[top_k.sent_indices] = True
         velocity, error = 0.9 * velocity + c, v - c  # the optimizer's
         step, own, wrong = basic(own, wrong, g, mask, 0.9)
         assert np.array_equal(step, velocity) and np.array_equal(wrong, error)
@@ -230,7 +236,7 @@ def test_dgc_clips_each_rank_to_its_share_of_the_norm(seed, ranks, clip):
     dgc = started(DeepGradientCompression(clip=clip), (4, 5), size=ranks)
     g = vector(dgc.layout, seed)
     kept = g.copy()
-    v = dgc.accumulated(None, g)
+    v = dgc.apply_feedback(None, g)
     scale = min(1.0, clip / np.sqrt(ranks) / np.linalg.norm(g))
     np.testing.assert_allclose(v, scale * g, rtol=1e-12)
     assert np.array_equal(g, kept)
@@ -240,10 +246,10 @@ def test_dgc_sends_less_from_one_quarter_of_the_warm_up_to_the_next():
     dgc = started(DeepGradientCompression(density=0.001, warm_up=4), (64, 32), (3,))
     found = []
     for t in range(6):
-        v = dgc.accumulated(None, vector(dgc.layout, t))
+        v = dgc.apply_feedback(None, vector(dgc.layout, t))
         dgc.compress(v)
-        found.append(len(dgc.chosen))
-        dgc.accepted()
+        found.append(len(dgc.sent_indices))
+        dgc.commit()
     assert found == [513, 128, 32, 8, 2, 2]
 
 

@@ -19,19 +19,19 @@ SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=5)
 
 
 def exchanged(strategy, comm, dtype=np.float64, seed=0):
-    """This rank's parameters and the centre, whole numbers, before an exchange; and after it."""
+    """This rank's parameters and the center, whole numbers, before an exchange; and after it."""
     backend = strategy(comm)
     model = backend.place(built(Plain).to(dtype=dtype))
     for i, p in enumerate(backend.layout.parameters):
         p.data[...] = integers(p.shape, 1000 * seed + 10 * comm.rank + i, dtype)
-    backend.centre[...] = integers(backend.centre.shape, 1000 * seed + 99, dtype)
-    before = backend.parameters(), backend.centre.copy()
+    backend.center[...] = integers(backend.center.shape, 1000 * seed + 99, dtype)
+    before = backend.parameters(), backend.center.copy()
     backend.exchange(model)
-    return before, (backend.parameters(), backend.centre)
+    return before, (backend.parameters(), backend.center)
 
 
 def conserves(strategy, comm, **settings):
-    """Assert that the sum of models and centre is exactly what it was, and the centre the same for all."""
+    """Assert that the sum of models and center is exactly what it was, and the center the same for all."""
     (x, c), (y, d) = exchanged(strategy, comm, **settings)
     total = [np.sum(allgather(comm, a), axis=0) + b for a, b in ((x, c), (y, d))]
     np.testing.assert_array_equal(total[1], total[0])
@@ -50,7 +50,7 @@ ALPHAS = st.sampled_from([0.0, 0.125, 0.5, 0.75, 1.0])  # dyadic: with whole num
 
 @given(ranks=st.integers(2, 6), alpha=ALPHAS, seed=st.integers(0, 99))
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_sum_of_models_and_centre_is_conserved(dtype, ranks, alpha, seed):
+def test_the_sum_of_models_and_center_is_conserved(dtype, ranks, alpha, seed):
     def work(comm):
         conserves(lambda c: ElasticAveraging(c, alpha=alpha), comm, dtype=dtype, seed=seed)
         pulls(lambda c: ElasticAveraging(c, alpha=alpha), comm, alpha)
@@ -69,14 +69,14 @@ def test_conserved_to_rounding_for_any_alpha(ranks, alpha):
 
 
 @given(ranks=st.integers(2, 5))
-def test_models_at_the_centre_stay(ranks):
+def test_models_at_the_center_stay(ranks):
     def work(comm):
         backend = ElasticAveraging(comm, alpha=0.3)
         model = backend.place(built(Plain, comm.rank))
         before = model.state_dict()
         backend.exchange(model)
         close(model.state_dict(), before, bound=0)
-        np.testing.assert_array_equal(backend.centre, backend.parameters())
+        np.testing.assert_array_equal(backend.center, backend.parameters())
 
     run_ranks(ranks, work)
 
@@ -97,28 +97,28 @@ def test_alpha_zero_is_independent_training_to_the_last_bit(ranks, sizes):
 
 
 def elastic_by_the_textbook(ranks, sizes, alpha, period):
-    """The centre at the end: p models one after the other, with the rule as the paper has it."""
+    """The center at the end: p models one after the other, with the rule as the paper has it."""
     models = [built(Plain) for _ in range(ranks)]
     optimizers = [optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in models]
-    centre = models[0].state_dict()
+    center = models[0].state_dict()
     for t, batch in enumerate(batches_of(sizes), 1):
         for rank, share in enumerate(shares(len(batch), ranks)):
             if len(mine := batch[share]):
                 step(Serial(), models[rank], optimizers[rank], mine)
         if t % period == 0 or t == len(sizes):
             x = [m.state_dict() for m in models]
-            for name in centre:
-                pull = [alpha * (one[name] - centre[name]) for one in x]
+            for name in center:
+                pull = [alpha * (one[name] - center[name]) for one in x]
                 for one, d in zip(x, pull, strict=True):
                     one[name] = one[name] - d
-                centre[name] = centre[name] + sum(pull)
+                center[name] = center[name] + sum(pull)
             for m, one in zip(models, x, strict=True):
                 m.load_state_dict(one)
-    return centre
+    return center
 
 
-def ends_at_the_centre(strategy, comm, sizes, alpha, period):
-    """Assert that after ``finalize`` every rank's model is the textbook's centre."""
+def ends_at_the_center(strategy, comm, sizes, alpha, period):
+    """Assert that after ``finalize`` every rank's model is the textbook's center."""
     backend = strategy(comm)
     model = backend.place(built(Plain, comm.rank))
     optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -132,27 +132,27 @@ def ends_at_the_centre(strategy, comm, sizes, alpha, period):
 def test_elastic_averaging_is_the_loop_of_the_textbook(ranks, sizes, alpha, period):
     def work(comm):
         strategy = lambda c: ElasticAveraging(c, alpha=alpha, period=period)  # noqa: E731
-        ends_at_the_centre(strategy, comm, sizes, alpha, period)
+        ends_at_the_center(strategy, comm, sizes, alpha, period)
 
     run_ranks(ranks, work)
 
 
-def test_by_default_the_centre_moves_nine_tenths_of_the_way_to_the_mean():
+def test_by_default_the_center_moves_nine_tenths_of_the_way_to_the_mean():
     assert run_ranks(3, lambda comm: ElasticAveraging(comm).alpha) == [0.9 / 3] * 3
 
 
 ELASTIC_BUGS = {
     "only its own difference": ("self.allreduce(self.comm, pull)", "pull"),
-    "the centre moves first": (
+    "the center moves first": (
         "        for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):\n"
-        "            parameter.data -= part\n        self.centre += self.allreduce(self.comm, pull)",
-        "        self.centre += self.allreduce(self.comm, pull)\n"
-        "        pull = self.alpha * (self.parameters() - self.centre)\n"
+        "            parameter.data -= part\n        self.center += self.allreduce(self.comm, pull)",
+        "        self.center += self.allreduce(self.comm, pull)\n"
+        "        pull = self.alpha * (self.parameters() - self.center)\n"
         "        for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):\n"
         "            parameter.data -= part",
     ),
-    "the centre stays": ("self.centre += ", "_ = self.centre + "),
-    "away from the centre": ("parameter.data -= part", "parameter.data += part"),
+    "the center stays": ("self.center += ", "_ = self.center + "),
+    "away from the center": ("parameter.data -= part", "parameter.data += part"),
     "the mean of the differences": (
         "self.allreduce(self.comm, pull)",
         "self.allreduce(self.comm, pull) / self.size",
@@ -169,4 +169,4 @@ def test_the_laws_of_elastic_averaging_catch(bug):
     with pytest.raises(AssertionError):
         run_ranks(3, lambda comm: pulls(strategy, comm, 0.5))
     with pytest.raises(AssertionError):
-        run_ranks(3, lambda comm: ends_at_the_centre(strategy, comm, [7, 3, 5], 0.5, 2))
+        run_ranks(3, lambda comm: ends_at_the_center(strategy, comm, [7, 3, 5], 0.5, 2))

@@ -10,9 +10,9 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link
-from backends.data_parallel.averaging import statistics
+from backends.consistency import running_statistics
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.shards import Shards
+from backends.data_parallel.parameter_server.sharding import Sharding
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -177,9 +177,9 @@ def test_running_statistics_are_the_workers_mean():
         optimizer = METHODS["sgd"](model.parameters())
         for batch in batches_of([2, 10]):
             step(backend, model, optimizer, batch)
-        own = np.concatenate(statistics(model))
+        own = np.concatenate(running_statistics(model))
         backend.finalize(model)
-        return backend.seen, own, np.concatenate(statistics(model)), model.state_dict()
+        return backend.samples, own, np.concatenate(running_statistics(model)), model.state_dict()
 
     runs = run_ranks(5, work)
     seen = [run[0] for run in runs]
@@ -304,7 +304,7 @@ def test_shards_are_even_and_cover_everything_once(n, servers):
     parameters = [nn.Parameter(np.zeros(size)) for size in sizes]
     if servers > sum(sizes):
         return
-    layout = Shards(parameters, servers)
+    layout = Sharding(parameters, servers)
     seen = [np.zeros(size) for size in sizes]
     for i in range(servers):
         part = layout.part(i)
@@ -375,7 +375,11 @@ def test_one_server_is_the_bottleneck_and_more_servers_cure_it():
         (3, {"servers": 0}, "of 3 ranks 1 to 2 can be servers, got 0"),
         (2, {"staleness": -1}, "staleness must be at least 0 steps, got -1"),
         (3, {"softsync": 3}, "softsync must be 1 to 2, the number of workers, got 3"),
-        (3, {"softsync": 1, "staleness": 1}, "staleness=1 and softsync=1 are two different rules"),
+        (
+            3,
+            {"softsync": 1, "staleness": 1},
+            "staleness=1 and softsync=1 choose different consistency models",
+        ),
         (2, {"stale_rate": "old"}, "unknown stale_rate 'old'; choose one of damped, divided, naive"),
         (2, {"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
     ],

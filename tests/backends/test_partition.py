@@ -251,7 +251,7 @@ CUTS = {
 CUT_LAWS = {"optimal": largest_is_smallest, "block_partition": parts_differ_by_one_layer}
 
 TIMES = {
-    "the warm-up counts": ("found[1:]", "found"),
+    "the warm-up counts": ("times[1:]", "times"),
     "there is no warm-up": ("range(1 + repeats)", "range(repeats)"),
     "the mean, not the median": ("[median(", "[(lambda x: sum(x) / len(x))("),
     "inputs have no gradients": ('requires_grad=y.dtype.kind == "f"', "requires_grad=False"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline

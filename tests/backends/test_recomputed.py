@@ -6,7 +6,7 @@ import pytest
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops, recomputed

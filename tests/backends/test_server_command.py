@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from backends.comm import run_ranks
-from backends.data_parallel.compression import COMPRESSORS, Compressed
+from backends.data_parallel.compression import Compressed
 from backends.launch import launch
 from backends.registry import declared_flags, load_strategy, strategy_names
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.declaration import settings_of
+from tests.backends.compression_laws import COMPRESSORS
 from tests.bugs.mutant import mutant
 
 TRAIN = ["train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--transport", "threads"]
@@ -104,7 +105,7 @@ MISTAKES = [
     (["--data", "2", *SERVER, "--staleness", "-1"], "staleness must be at least 0 steps, got -1"),
     (
         ["--data", "2", *SERVER, "--staleness", "1", "--option", "softsync=1"],
-        "staleness=1 and softsync=1 are two different rules; give one",
+        "staleness=1 and softsync=1 choose different consistency models; pass one",
     ),
     (
         ["--data", "2", *COMPRESSED, "--compress", "gzip"],
@@ -174,7 +175,9 @@ def test_what_is_sent_whole_is_said_once():
     ]
 
 
-@pytest.mark.parametrize("change", [("if self.rank == 0:", "if True:"), ("self.tell_of(self", "len(self")])
+@pytest.mark.parametrize(
+    "change", [("if self.rank == 0:", "if True:"), ("self.warn_uncompressed(self", "len(self")]
+)
 def test_the_law_catches_what_is_said_by_all_and_by_none(change):
     broken = mutant("backends.data_parallel.compression.compressed", change).Compressed
     assert len(place_and_train("power-sgd", linear, strategy=broken)) != 1

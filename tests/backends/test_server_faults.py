@@ -12,11 +12,11 @@ from hypothesis import given
 
 from backends.comm import run_ranks
 from backends.comm.failure_detector import FailureDetector
-from backends.data_parallel import parameter_server, server
+from backends.data_parallel import parameter_server
 from backends.data_parallel.flat import Segment
-from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.server import Push
-from backends.data_parallel.server_rules import rule_for
+from backends.data_parallel.parameter_server import ParameterServer, server
+from backends.data_parallel.parameter_server.consistency import consistency_model
+from backends.data_parallel.parameter_server.server import Push
 from minigrad import Parameter, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -87,8 +87,8 @@ def test_the_others_go_on_without_one_that_ended_without_a_word(workers, servers
 BUGS = {
     "nobody watches": ("parameter_server", 2, "self.comm.watch(set(ranks) - {self.rank}, owing)", "pass"),
     "one is not watched": ("parameter_server", 2, "{*w, *servers}", "{*w, *servers} - {1}"),
-    "nobody watches at the end": ("server_end", 5, "watch(missing, ", "watch([], "),
-    "not told of at the end": ("server_end", 5, "server.lose(rank, ended.reason)", "pass"),
+    "nobody watches at the end": ("server", 5, "watch(missing, ", "watch([], "),
+    "not told of at the end": ("server", 5, "server.lose(rank, ended.reason)", "pass"),
     "a step too many": ("server", 2, "self.clocks.pop(rank), reason", "self.clocks.pop(rank) + 1, reason"),
     "forgets its gradients": ("server", 2, "applied=self.applied[worker]", "applied=0"),
 }
@@ -110,7 +110,7 @@ class Scripted:
 
     def recv_any(self, tag):
         worker = next(self.coming)
-        push = Push.packed((self.clocks[worker], 0, 1), [True], [np.ones(2)])
+        push = Push.pack((self.clocks[worker], 0, 1), [True], [np.ones(2)])
         self.clocks[worker] += 1
         return worker, push
 
@@ -126,7 +126,7 @@ def only_debts_are_watched(order: list[int], workers: int, steps: int, module=se
     comm = Scripted(order)
     serving = module.Server(
         np.zeros(3), [Segment(0, slice(0, 2), slice(0, 2))], dict.fromkeys(range(workers), 0),
-        rule_for(workers, None, None),
+        consistency_model(workers, None, None),
     )  # fmt: skip
     for end in range(1, steps + 1):
 
@@ -273,7 +273,7 @@ def test_a_worker_that_left_is_told_of():
 def test_nobody_is_left():
     work = with_failures([9] * 4, {0: 1, 1: 2}, survive=True)
     with pytest.raises(
-        RuntimeError, match="all workers have left, nobody is there to train.*of rank 0.*of rank 1"
+        RuntimeError, match="all workers have left, so nobody is there to train.*of rank 0.*of rank 1"
     ):
         run_ranks(3, work)
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, reduce_scatter
+from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel
 from backends.data_parallel.flat import FlatLayout, buckets
-from backends.data_parallel.flat_parameter import group_by_owner
-from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.step_summary import trained
+from backends.data_parallel.zero.flat_parameter import group_by_owner
+from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops
 from minigrad.backend import Serial, Work
 from minigrad.tensor import Parameter
@@ -116,13 +116,13 @@ class SameOrder(DataParallel):
     """All-reduces what ``Sharded`` reduce-scatters, unit by unit around the same ring."""
 
     def units(self, model):
-        return buckets(trained(model), 300)
+        return buckets(trained_parameters(model), 300)
 
     def finish(self, model, loss):
         grads = {}
         for unit in self.units(model):
             flat = FlatLayout(unit, self.size)
-            whole = flat.packed([p.grad for p in unit])
+            whole = flat.pack([p.grad for p in unit])
             part = reduce_scatter(self.comm, [whole[flat.part(rank)] for rank in range(self.size)])
             sums = flat.views(np.concatenate(allgather(self.comm, part)))
             grads.update(zip(unit, (g.copy() for g in sums), strict=True))

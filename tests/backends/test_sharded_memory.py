@@ -12,9 +12,9 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.data_parallel import DataParallel
-from backends.data_parallel.flat_parameter import freeable_array
-from backends.data_parallel.gather_on_use import Prefetcher
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.flat_parameter import freeable_array
+from backends.data_parallel.zero.gather_on_use import Prefetcher
+from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 

@@ -11,10 +11,10 @@ from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.comm.virtual import VirtualCluster
+from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel, shared_memory
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
-from backends.data_parallel.step_summary import trained
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from tests.backends.strict import Strict
@@ -119,7 +119,7 @@ def test_every_element_is_in_one_block_of_one_rank_and_shares_are_even(ranks, da
         rng = np.random.default_rng(0)
         layer = [nn.Linear(a, b, rng=rng) for a, b in zip(layers, layers[1:], strict=False)]
         backend = SharedMemoryDataParallel(comm)
-        flat = FlatLayout(trained(backend.place(nn.Sequential(*layer))))
+        flat = FlatLayout(trained_parameters(backend.place(nn.Sequential(*layer))))
         found = []
         for block in backend.blocks:
             first = (where(block.w) - where(flat.parameters[block.n].data)) // block.w.itemsize

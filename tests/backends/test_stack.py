@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, broadcast
-from backends.data_parallel import DataParallel
+from backends.data_parallel import BackupWorkers, DataParallel, ProportionalDataParallel
 from backends.data_parallel.averaging import LocalSGD
-from backends.data_parallel.sharded import Sharded
-from backends.data_parallel.stragglers import BackupWorkers, Proportional
+from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
@@ -240,7 +239,10 @@ def test_every_rank_evaluates_the_whole_model():
             lambda grid: (Sharded(grid.data, stage=3), ModelParallel(grid.model)),
             "Sharded gathers weights when modules are called",
         ),
-        (lambda grid: (Proportional(grid.data), ModelParallel(grid.model)), "Proportional goes by how fast"),
+        (
+            lambda grid: (ProportionalDataParallel(grid.data), ModelParallel(grid.model)),
+            "ProportionalDataParallel goes by how fast",
+        ),
         (lambda grid: (BackupWorkers(grid.data, backups=1), LayerWise(grid.model)), "BackupWorkers goes by"),
     ],
 )

@@ -11,9 +11,9 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
-from backends.data_parallel.stragglers import (
+from backends.data_parallel.proportional import (
     Imbalance,
-    Proportional,
+    ProportionalDataParallel,
     TimedAllreduce,
     imbalance,
     proportional_shares,
@@ -24,7 +24,7 @@ from minigrad.data import shares
 from tests.backends.trained_apart import Plain, batches_of, built, step
 from tests.bugs.mutant import mutant
 
-STRAGGLERS = "backends.data_parallel.stragglers"
+STRAGGLERS = "backends.data_parallel.proportional"
 FREE = Link(0.0)  # messages take no time, so that a step takes what computing takes
 SECOND = 2.0**-10  # of computing for one sample: sums of it are exact
 SLOWNESS = st.lists(st.sampled_from([1.0, 1.5, 2.0, 4.0, 8.0]), min_size=2, max_size=6)
@@ -51,7 +51,7 @@ def waits_are_the_clocks(timed, slowness, steps=3):
         model = backend.place(built(Plain))
         for batch in batches_of([4 * comm.size] * steps):
             backend.step(model, batch, costly(comm))
-        return reduce.computed, reduce.waited, gather_trace(comm, traced)
+        return reduce.compute_seconds, reduce.wait_seconds, gather_trace(comm, traced)
 
     ranks = len(slowness)
     found = VirtualCluster(ranks, FREE, slowness=dict(enumerate(slowness))).run(work)
@@ -85,10 +85,10 @@ def test_each_rank_is_told_how_long_it_waits(slowness):
     [
         ("            barrier(comm)\n", "            pass\n"),
         (
-            "        self.left = self.clock()\n\n    def __call__",
-            "        self.left = -1.0\n\n    def __call__",
+            "        self.end = self.clock()  # of the last reduction\n\n    def __call__",
+            "        self.end = -1.0\n\n    def __call__",
         ),
-        ("        gone = self.clock()\n", "        gone = come\n"),
+        ("append(self.clock() - arrival)", "append(0.0)"),
         ('comm.computing("idle")', 'comm.computing("other")'),
     ],
     ids=["nobody waits", "wrong start", "the wait is not timed", "not in the trace"],
@@ -104,7 +104,9 @@ def test_without_a_clock_of_its_own_the_machines_is_taken():
         trains_like_serial(
             lambda c: DataParallel(c, reduce), comm, Plain, ops.cross_entropy, batches_of([5, 2])
         )
-        assert len(reduce.waited) == 2 and all(s >= 0 for s in [*reduce.computed, *reduce.waited])
+        assert len(reduce.wait_seconds) == 2 and all(
+            s >= 0 for s in [*reduce.compute_seconds, *reduce.wait_seconds]
+        )
 
     run_ranks(3, work)
 
@@ -147,7 +149,7 @@ def test_equal_speeds_give_even_shares(n, parts, speed):
     [
         ("np.floor(quotas)", "np.ceil(quotas)"),
         ("np.argsort(sizes - quotas,", "np.argsort(quotas - sizes,"),
-        ('sizes[np.argsort(sizes - quotas, kind="stable")[:left]] += 1', "sizes[-1] += left"),
+        ('sizes[np.argsort(sizes - quotas, kind="stable")[:rest]] += 1', "sizes[-1] += rest"),
         ("quotas *= n / quotas.sum()", "quotas *= n / len(quotas)"),
     ],
     ids=["rounds up", "smallest remainder", "the last takes the rest", "not normalised"],
@@ -167,7 +169,7 @@ def test_speeds_that_mean_nothing_are_refused(speeds):
 # Proportional shards
 
 
-def any_speeds(seed, cls=Proportional):
+def any_speeds(seed, cls=ProportionalDataParallel):
     """A strategy whose ranks seem to change their speed at random, some of them to 0."""
 
     class Random(cls):
@@ -193,20 +195,20 @@ def test_trains_like_serial_whatever_the_speeds(ranks, sizes, seed):
 @given(ranks=st.integers(1, 4), micro_batches=st.integers(1, 3))
 def test_trains_like_serial_with_measured_speeds(ranks, micro_batches):
     def work(comm):
-        strategy = lambda c: Proportional(c, every=2, micro_batches=micro_batches)  # noqa: E731
+        strategy = lambda c: ProportionalDataParallel(c, every=2, micro_batches=micro_batches)  # noqa: E731
         trains_like_serial(strategy, comm, Plain, ops.cross_entropy, batches_of([13, 2, 7, 9, 11]))
 
     run_ranks(ranks, work)
 
 
-class EvenWeights(Proportional):
+class EvenWeights(ProportionalDataParallel):
     """Weighs every rank alike, though the shares are uneven on purpose."""
 
     def loss_weight(self, mine, batch):
         return 1 / self.size
 
 
-class OwnSpeedsOnly(Proportional):
+class OwnSpeedsOnly(ProportionalDataParallel):
     """Each rank shares by what it knows of itself: the shards overlap or leave samples out."""
 
     def finish(self, model, loss):
@@ -224,7 +226,7 @@ def test_serial_catches(bug):
         run_ranks(3, work)
 
 
-def step_times(slowness, n, steps, every=2, strategy=Proportional):
+def step_times(slowness, n, steps, every=2, strategy=ProportionalDataParallel):
     """Seconds of each step on a cluster where messages cost nothing."""
 
     def work(comm):
@@ -264,7 +266,7 @@ def test_a_rank_that_got_nothing_is_measured_again():
     slow = [1.0, 1.0, 100.0]
 
     def work(comm):
-        backend = Proportional(comm, every=1)
+        backend = ProportionalDataParallel(comm, every=1)
         model = backend.place(built(Plain))
         sizes = []
         for t, batch in enumerate(batches_of([12] * 30)):
@@ -285,14 +287,14 @@ def test_a_rank_that_got_nothing_is_measured_again():
 
 def test_all_ranks_must_exchange_equally_often():
     with pytest.raises(ValueError, match="rank 0 has every = 1, rank 1 has 2"):
-        run_ranks(2, lambda comm: Proportional(comm, every=1 + comm.rank).place(built(Plain)))
+        run_ranks(2, lambda comm: ProportionalDataParallel(comm, every=1 + comm.rank).place(built(Plain)))
 
 
 def test_steps_alone_are_enough():
     """The constructor's defaults train."""
 
     def work(comm):
-        backend = Proportional(comm)
+        backend = ProportionalDataParallel(comm)
         model = backend.place(built(Plain))
         return [step(backend, model, optim.SGD(model.parameters(), 0.1), b) for b in batches_of([5] * 12)]
 

@@ -95,49 +95,49 @@ def low_rank_sums_are_projections() -> None:
 
 # Bugs
 
-(COMPRESSED, COMPRESSOR, SELECTING, MOMENTUM, QUANTISED, LOW_RANK) = (
+(COMPRESSED, COMPRESSOR, SPARSIFICATION, DGC, QUANTIZATION, LOW_RANK) = (
     f"backends.data_parallel.compression.{module}"
-    for module in ("compressed", "compressor", "selecting", "momentum", "quantised", "low_rank")
+    for module in ("compressed", "compressor", "sparsification", "dgc", "quantization", "low_rank")
 )
 RESIDUAL, LOST, BOOK = "self.error = v - own", "was lost or came from nowhere", "differs by"
 
 BUGS = [
     Bug("the residual is dropped", COMPRESSED, RESIDUAL, "self.error = v * 0",
         what_is_not_sent_is_kept, LOST),
-    Bug("the residual is added twice", COMPRESSED, "self.compressor.accumulated(self.error,",
-        "self.compressor.accumulated(2 * self.error,", what_is_not_sent_is_kept, LOST),
+    Bug("the residual is added twice", COMPRESSED, "self.compressor.apply_feedback(self.error,",
+        "self.compressor.apply_feedback(2 * self.error,", what_is_not_sent_is_kept, LOST),
     Bug("the learning rate is in the residual only", COMPRESSED, RESIDUAL, "self.error = 0.1 * (v - own)",
         what_is_not_sent_is_kept, LOST),
     Bug("what all sent is taken off this rank's residual", COMPRESSED, RESIDUAL, "self.error = v - total",
         what_is_not_sent_is_kept, LOST),
     Bug("the residual forgets the steps before", COMPRESSED, RESIDUAL, "self.error = self.gradient - own",
         what_is_not_sent_is_kept, LOST),
-    Bug("the sum is divided by the ranks", COMPRESSED, "self.layout.views(total), reached",
-        "self.layout.views(total / self.size), reached", what_is_not_sent_is_kept, LOST),
+    Bug("the sum is divided by the ranks", COMPRESSED, "self.layout.views(total)",
+        "self.layout.views(total / self.size)", what_is_not_sent_is_kept, LOST),
     Bug("the mask is on the velocity, not on the residual", COMPRESSED, RESIDUAL, "self.error = v.copy()",
         corrected_momentum_is_the_textbooks, BOOK),
-    Bug("one rank's indices for another's values", SELECTING, "total[indices] += values",
-        "total[self.chosen] += values", top_k_is_the_textbooks, BOOK),
-    Bug("values of one place replace one another", SELECTING, "total[indices] += values",
+    Bug("one rank's indices for another's values", SPARSIFICATION, "total[indices] += values",
+        "total[self.sent_indices] += values", top_k_is_the_textbooks, BOOK),
+    Bug("values of one place replace one another", SPARSIFICATION, "total[indices] += values",
         "total[indices] = values", top_k_is_the_textbooks, BOOK),
-    Bug("one entry too few is sent", SELECTING, "sizes.size - k :]", "sizes.size - k + 1 :]",
+    Bug("one entry too few is sent", SPARSIFICATION, "sizes.size - k :]", "sizes.size - k + 1 :]",
         top_k_is_the_textbooks, BOOK),
-    Bug("the largest entries, not the largest in size", SELECTING,
+    Bug("the largest entries, not the largest in size", SPARSIFICATION,
         "return largest(abs(v), count_of(self.density, v.size))",
         "return largest(v, count_of(self.density, v.size))", top_k_is_the_textbooks, BOOK),
     Bug("rank 0's message is added for each rank", COMPRESSOR, "self.add(message[start:], total)",
         "self.add(messages[0][start:], total)", all_entries_are_the_dense_sum, BOOK),
-    Bug("what was sent keeps its velocity", MOMENTUM, "self.velocity[self.chosen] = 0", "pass",
+    Bug("what was sent keeps its velocity", DGC, "self.velocity[self.sent_indices] = 0", "pass",
         corrected_momentum_is_the_textbooks, BOOK),
-    Bug("the velocity is not kept", MOMENTUM, "self.velocity = self.next_velocity",
+    Bug("the velocity is not kept", DGC, "self.velocity = self.next_velocity",
         "self.velocity = self.next_velocity * 0", corrected_momentum_is_the_textbooks, BOOK),
-    Bug("momentum does not act on what waits", MOMENTUM, "return v if error is None else error + v",
+    Bug("momentum does not act on what waits", DGC, "return v if error is None else error + v",
         "return v if error is None else error + g", corrected_momentum_is_the_textbooks, BOOK),
-    Bug("indices are counted within the parameter", MOMENTUM, "[start + indices for", "[indices for",
+    Bug("indices are counted within the parameter", DGC, "[start + indices for", "[indices for",
         corrected_momentum_is_the_textbooks, BOOK),
-    Bug("rounding goes to the nearest", QUANTISED, "self.generator.random(v.size, dtype=v.dtype)", "0.5",
+    Bug("rounding goes to the nearest", QUANTIZATION, "self.generator.random(v.size, dtype=v.dtype)", "0.5",
         rounding_has_no_preference, "standard deviations off"),
-    Bug("the mean of a sign is over both", QUANTISED, "xp.maximum(len(x) - count, 1)", "len(x)",
+    Bug("the mean of a sign is over both", QUANTIZATION, "xp.maximum(len(x) - count, 1)", "len(x)",
         signs_stand_for_their_means, "residuals of the two signs"),
     Bug("the basis is not made orthogonal", LOW_RANK, "return array_module(p).linalg.qr(p)[0]", "return p",
         low_rank_sums_are_projections, "Not equal to tolerance"),

@@ -12,8 +12,8 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, backup_workers
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.backend import Serial
@@ -129,7 +129,7 @@ BACKEND = "minigrad.backend"
 (REPLICATED, BUCKETED, SHARDED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"
     for module in (
-        *("replicated", "bucketed", "sharded", "flat_parameter"),
+        *("data_parallel", "bucketed", "zero.sharded", "zero.flat_parameter"),
         *("step_summary", "backup_workers", "averaging"),
     )
 )
@@ -151,16 +151,16 @@ BUGS = [
         "            self.flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",
         gradients_of_steps_add_up, SERIAL),
     Bug("a rank forgets what it had of the step before", "backends.data_parallel.shared_memory",
-        "                place += earlier[parameter]\n", "                pass\n",
+        "                view += earlier[parameter]\n", "                pass\n",
         gradients_of_steps_add_up, SERIAL),
     Bug("ranks start from their own parameters", REPLICATED,
         "        broadcast_model(self.comm, model)\n", "", replicated_trains_like_serial, SERIAL),
     Bug("the gradient stays this rank's", REPLICATED,
         "*sums, summary = self.views_of(self.allreduce(self.comm, self.message))",
-        "*sums, summary = [*places, self.allreduce(self.comm, self.message)[-len(summary):]]",
+        "*sums, summary = [*views, self.allreduce(self.comm, self.message)[-len(summary):]]",
         replicated_trains_like_serial, SERIAL),
     Bug("what this loss did not reach keeps the last gradient", REPLICATED,
-        "                place[...] = 0\n", "                pass\n",
+        "                view[...] = 0\n", "                pass\n",
         ranks_may_take_their_own_way_back, SERIAL),
     Bug("what some rank did not reach is no gradient", STEP_SUMMARY,
         "reached = [bool(x) for x in total[start : start + len(self.parameters)]]",
@@ -179,7 +179,7 @@ BUGS = [
         "        if not bucket.missing and bucket is not self.buckets[-1]:\n"
         "            self.waiting.remove(bucket)\n            self.send(bucket)\n",
         ranks_may_take_their_own_way_back, f"{SERIAL}|make both sides agree"),
-    Bug("a bucket is refilled while it is complete", BUCKETED, "        self.missing = set(self.places)\n",
+    Bug("a bucket is refilled while it is complete", BUCKETED, "        self.missing = set(self.views)\n",
         "        self.missing = set()\n", bucketed_trains_like_serial, "announced twice in one step"),
     Bug("each rank clips by the norm of its part", SHARDED, "return self.sum(squares)", "return squares",
         sharded_clips_like_serial, SERIAL),
@@ -199,16 +199,16 @@ BUGS = [
         "sums(g) if gather is None else (gather(xp.stack(sums(g))), sums(g))[1]",
         synchronised_batch_norm_is_the_whole_batchs, SERIAL),
     Bug("running statistics are a mean of means", STEP_SUMMARY,
-        "*(share * s.reshape(-1) for s in self.statistics())])",
+        "*(fraction * s.reshape(-1) for s in self.statistics())])",
         "*(s.reshape(-1) / self.size for s in self.statistics())])",
         batch_norm_of_ranks_is_that_of_groups, SERIAL),
-    Bug("models count alike, whatever they saw", AVERAGING, "float(self.seen))", "1.0)",
+    Bug("models count alike, whatever they saw", AVERAGING, "float(self.samples))", "1.0)",
         local_sgd_is_the_textbooks, "Not equal to tolerance"),
     Bug("models that meet keep their momentum", AVERAGING, "if self.average_momentum and self.optimizer",
         "if False and self.optimizer", local_sgd_is_the_textbooks, "Not equal to tolerance"),
     Bug("the centre is pulled by one rank only", AVERAGING,
-        "self.centre += self.allreduce(self.comm, pull)",
-        "self.centre += self.allreduce(self.comm, pull) / self.size",
+        "self.center += self.allreduce(self.comm, pull)",
+        "self.center += self.allreduce(self.comm, pull) / self.size",
         the_spring_conserves_the_sum, "Arrays are not equal"),
     Bug("a late gradient is taken for a fresh one", BACKUP, "if push[VERSION] != self.version:", "if False:",
         an_update_is_serial_on_its_contributors, "Not equal to tolerance"),

@@ -44,21 +44,22 @@ def the_default_trains() -> None:
 # Bugs
 
 SERVER, RULES, STRATEGY, SHARDS = (
-    f"backends.data_parallel.{module}" for module in ("server", "server_rules", "parameter_server", "shards")
+    f"backends.data_parallel.parameter_server.{module}"
+    for module in ("server", "consistency", "parameter_server", "sharding")
 )
 BOOK = "Not equal to tolerance"
 STEP = "        optimizer.step(self.parts(mean, reached))\n"
-SERVES = """            while (due := self.rule.due(self)) is not None:
-                self.apply(due, optimizer)
-            for free in self.let_go():
-                comm.send(self.answer, free, ANSWER)
+SERVES = """            while (pushes := self.consistency.next_update(self)) is not None:
+                self.apply(pushes, optimizer)
+            for ready in self.ready_workers():
+                comm.send(self.answer, ready, PULL)
 """
 HALF_UPDATED = """            old = self.answer.copy()
-            while (due := self.rule.due(self)) is not None:
-                self.apply(due, optimizer)
-            for free in self.let_go():
+            while (pushes := self.consistency.next_update(self)) is not None:
+                self.apply(pushes, optimizer)
+            for ready in self.ready_workers():
                 old[:20] = self.answer[:20]
-                comm.send(old, free, ANSWER)
+                comm.send(old, ready, PULL)
 """
 BOUND = "clock - server.version <= self.staleness"
 
@@ -87,8 +88,8 @@ BUGS = [
         f"Counter|{BOOK}"),
     Bug("softsync divides by all workers", SERVER, "weight / sum(weights)",
         "weight / (sum(weights) * len(self.clocks))", several_gradients_make_an_update, BOOK),
-    Bug("softsync takes one gradient too many", RULES, "OnArrival(workers // softsync)",
-        "OnArrival(workers // softsync + 1)", several_gradients_make_an_update,
+    Bug("softsync takes one gradient too many", RULES, "Asynchronous(workers // softsync)",
+        "Asynchronous(workers // softsync + 1)", several_gradients_make_an_update,
         f"Counter|{BOOK}"),
     Bug("what is left at the end is not applied", STRATEGY,
         "if self.server is not None and self.server.pushes and", "if False and",

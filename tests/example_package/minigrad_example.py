@@ -4,7 +4,7 @@ import numpy as np
 
 from backends.comm.collectives import allgather, allreduce, broadcast
 from backends.data_parallel.compression import Compressor
-from backends.data_parallel.compression.compressor import Exchanged
+from backends.data_parallel.compression.compressor import ExchangeResult
 from backends.pipeline import Backward, Forward
 from minigrad.backend import Backend
 from minigrad.data import shares
@@ -60,7 +60,7 @@ class Reversed(Compressor):
     lossless = True
 
     def exchange(self, comm, v, figures, allreduce):
-        return Exchanged(allreduce(comm, v[::-1].copy())[::-1], v, allreduce(comm, figures))
+        return ExchangeResult(allreduce(comm, v[::-1].copy())[::-1], v, allreduce(comm, figures))
 
 
 def star_allreduce(comm, x):

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import Parameter, nn, ops, optim

@@ -65,10 +65,10 @@ elastic = ElasticAveraging(comm, alpha=0.25)
 model = elastic.place(build(0))
 for p in model.parameters():
     p.data[...] = np.random.default_rng(comm.rank).integers(-50, 50, p.shape)
-elastic.centre[...] = 3
-before = sum(allgather(comm, flat(model))) + elastic.centre
+elastic.center[...] = 3
+before = sum(allgather(comm, flat(model))) + elastic.center
 elastic.exchange(model)
-assert (sum(allgather(comm, flat(model))) + elastic.centre == before).all()
+assert (sum(allgather(comm, flat(model))) + elastic.center == before).all()
 comm.close()
 print("fine")
 """
@@ -78,7 +78,7 @@ import sys, time
 import numpy as np
 from backends.comm.collectives import allgather, broadcast
 from backends.comm.mpi import MPIComm
-from backends.data_parallel.stragglers import BackupWorkers, Proportional
+from backends.data_parallel import BackupWorkers, ProportionalDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
@@ -99,7 +99,7 @@ def new(seed):
     return model, optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
 
-for strategy in (BackupWorkers, lambda comm: Proportional(comm, every=2)):
+for strategy in (BackupWorkers, lambda comm: ProportionalDataParallel(comm, every=2)):
     trains_like_serial(strategy, comm, build, ops.cross_entropy, batches)
 
 backend = BackupWorkers(comm, backups=1)

@@ -8,14 +8,14 @@ import numpy as np
 from backends.comm.collectives import allgather
 from backends.comm.mpi import MPIComm
 from backends.data_parallel import Compressed
-from backends.data_parallel.compression import COMPRESSORS
+from backends.data_parallel.compression import compressor_names
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 
 comm = MPIComm()
 rng = np.random.default_rng(0)
 batches = [Batch(rng.normal(size=(n, 30)), rng.integers(0, 3, n)) for n in (9, 2, 1, 9)]
-for name in COMPRESSORS:
+for name in compressor_names():
     backend = Compressed(comm, compress=name, feedback=True)
     net = nn.Sequential(nn.Linear(30, 50, rng=rng), nn.Tanh(), nn.Linear(50, 3, rng=rng))
     model = backend.place(net.to(dtype=np.float64))
@@ -25,7 +25,7 @@ for name in COMPRESSORS:
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
         own = before + backend.gradient - backend.error
-        got = backend.layout.packed([p.grad for p in backend.layout.parameters])
+        got = backend.layout.pack([p.grad for p in backend.layout.parameters])
         if name != "dgc":
             total = sum(allgather(comm, own))
             assert abs(total - got).max() <= 1e-12 * max(abs(before).max(), 1), name

@@ -6,7 +6,7 @@ LAW = """
 import numpy as np
 from backends.comm.mpi import MPIComm
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
-from backends.data_parallel import DataParallel, Proportional
+from backends.data_parallel import DataParallel, ProportionalDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -43,7 +43,7 @@ STRATEGIES = {
     "window": (lambda comm: DataParallel(comm, window), plain),
     "accumulated": (lambda comm: DataParallel(comm, micro_batches=3), plain),
     "synchronised": (lambda comm: DataParallel(comm, batch_norm="synchronised"), net),
-    "proportional": (lambda comm: Proportional(comm, every=1), plain),
+    "proportional": (lambda comm: ProportionalDataParallel(comm, every=1), plain),
 }
 for strategy, build in STRATEGIES.values():
     for optimizer in OPTIMIZERS.values():

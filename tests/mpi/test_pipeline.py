@@ -86,7 +86,7 @@ GRID = (
     COMMON
     + """
 from backends.data_parallel.bucketed import Bucketed
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.stack import Stack

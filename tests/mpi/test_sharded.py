@@ -6,7 +6,7 @@ SHARDED = """
 import numpy as np
 
 from backends.comm.mpi import MPIComm
-from backends.data_parallel.sharded import Sharded
+from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.data import Batch

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from minigrad.declaration import Flag
 from minigrad.device import Array
 from minigrad.lookup import choices, lookup
 
@@ -26,6 +27,7 @@ from .send_recv import Operator
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
 
 __all__ = [
+    "ALLREDUCE",
     "ALLREDUCES",
     "Operator",
     "allgather",
@@ -87,3 +89,9 @@ def find_allreduce(name: str) -> Allreduce:
     Raises ValueError, naming the choices, for an unknown name.
     """
     return lookup("all-reduce", name, ALLREDUCES, GROUP)
+
+
+ALLREDUCE = Flag(
+    str, "algorithm of the all-reduce (default: the transport's own)", "NAME", allreduce_names, find_allreduce
+)
+"""The flag of the strategies whose all-reduce can be chosen."""

@@ -1,29 +1,29 @@
-"""Gradients are made small before they are sent, and what was left out is sent later.
+"""Gradients are compressed before they are sent, and what was lost is sent later.
 
 Lecture section: gradient compression; handling momentum. Lesson: 10_gradient_compression.
 """
 
-from .compressed import COMPRESSORS, Compressed
-from .compressor import Compressor, Gathered, Identity
+from .compressed import Compressed, compressor_names
+from .compressor import AllGatherCompressor, Compressor, Identity
+from .dgc import DeepGradientCompression
 from .low_rank import PowerSGD
-from .momentum import DeepGradientCompression
-from .quantised import QSGD, OneBit, ScaledSign, TernGrad
-from .selecting import RandomK, Selecting, Threshold, TopK
+from .quantization import QSGD, OneBit, ScaledSign, TernGrad
+from .sparsification import RandomK, Sparsifier, Threshold, TopK
 
 __all__ = [
-    "COMPRESSORS",
+    "AllGatherCompressor",
     "Compressed",
     "Compressor",
     "DeepGradientCompression",
-    "Gathered",
     "Identity",
     "OneBit",
     "PowerSGD",
     "QSGD",
     "RandomK",
     "ScaledSign",
-    "Selecting",
+    "Sparsifier",
     "TernGrad",
     "Threshold",
     "TopK",
+    "compressor_names",
 ]

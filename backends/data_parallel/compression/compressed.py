@@ -1,7 +1,7 @@
-"""Every rank sends a little of its gradient, and remembers the rest for the next step.
+"""Every rank sends a compressed gradient, and adds what was lost to the gradient of the next step.
 
 Lecture section: gradient compression; handling momentum. Lesson: 10_gradient_compression. Synchronous data
-parallelism whose sum is lossy; error feedback (Seide et al. 2014; Karimireddy et al. 2019) makes up for it.
+parallelism with a lossy sum, which error feedback corrects (Seide et al. 2014; Karimireddy et al. 2019).
 """
 
 from __future__ import annotations
@@ -20,47 +20,31 @@ from minigrad.tensor import Parameter
 
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
+from ..data_parallel import DataParallel
 from ..flat import FlatLayout
-from ..replicated import DataParallel
-from .compressor import Compressor, Identity
-from .low_rank import PowerSGD
-from .momentum import DeepGradientCompression
-from .quantised import QSGD, OneBit, ScaledSign, TernGrad
-from .selecting import RandomK, Threshold, TopK
+from .compressor import Compressor
 
-COMPRESSORS: dict[str, type[Compressor]] = {
-    "identity": Identity,
-    "threshold": Threshold,
-    "top-k": TopK,
-    "random-k": RandomK,
-    "dgc": DeepGradientCompression,
-    "one-bit": OneBit,
-    "scaled-sign": ScaledSign,
-    "qsgd": QSGD,
-    "terngrad": TernGrad,
-    "power-sgd": PowerSGD,
-}
-COMPRESSOR = "top-k"  # where none is named
-GROUP = "minigrad.compressors"  # the entry points by which other packages add theirs
+COMPRESSOR = "top-k"  # the default
+GROUP = "minigrad.compressors"  # the entry points that declare compressors, ours and those of other packages
 
 
 def compressor_names() -> list[str]:
     """The names that ``find_compressor`` takes; nothing is imported for them."""
-    return choices(COMPRESSORS, GROUP)
+    return choices({}, GROUP)
 
 
 class Compressed(DataParallel):
-    """Data parallelism that sends C(v) of v = e + g, g a rank's part of the gradient, and keeps e = v - C(v).
+    """Data parallelism that sends C(v) of v = e + g, for a rank's part g of the gradient; then e = v - C(v).
 
-    ``compress`` names C, or is one; further keywords are its settings. ``feedback`` False forgets e; the
-    default is the compressor's own, False for those whose mean is right. The gradient the optimizer sees is
-    the sum over ranks of the C(v), the same bits on all ranks. By mathematics not equal to ``Serial``,
-    unless nothing is lost. Parameters must have one dtype.
+    ``compress`` is the name of the compressor C, or a Compressor; further keywords are its settings.
+    ``feedback`` False sets e to 0; the default is the compressor's own, False for unbiased ones. The gradient
+    for the optimizer is the sum over ranks of C(v), the same bits on all ranks. By mathematics not equal to
+    ``Serial``, unless the compressor is lossless. Parameters must have one dtype.
 
-    A parameter that no rank's loss reached has the gradient None, unless there was something of it left.
-    To go on later as if nothing had happened, a checkpoint needs of every rank, beside the model and the
-    optimizer: ``error`` (e), and of the compressor ``velocity`` (u) and ``steps`` (DGC), ``q`` (PowerSGD), or
-    ``generator`` (random-k, QSGD, TernGrad).
+    A parameter that no rank's loss reached has the gradient None, unless its residual was sent. To resume
+    exactly, a checkpoint needs from every rank, beside the model and the optimizer: ``error`` (e), and the
+    compressor's ``velocity`` (u) and ``steps`` (DGC), ``q`` (PowerSGD), or ``generator`` (random-k, QSGD,
+    TernGrad).
     """
 
     outermost_only = True
@@ -91,7 +75,7 @@ class Compressed(DataParallel):
         self.equals_serial = self.compressor.lossless
         self.applies_momentum = bool(self.compressor.momentum)
         name = compress if isinstance(compress, str) else type(compress).__name__
-        self.described = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
+        self.compressor_settings = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
         self.error: Array = None  # None without feedback
 
     @classmethod
@@ -102,44 +86,44 @@ class Compressed(DataParallel):
         find_compressor(options.get("compress", COMPRESSOR), settings)
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **self.described}
+        return {**super().settings(), **self.compressor_settings}
 
     def place(self, model: Module) -> Module:
-        """The whole model, with rank 0's parameters and state arrays; residuals start at 0.
+        """The whole model, with the parameters and state arrays of rank 0; residuals start at 0.
 
         Raises ValueError where ranks built different models or chose different settings, and for
-        parameters of several dtypes. Rank 0 warns of parameters that are sent whole all the same.
+        parameters of several dtypes. Rank 0 warns of parameters that are sent uncompressed.
         """
         model = super().place(model)
         self.layout = FlatLayout(self.summary.parameters)
         self.gradient = self.layout.zeros()
-        self.places = self.layout.views(self.gradient)
+        self.gradient_views = self.layout.views(self.gradient)
         self.error = self.layout.zeros() if self.feedback else None
         self.compressor.start(self.layout, self.rank, self.size)
         self.names = {p: name for name, p in model.named_parameters().items()}
         if self.rank == 0:
-            self.tell_of(self.compressor.sent_whole())
+            self.warn_uncompressed(self.compressor.uncompressed_parameters())
         return model
 
-    def tell_of(self, whole: list[Parameter]) -> None:
-        """Warn, where there are any, that these parameters are not compressed."""
+    def warn_uncompressed(self, whole: list[Parameter]) -> None:
+        """Warn that these parameters, if any, are sent uncompressed."""
         if whole:
-            numbers = f"{sum(p.size for p in whole):,} of {self.layout.elements:,} numbers"
             warnings.warn(
-                f"compress={self.described['compress']} sends {len(whole)} of {len(self.layout.parameters)} "
-                f"parameters as they are, {numbers}; no matrices: {', '.join(self.names[p] for p in whole)}",
+                f"compress={self.compressor_settings['compress']} sends {len(whole)} of "
+                f"{len(self.layout.parameters)} parameters as they are, {sum(p.size for p in whole):,} of "
+                f"{self.layout.elements:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
                 stacklevel=3,
             )
 
     def finish(self, model: Module, loss: float) -> float:
-        """Exchange what the compressor makes of this rank's gradients, and keep the rest.
+        """Sum the compressed gradients of all ranks, and store the residual.
 
         Raises FloatingPointError on every rank, naming rank and parameter, where a gradient is not finite,
-        before it gets into a residual; RuntimeError where ranks ran backward a different number of times.
+        before a residual changes; RuntimeError where ranks ran backward a different number of times.
         """
-        self.copy_gradients_in(self.places)
+        self.copy_gradients_in(self.gradient_views)
         summary = self.pack_summary(loss)
-        v = self.compressor.accumulated(self.error, self.gradient)
+        v = self.compressor.apply_feedback(self.error, self.gradient)
         flags = self.not_finite(v)
         if flags.any():
             v = array_module(v).zeros_like(v)
@@ -147,17 +131,16 @@ class Compressed(DataParallel):
         total, own, figures = self.compressor.exchange(self.comm, v, figures, self.allreduce)
         self.refuse(figures[len(summary) :])
         loss, reached = self.summary.unpack(figures[: len(summary)])
-        self.compressor.accepted()
+        self.compressor.commit()
         if self.error is not None:
             self.error = v - own
-        for parameter, g, found in zip(
-            self.summary.parameters, self.layout.views(total), reached, strict=True
-        ):
-            parameter.grad = g if found or g.any() else None
+        views = self.layout.views(total)
+        for parameter, g, flag in zip(self.summary.parameters, views, reached, strict=True):
+            parameter.grad = g if flag or g.any() else None
         return loss
 
     def not_finite(self, v: Array) -> Array:
-        """0, or 1 + the number of the first parameter that is not finite, at this rank's place."""
+        """This rank's element is 1 + the number of its first parameter that is not finite, or 0."""
         xp = array_module(v)
         flags = xp.zeros(self.size, v.dtype)
         if not xp.isfinite(v).all():
@@ -166,7 +149,7 @@ class Compressed(DataParallel):
         return flags
 
     def refuse(self, flags: Array) -> None:
-        """Raise FloatingPointError, on every rank, where one had something that is not finite."""
+        """Raise FloatingPointError, on every rank, if a rank's gradient is not finite."""
         for rank, flag in enumerate(flags.tolist()):
             if flag:
                 name = self.names[self.summary.parameters[round(flag) - 1]]
@@ -176,30 +159,30 @@ class Compressed(DataParallel):
                 )
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Raises ValueError for an optimizer that would add momentum to the compressor's own."""
+        """Raise ValueError for an optimizer with momentum if the compressor has momentum too."""
         own = getattr(optimizer, "momentum", 0.0) or getattr(optimizer, "betas", 0.0)
         if self.compressor.momentum and own:
             raise ValueError(
-                f"{type(self.compressor).__name__} has momentum {self.compressor.momentum} in what it "
-                f"exchanges, {type(optimizer).__name__} has {own} beside; use SGD with momentum 0"
+                f"{type(self.compressor).__name__} applies momentum {self.compressor.momentum} before the "
+                f"exchange, and {type(optimizer).__name__} would add {own}; use SGD with momentum 0"
             )
         super().update(model, optimizer, square_norms)
 
     def refusal(self, inner: Backend) -> str | None:
         if not self.equals_serial and inner.splits_layers and inner.size > 1:
             return (
-                "Compressed leaves out something else on each of the ranks that share layers, so what all of "
-                "these hold would not stay the same; choose another strategy for the data axis, or a pipeline"
+                "Compressed drops other entries on each of the ranks that share layers, so parameters that "
+                "all of them hold would differ; choose another strategy for the data axis, or a pipeline"
             )
         return super().refusal(inner)
 
 
 def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Compressor:
-    """The compressor of that name; raises ValueError, with the choices, for an unknown name or setting."""
+    """The compressor of that name. Raises ValueError, with the choices, for an unknown name or setting."""
     if isinstance(compress, Compressor):
         if settings:
             raise ValueError(f"{', '.join(settings)}: give the settings to {type(compress).__name__} itself")
         return compress
-    kind = lookup("compressor", compress, COMPRESSORS, GROUP)
+    kind = lookup("compressor", compress, {}, GROUP)
     check_options(f"strategy 'compressed, compress={compress}'", settings_of(kind.__init__), settings)
     return kind(**settings)

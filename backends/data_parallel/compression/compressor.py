@@ -1,7 +1,7 @@
-"""A compressor says how little of a vector is sent, and what the others make of it.
+"""A compressor makes a short message of a vector, and the other ranks a vector of the message.
 
-Lecture section: gradient compression. Lesson: 10_gradient_compression. What all compressors share; each
-family has a file of its own, and the table of them by name is in ``compressed``.
+Lecture section: gradient compression. Lesson: 10_gradient_compression. The base of all
+compressors; each family has a file of its own, and entry points declare them by name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from minigrad.tensor import Parameter
 from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
-from .wire import packed, unpacked
+from .bit_packing import pack_bytes, unpack_bytes
 
 
-class Exchanged(NamedTuple):
-    """The sum of what all ranks sent, what this rank sent itself (both dense), and the summed figures."""
+class ExchangeResult(NamedTuple):
+    """The sum of the C(v) of all ranks, this rank's C(v), both dense, and the sum of the figures."""
 
     total: Array
     own: Array
@@ -27,44 +27,44 @@ class Exchanged(NamedTuple):
 
 
 class Compressor:
-    """C in v = e + g, c = C(v), e = v - c; the residual e is kept outside, by ``Compressed``.
+    """C in v = e + g, c = C(v), e = v - c; ``Compressed`` stores the residual e.
 
     Before ``start`` its attributes are its settings, which must be the same on all ranks.
     """
 
-    lossless = False  # what comes out is the sum of what went in, but for rounding
-    feedback = True  # whether what was not sent is added to the next gradient, unless the user says otherwise
-    momentum = 0.0  # above 0: it has momentum of its own, so the optimizer must have none
+    lossless = False  # the result is the exact sum, but for rounding
+    feedback = True  # whether the residual is added to the next gradient by default
+    momentum = 0.0  # above 0: it applies momentum itself, so the optimizer must not
 
     def __init__(self) -> None:
         """No settings."""
 
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
-        """Called for each model: vectors will be of this layout. What earlier steps left is forgotten."""
+        """Called when a model is placed: vectors have this layout. Resets all state."""
         self.layout, self.rank, self.size = layout, rank, size
 
-    def sent_whole(self) -> list[Parameter]:
-        """The parameters that it cannot make smaller, once started; the user is told of them."""
+    def uncompressed_parameters(self) -> list[Parameter]:
+        """The parameters that it sends uncompressed, for a warning."""
         return []
 
-    def accumulated(self, error: Array | None, g: Array) -> Array:
-        """v, a new array where ``error`` is not None; ``g`` is this rank's part of the gradient."""
+    def apply_feedback(self, error: Array | None, g: Array) -> Array:
+        """v = e + g, a new array unless ``error`` is None; ``g`` is this rank's part of the gradient."""
         return g if error is None else error + g
 
     def exchange(
         self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> Exchanged:
-        """Send C(v), and with it ``figures``, a few numbers that are summed exactly; all ranks call."""
+    ) -> ExchangeResult:
+        """Sum C(v), and ``figures``, a few numbers that are summed exactly. Collective."""
         raise NotImplementedError(f"{type(self).__name__} needs an exchange method")
 
-    def accepted(self) -> None:
-        """Called once it is known that the numbers of all ranks were finite: the step counts."""
+    def commit(self) -> None:
+        """Called when the gradients of all ranks are known to be finite: update the state."""
 
 
-class Gathered(Compressor):
-    """Each rank's C(v) goes around a ring in one message, and all add them up in the order of the ranks.
+class AllGatherCompressor(Compressor):
+    """One all-gather of the C(v) of all ranks, which each rank adds up in the order of the ranks.
 
-    p - 1 messages per rank, all bytes but the next rank's. A subclass says what the bytes are.
+    p - 1 messages per rank, all bytes but the next rank's. A subclass defines the bytes.
     """
 
     def compress(self, v: Array) -> Array:
@@ -72,30 +72,30 @@ class Gathered(Compressor):
         raise NotImplementedError(f"{type(self).__name__} needs a compress method")
 
     def add(self, payload: Array, total: Array) -> None:
-        """Add to ``total``, in place, what a rank compressed to ``payload``."""
+        """Decompress ``payload`` and add it to ``total``, in place."""
         raise NotImplementedError(f"{type(self).__name__} needs an add method")
 
     def exchange(
         self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> Exchanged:
-        messages = allgather(comm, packed(figures, self.compress(v)))
+    ) -> ExchangeResult:
+        messages = allgather(comm, pack_bytes(figures, self.compress(v)))
         xp, start = array_module(v), figures.nbytes
-        summed, total, own = xp.zeros_like(figures), xp.zeros_like(v), xp.zeros_like(v)
+        figures_sum, total, own = xp.zeros_like(figures), xp.zeros_like(v), xp.zeros_like(v)
         for message in messages:
-            summed += unpacked(message, (figures.dtype, figures.size))[0]
+            figures_sum += unpack_bytes(message, (figures.dtype, figures.size))[0]
             self.add(message[start:], total)
             comm.charge_reduction(message.nbytes)
         self.add(messages[comm.rank][start:], own)
-        return Exchanged(total, own, summed)
+        return ExchangeResult(total, own, figures_sum)
 
 
-class Identity(Gathered):
-    """All of v: the residual stays 0, and only the order of summation differs from an all-reduce's."""
+class Identity(AllGatherCompressor):
+    """All of v: the residual stays 0; only the order of summation differs from that of an all-reduce."""
 
     lossless = True
 
     def compress(self, v: Array) -> Array:
-        return packed(v)
+        return pack_bytes(v)
 
     def add(self, payload: Array, total: Array) -> None:
         total += payload.view(total.dtype)

@@ -11,23 +11,23 @@ from collections.abc import Callable
 import numpy as np
 
 from minigrad.backend import at_least_one
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, unflatten
 from minigrad.tensor import Parameter
 
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
-from .compressor import Compressor, Exchanged
+from .compressor import Compressor, ExchangeResult
 
 
 class PowerSGD(Compressor):
-    """P Q^T of ``matrix_rank`` columns each: one step of power iteration, begun where the last one ended.
+    """P Q^T of ``matrix_rank`` columns each: one step of power iteration, which starts from the previous Q.
 
     P = the sum of all ranks' M Q, made orthonormal; then Q = the sum of M^T P, and the gradient is P Q^T: two
     all-reduces, as both sums are linear in M. r (n + m) numbers for a matrix (n, m) instead of n m.
     Convolutions count as (filters, the rest); vectors, scalars and matrices with one row or column are sent
-    as they are, with the P's. What a rank has sent is P P^T M, so its residual is orthogonal to P (the
-    authors' code subtracts the ranks' mean instead; both add up to the same). Q is kept, the same on all
-    ranks; at first it is drawn from ``seed``. Momentum is left to the optimizer, after decompression.
+    as they are, with the P's. C(v) of one rank is P P^T M, so its residual is orthogonal to P (the authors'
+    code subtracts the ranks' mean instead; both add up to the same). Q is the same on all ranks; the first Q
+    is random, from ``seed``. Momentum is left to the optimizer, after decompression.
     """
 
     def __init__(self, *, matrix_rank: int = 2, seed: int = 0):
@@ -41,50 +41,48 @@ class PowerSGD(Compressor):
         self.p: list[Array] = []  # (rows, r), of the last step
         for x in self.matrices(layout.zeros()):
             n, m = x.shape
-            drawn = draw.normal(size=(m, min(self.matrix_rank, n))).astype(x.dtype)
-            self.q.append(array_module(x).asarray(drawn))
+            q = draw.normal(size=(m, min(self.matrix_rank, n))).astype(x.dtype)
+            self.q.append(array_module(x).asarray(q))
 
-    def sent_whole(self) -> list[Parameter]:
-        found = zip(self.layout.parameters, self.narrow, strict=True)
-        return [p for p, narrow in found if not narrow]
+    def uncompressed_parameters(self) -> list[Parameter]:
+        return [p for p, narrow in zip(self.layout.parameters, self.narrow, strict=True) if not narrow]
 
     def matrices(self, v: Array) -> list[Array]:
-        """What of ``v`` is compressed, as views with no more rows than columns."""
+        """The compressed matrices of ``v``, as views with no more rows than columns."""
         views = zip(self.layout.views(v), self.narrow, strict=True)
-        found = [x.reshape(len(x), -1) for x, narrow in views if narrow]
-        return [x if x.shape[0] <= x.shape[1] else x.T for x in found]
+        matrices = [x.reshape(len(x), -1) for x, narrow in views if narrow]
+        return [x if x.shape[0] <= x.shape[1] else x.T for x in matrices]
 
     def dense(self, v: Array) -> list[Array]:
-        """What of ``v`` is sent as it is, as views."""
-        views = zip(self.layout.views(v), self.narrow, strict=True)
-        return [x for x, narrow in views if not narrow]
+        """The arrays of ``v`` that are sent uncompressed, as views."""
+        return [x for x, narrow in zip(self.layout.views(v), self.narrow, strict=True) if not narrow]
 
     def exchange(
         self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> Exchanged:
+    ) -> ExchangeResult:
         xp, matrices = array_module(v), self.matrices(v)
         products = [x @ q for x, q in zip(matrices, self.q, strict=True)]
-        figures, *sums = summed(comm, allreduce, [figures, *self.dense(v), *products])
+        figures, *sums = allreduce_arrays(comm, allreduce, [figures, *self.dense(v), *products])
         plain = len(sums) - len(products)
         self.p = [orthonormal(p) for p in sums[plain:]]
         mine = [x.T @ p for x, p in zip(matrices, self.p, strict=True)]
-        self.q = summed(comm, allreduce, mine) if mine else []
+        self.q = allreduce_arrays(comm, allreduce, mine) if mine else []
         total, own = xp.zeros_like(v), xp.zeros_like(v)
         for out, qs in ((total, self.q), (own, mine)):
             for x, p, q in zip(self.matrices(out), self.p, qs, strict=True):
                 fill(x, p, q)
         for x, y, one, whole in zip(self.dense(own), self.dense(total), self.dense(v), sums, strict=False):
             x[...], y[...] = one, whole
-        return Exchanged(total, own, figures)
+        return ExchangeResult(total, own, figures)
 
 
 def is_matrix(x: Array) -> bool:
-    """Whether two narrow matrices say less than ``x``: it has rows and columns."""
+    """Whether two narrow matrices can be smaller than ``x``: it has several rows and columns."""
     return x.ndim > 1 and 1 < len(x) < x.size
 
 
 def orthonormal(p: Array) -> Array:
-    """Orthonormal columns that span those of ``p``, and more where these are dependent."""
+    """Orthonormal columns whose span contains the columns of ``p``."""
     return array_module(p).linalg.qr(p)[0]
 
 
@@ -97,13 +95,9 @@ def fill(x: Array, p: Array, q: Array) -> None:
         xp.matmul(q, p.T, out=x.T)
 
 
-def summed(
+def allreduce_arrays(
     comm: Communicator, allreduce: Callable[[Communicator, Array], Array], arrays: list[Array]
 ) -> list[Array]:
     """The sum of each array over the ranks, in one all-reduce."""
-    total = allreduce(comm, array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays]))
-    found, start = [], 0
-    for a in arrays:
-        found.append(total[start : start + a.size].reshape(a.shape))
-        start += a.size
-    return found
+    message = array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays])
+    return unflatten(allreduce(comm, message), arrays)

@@ -20,14 +20,14 @@ def share(n, ranks, rank):
 
 def broadcast_parameters(comm, parameters):
     flat = FlatLayout([Parameter(x) for x in parameters])
-    for x, sent in zip(parameters, flat.views(naive_broadcast(comm, flat.packed(parameters))), strict=True):
+    for x, sent in zip(parameters, flat.views(naive_broadcast(comm, flat.pack(parameters))), strict=True):
         x[...] = sent
 
 
 def gradients(comm, parameters, backward, x, y, n):
     flat = FlatLayout([Parameter(p) for p in parameters])
     loss, mine = backward(x, y) if len(x) else (0.0, [None] * len(parameters))
-    total = comm.allreduce(np.append(flat.packed(mine), loss) * (len(x) / n))
+    total = comm.allreduce(np.append(flat.pack(mine), loss) * (len(x) / n))
     return float(total[-1]), flat.views(total[:-1])
 
 
@@ -41,7 +41,7 @@ class Reducer:
         self.start = comm.start_allreduce
         self.parameters = [Parameter(np.zeros(shape)) for shape in shapes]
         self.buckets = [Bucket([self.parameters[i] for i in group]) for group in buckets]
-        self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.places}
+        self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.views}
         self.waiting = deque(self.buckets)
 
     def on_grad(self, number, gradient):
@@ -54,7 +54,7 @@ class Reducer:
 
     def send(self):
         bucket = self.waiting.popleft()
-        bucket.summed = self.start(bucket.message)
+        bucket.wait = self.start(bucket.message)
 
     def finish(self):
         while self.waiting:
@@ -63,6 +63,6 @@ class Reducer:
             self.send()
         sums = {}
         for bucket in self.buckets:
-            sums |= zip(bucket.places, bucket.flat.views(bucket.sum()), strict=True)
+            sums |= zip(bucket.views, bucket.flat.views(bucket.sum()), strict=True)
         self.waiting.extend(self.buckets)
         return [sums[p] for p in self.parameters]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from backends.data_parallel.compression.momentum import basic, corrected
-from backends.data_parallel.compression.selecting import Threshold, TopK, largest
-from backends.data_parallel.compression.wire import packed, unpacked
+from backends.data_parallel.compression.bit_packing import pack_bytes, unpack_bytes
+from backends.data_parallel.compression.dgc import basic, corrected
+from backends.data_parallel.compression.sparsification import Threshold, TopK, largest
 
 
 def top_k(v, k):
@@ -16,12 +16,12 @@ def above_threshold(v, threshold):
 
 
 def pack(values, indices):
-    return packed(values, indices.astype(np.int32))
+    return pack_bytes(values, indices.astype(np.int32))
 
 
 def unpack(message, dtype):
     k = message.size // (np.dtype(dtype).itemsize + 4)
-    return tuple(unpacked(message, (dtype, k), (np.int32, k)))
+    return tuple(unpack_bytes(message, (dtype, k), (np.int32, k)))
 
 
 def mask(v, choose):

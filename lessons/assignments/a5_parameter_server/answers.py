@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from backends.data_parallel.flat import Segment
-from backends.data_parallel.server import Push, Server
-from backends.data_parallel.server_rules import OnArrival
+from backends.data_parallel.parameter_server.consistency import Asynchronous
+from backends.data_parallel.parameter_server.server import Push, Server
 from minigrad.data import shares as cut
 from minigrad.optim import SGD
 from minigrad.tensor import Parameter
@@ -37,12 +37,12 @@ def work(comm, workers, parameters, steps, gradient):
 
 
 @dataclass(frozen=True)
-class Ahead(OnArrival):
+class Ahead(Asynchronous):
     """Update on arrival; nobody goes on who is more than ``bound`` pushes ahead of the slowest."""
 
     bound: int = 0
 
-    def may_go_on(self, server, clock):
+    def may_proceed(self, server, clock):
         return clock - min(server.clocks.values()) <= self.bound
 
 
@@ -57,13 +57,13 @@ def serve_by(rule, comm, workers, part, rate):
             server.apply(server.pushes, optimizer)
         else:
             server.lose(worker, "it has made all its steps")
-        for free in server.let_go():
+        for free in server.ready_workers():
             comm.send(server.answer, free)
     return server.weights.copy(), server.staleness
 
 
 def serve(comm, workers, part, rate):
-    return serve_by(OnArrival(), comm, workers, part, rate)
+    return serve_by(Asynchronous(), comm, workers, part, rate)
 
 
 def serve_bounded(comm, workers, part, rate, bound):

@@ -1,13 +1,13 @@
-"""An entry that waits before it is sent must not lose the momentum it would have had meanwhile.
+"""An entry that waits before it is sent must not lose the momentum it would have gathered meanwhile.
 
 Lecture section: gradient compression; handling momentum. Lesson: 10_gradient_compression. Source: deep
 gradient compression (DGC), Lin, Han, Mao, Wang and Dally 2018, arXiv 1712.01887.
 
 Say an entry's gradients are g_1, ..., g_T and it is sent, for the first time, in iteration T. With momentum
-m, dense SGD has then moved it by lr sum_t g_t (1 - m^(T-t+1)) / (1 - m): each gradient went on acting. The
-basic sparse update has moved it by lr sum_t g_t, as if all had come just now: a gradient that waited j
-iterations counts (1 - m) / (1 - m^(j+1)) of what it should. The corrected update lets the velocity act
-before selection, and moves it by what dense SGD does.
+m, dense SGD has then moved it by lr sum_t g_t (1 - m^(T-t+1)) / (1 - m), as each gradient keeps acting. The
+basic sparse update has moved it by lr sum_t g_t, as if all gradients were new: a gradient that waited j
+iterations has only (1 - m) / (1 - m^(j+1)) of its effect. The corrected update applies momentum before
+selection, and moves the entry as dense SGD does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minigrad.device import Array, array_module
 from minigrad.lr_schedules import Schedule
 
 from ..flat import FlatLayout
-from .selecting import Selecting, check_density, count_of, largest_by_sample
+from .sparsification import Sparsifier, check_density, count_of, largest_by_sample
 
 
 def basic(
@@ -24,8 +24,8 @@ def basic(
 ) -> tuple[Array, Array, Array]:
     """Wrong: momentum after selection. (step, velocity, error) of one worker; ``sent`` is a mask.
 
-    v = e + g; velocity = momentum velocity + the entries of v that are sent; e = the others. This is what
-    a selecting compressor does with an optimizer that has momentum.
+    v = e + g; velocity = momentum velocity + the sent entries of v; e = the others. This is top-k with an
+    optimizer that has momentum.
     """
     v = error + g
     velocity = momentum * velocity + v * sent
@@ -37,8 +37,8 @@ def corrected(
 ) -> tuple[Array, Array, Array]:
     """Right: momentum before selection. (step, velocity, error) of one worker; ``sent`` is a mask.
 
-    velocity = momentum velocity + g; v = e + velocity; the step is the entries of v that are sent, e the
-    others. ``masking`` stops the velocity of what was sent, which otherwise goes on in an old direction.
+    velocity = momentum velocity + g; v = e + velocity; the step is the sent entries of v, e the others.
+    ``masking`` sets the velocity of the sent entries to 0, which would otherwise keep an old direction.
     """
     velocity = momentum * velocity + g
     v = error + velocity
@@ -46,22 +46,22 @@ def corrected(
 
 
 def discount(momentum: float, waited: int) -> float:
-    """What a gradient that waited counts in the basic update, as a share of what it does in dense SGD."""
+    """The effect of a gradient that waited in the basic update, relative to its effect in dense SGD."""
     return (1 - momentum) / (1 - momentum ** (waited + 1))
 
 
-class DeepGradientCompression(Selecting):
+class DeepGradientCompression(Sparsifier):
     """Top-k with ``corrected`` momentum; the optimizer must be plain SGD.
 
-    k = max(1, round(density n)) of all n entries, found through a ``sample``. With ``apart`` each parameter
-    sends that share of its own, as in the paper, whose tensors are large; then the last layers of a small
-    net, whose gradients are large, send too little. ``nesterov`` has u = momentum (u + g) and
-    v = e + u + g. ``clip`` limits the norm of a rank's own gradient to clip p^-1/2, so that the sum of p
-    independent ones is about ``clip``. During the first ``warm_up`` steps the density is
-    1/4, 1/16, 1/64, 1/256 for a quarter of them each (sparsity 75 % to 99.6 %), never below ``density``.
+    k = max(1, round(density n)) of all n entries, chosen with the help of a ``sample``. With ``apart`` each
+    parameter sends that share of its own entries, as in the paper, whose tensors are large; in a small net
+    the last layers, whose gradients are large, then send too little. ``nesterov`` has u = momentum (u + g)
+    and v = e + u + g. ``clip`` limits the norm of a rank's own gradient to clip p^-1/2, so that the sum of p
+    independent ones is about ``clip``. During the first ``warm_up`` steps the density is 1/4, 1/16, 1/64,
+    1/256 for a quarter of them each (sparsity 75 % to 99.6 %), never below ``density``.
 
-    Density 1 is plain SGD without momentum where ``masking`` is on, as everything sent stops its velocity,
-    and momentum SGD where it is off.
+    Density 1 is plain SGD without momentum if ``masking`` is on, as it resets every velocity, and SGD with
+    momentum if it is off.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class DeepGradientCompression(Selecting):
         self.steps, self.velocity = 0, layout.zeros()
         self.density_at = warm_up(self.density, self.warm_up)
 
-    def accumulated(self, error: Array | None, g: Array) -> Array:
-        g = self.clipped(g)
+    def apply_feedback(self, error: Array | None, g: Array) -> Array:
+        g = self.clip_gradient(g)
         if self.nesterov:
             self.next_velocity = self.momentum * (self.velocity + g)
             v = self.next_velocity + g
@@ -103,7 +103,7 @@ class DeepGradientCompression(Selecting):
             v = self.next_velocity
         return v if error is None else error + v
 
-    def clipped(self, g: Array) -> Array:
+    def clip_gradient(self, g: Array) -> Array:
         """``g``, or a copy that is scaled down to a norm of clip p^-1/2."""
         if self.clip is None:
             return g
@@ -115,14 +115,14 @@ class DeepGradientCompression(Selecting):
         if not self.apart:
             return largest_by_sample(v, count_of(density, v.size), self.sample)
         parts = [x.reshape(-1) for x in self.layout.views(v)]
-        found = [largest_by_sample(x, count_of(density, x.size), self.sample) for x in parts]
-        starts = zip(self.layout.starts, found, strict=False)
+        choices = [largest_by_sample(x, count_of(density, x.size), self.sample) for x in parts]
+        starts = zip(self.layout.starts, choices, strict=False)
         return array_module(v).concatenate([start + indices for start, indices in starts])
 
-    def accepted(self) -> None:
+    def commit(self) -> None:
         self.velocity = self.next_velocity
         if self.masking:
-            self.velocity[self.chosen] = 0
+            self.velocity[self.sent_indices] = 0
         self.steps += 1
 
 

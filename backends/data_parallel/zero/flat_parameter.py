@@ -1,4 +1,4 @@
-"""Parameters that travel together: each rank owns one equal part of them and of their summed gradient.
+"""Parameters that travel together: each rank owns an equal part of them and of their summed gradient.
 
 Lecture section: data lifetimes. Lesson: 06_data_parallel.
 """
@@ -18,14 +18,16 @@ from minigrad.module import Module
 from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm.collectives import allgather, reduce_scatter
-from ..comm.communicator import Background, Communicator
-from .flat import FlatLayout
+from ...comm.collectives import allgather, reduce_scatter
+from ...comm.communicator import Background, Communicator
+from ..flat import FlatLayout
 
-HUGE = 1 << 22  # bytes from which on pages of 2 MB are asked for, as NumPy does: they come five times as fast
+HUGE = (
+    1 << 22
+)  # bytes from which pages of 2 MB are requested, as in NumPy: allocating them is five times as fast
 
 Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
-"""Starts a collective, given its name and the bytes of the array; what it returns waits for the result."""
+"""Starts a collective, with its name and bytes; returns the function that waits for its result."""
 
 
 class FlatParameter:
@@ -72,7 +74,7 @@ class FlatParameter:
     # Weights
 
     def unshard(self) -> None:
-        """Gather the weights; they stay whole until ``reshard`` was called as often."""
+        """Gather the weights; they stay whole until ``reshard`` has been called as often."""
         if not self.ref_count:
             self.all_gather()
             for parameter, view in zip(self.parameters, self.views, strict=True):
@@ -87,35 +89,33 @@ class FlatParameter:
             self.free()
 
     def unshard_for_good(self) -> None:
-        """Gather the weights; from then on the shard is a part of the array."""
+        """Gather the weights and keep them; the shard becomes a view of the whole array."""
         self.unshard()
         self.shard, self.free = self.unsharded[self.layout.part(self.comm.rank)], None
 
     def all_gather(self) -> None:
-        """Put all ranks' parts into their places."""
+        """Copy the parts of all ranks into the whole array."""
         self.start_all_gather()
         for rank, part in enumerate(self.wait_all_gather()):
             if rank != self.comm.rank or self.free is not None:
                 self.unsharded[self.layout.part(rank)] = part
 
     def start_all_gather(self) -> None:
-        """Start to gather all ranks' parts, unless that was done."""
+        """Start to gather the parts of all ranks, unless that has been started."""
         if self.pending_all_gather is None:
-            nbytes = self.shard.nbytes
-            self.pending_all_gather = self.start(
-                lambda comm: allgather(comm, self.shard), "allgather", nbytes
-            )
+            job = lambda comm: allgather(comm, self.shard)  # noqa: E731
+            self.pending_all_gather = self.start(job, "allgather", self.shard.nbytes)
 
     def wait_all_gather(self) -> list[Array]:
-        """Wait for what ``start_all_gather`` started: all ranks' parts, or nothing."""
+        """Wait for the started all-gather: the parts of all ranks, or no parts if none was started."""
         wait, self.pending_all_gather = self.pending_all_gather, None
         return [] if wait is None else wait()
 
     # Gradients
 
     def start_reduce_scatter(self) -> None:
-        """Start to sum the gradients over all ranks, and forget them; those it lacks count as zeros."""
-        whole = self.layout.packed([p.grad for p in self.parameters])
+        """Start to sum the gradients over all ranks, and set them to None; None counts as zeros."""
+        whole = self.layout.pack([p.grad for p in self.parameters])
         self.reached = {p for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
@@ -125,29 +125,26 @@ class FlatParameter:
         )
 
     def wait_reduce_scatter(self) -> None:
-        """Wait for what ``start_reduce_scatter`` started; ``grad_shard`` is this rank's part of the sum."""
+        """Wait for the started reduce-scatter; ``grad_shard`` becomes this rank's part of the sum."""
         if self.pending_reduce_scatter is not None:
             self.grad_shard, self.pending_reduce_scatter = self.pending_reduce_scatter(), None
             self.missing = set(self.parameters)
 
     def owned_gradient(self, parameter: Tensor) -> Array:
-        """This rank's elements, maybe none, of the summed gradient; of ``grad`` before the first sum."""
-        mine = [piece for piece in self.segments if self.parameters[piece.n] is parameter]
+        """This rank's elements, perhaps none, of the summed gradient; before the first sum, of ``grad``."""
+        mine = [segment for segment in self.segments if self.parameters[segment.n] is parameter]
         _, within, place = mine[0] if mine else (0, slice(0), slice(0))
         if self.grad_shard is not None:
             return self.grad_shard[place]
         return array_module(self.shard).ravel(parameter.grad)[within]
 
     def parts(self, numbers: dict[Parameter, int]) -> Iterator[Part]:
-        """What this rank updates: its elements of each parameter that has a number, no padding."""
+        """This rank's elements of each parameter that has a number, for the optimizer, without padding."""
         for n, _, place in self.segments:
             parameter = self.parameters[n]
             if parameter in numbers:
-                g = (
-                    None
-                    if self.grad_shard is None or parameter not in self.reached
-                    else self.grad_shard[place]
-                )
+                known = self.grad_shard is not None and parameter in self.reached
+                g = self.grad_shard[place] if known else None
                 yield Part(numbers[parameter], self.shard[place], g)
 
     def all_gather_gradients(self) -> list[Array]:
@@ -158,7 +155,7 @@ class FlatParameter:
 
 
 class CollectiveStarter:
-    """Starts collectives: each runs at once, or behind the others in the ``background`` if there is one."""
+    """Starts collectives: each runs at once, or after the others in the ``background`` if there is one."""
 
     def __init__(self, comm: Communicator):
         self.comm = comm
@@ -178,10 +175,10 @@ class CollectiveStarter:
 
 
 def freeable_array(like: Array, size: int) -> tuple[Array, Callable[[], object]]:
-    """An array of ``size`` zeros, and the function that gives its memory back and leaves it its address.
+    """An array of ``size`` zeros, and the function that frees its memory but not its address.
 
-    Views of it stay valid: they read zeros, and get memory again where they are written. Only Linux promises
-    that of private pages; elsewhere, and on a GPU, the zeros are written, and the memory is kept.
+    Views of the array stay valid: they read zeros, and writing allocates memory again. Only Linux guarantees
+    this, for private pages; elsewhere, and on a GPU, the function writes zeros and frees nothing.
     """
     xp = array_module(like)
     if xp is not np or sys.platform != "linux":
@@ -202,11 +199,12 @@ def nan_like(like: Array) -> Array:
 
 def group_by_owner(model: Module) -> list[list[Parameter]]:
     """The trained parameters in groups by the module that holds them first, last module first."""
-    groups: dict[Module, list[Parameter]] = {}
-    seen: set[Parameter] = set()
+    owners: dict[Parameter, Module] = {}
     for _, owner, attribute in model.named_arrays():
         value = getattr(owner, attribute)
-        if isinstance(value, Parameter) and value.requires_grad and value not in seen:
-            seen.add(value)
-            groups.setdefault(owner, []).append(value)
+        if isinstance(value, Parameter) and value.requires_grad:
+            owners.setdefault(value, owner)
+    groups: dict[Module, list[Parameter]] = {}
+    for parameter, owner in owners.items():
+        groups.setdefault(owner, []).append(parameter)
     return list(groups.values())[::-1]

@@ -1,4 +1,4 @@
-"""Workers send gradients to servers, which hold the parameters: who is slow makes nobody wait.
+"""Workers send gradients to servers, which hold the parameters: a slow worker makes no other worker wait.
 
 Lecture section: asynchronous parameter server; sharded server. Lesson: 08_parameter_server. The price is
 staleness: a gradient is applied to parameters that others have changed since it was computed.
@@ -7,6 +7,7 @@ staleness: a gradient is applied to parameters that others have changed since it
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -26,48 +27,60 @@ from minigrad.backend import (
 )
 from minigrad.data import Batch, shares
 from minigrad.declaration import Flag
-from minigrad.device import Array, array_module, to_host
+from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ..comm.collectives import allgather
-from ..comm.communicator import Communicator, RankEnded
-from ..consistency import broadcast_model, check_same_on_all_ranks
-from ..stale_rates import find_stale_rate
-from .averaging import statistics
-from .server import ANSWER, PUSH, Lost, Push, Server, server_lost
-from .server_end import at_first, at_others, lay_back, warn_of, weighed
-from .server_rules import check_servers, rule_for
-from .shards import Shards, beside_workers
-from .step_summary import trained
+from ...comm.collectives import allgather
+from ...comm.communicator import Communicator, RankEnded
+from ...consistency import (
+    broadcast_model,
+    check_same_on_all_ranks,
+    running_statistics,
+    trained_parameters,
+)
+from ...stale_rates import find_stale_rate
+from .consistency import consistency_model
+from .server import (
+    PULL,
+    PUSH,
+    LostWorker,
+    Push,
+    Server,
+    gather_results,
+    lost_server_error,
+    send_results,
+    weighted_statistics,
+)
+from .sharding import Sharding, check_servers, colocate_servers
 
 
 class ParameterServer(Backend):
     """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
 
-    In a step a worker computes the gradient of the mean loss over its share, sends each server its part of
-    it, and is answered with the parameters for its next step: per worker, server and step one message each
-    way, of 1/servers of the parameters and a few figures. A worker with an empty share sends figures only.
-    The updates are the optimizer's, on the server alone, at the learning rate of the slowest worker's step.
+    In a step a worker computes the gradient of the mean loss over its share, pushes to each server its part
+    of it, and pulls the parameters for its next step: one message each way per worker, server and step, of
+    1/servers of the parameters and a few figures. A worker with an empty share sends figures only. Only the
+    servers update, with the optimizer, at the learning rate of the slowest worker's step.
 
-    - By default each gradient is applied as it comes, and its worker goes on at once.
+    - By default each gradient is applied when it arrives, and its worker proceeds at once.
     - ``softsync`` n: an update is the mean of floor(workers / n) gradients; 1 to workers.
-    - ``staleness`` s: an update is the mean of all workers' gradients of a step, and nobody is more than s
-      steps ahead of the slowest. 0 is synchronous training, the serial run's parameters.
+    - ``staleness`` s: an update is the mean of all workers' gradients of a step, and no worker is more than s
+      steps ahead of the slowest. 0 is synchronous training, with the parameters of the serial run.
 
     A gradient's staleness tau is the number of updates between the version it was computed with and its own.
-    ``stale_rate`` says what becomes of the optimizer's lr: "damped", by default lr / (W + tau) for each of W
-    workers' gradients (``stale_rates`` has the reason, and the general form); "divided", lr / tau where tau
-    is above 0 (Zhang et al. 2016); "naive", lr, which with momentum need not converge. A server's part is
-    always of one version; parts of different servers may be of different ones. ``colocated`` counts ranks as
-    ``beside_workers`` does.
+    ``stale_rate`` chooses the learning rate: "damped", the default, lr / (W + tau) for each of W workers'
+    gradients (``stale_rates`` has the reason, and the general form); "divided", lr / tau where tau is above 0
+    (Zhang et al. 2016); "naive", lr, which with momentum need not converge. The part of one server always has
+    one version; parts of different servers may have different ones. ``colocated`` numbers the ranks as
+    ``colocate_servers`` does.
 
-    With ``survive`` a worker whose step raises tells the servers and takes no more part. Who ended without a
-    word they learn of threads, and of processes on their machine where the job was started to go on (``run
-    --survive``); of these they end one from which nothing came in MINIGRAD_TIMEOUT seconds. The others go
-    on; where a server ends, all do. After ``finalize`` all have the servers' parameters, the workers' mean
-    statistics, ``staleness_counts`` (of the first server) and ``lost``.
-    A step's loss, and its gradients, are those of the worker's own share; 0 on servers.
+    With ``survive`` a worker whose step raises an error reports it to the servers and leaves. The servers
+    also notice a thread that ended, and a process on their machine where the job tolerates that (``run
+    --survive``); they kill such a process if it sends nothing for MINIGRAD_TIMEOUT seconds. The other workers
+    continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
+    workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. The loss and gradients
+    of a step are those of the worker's own share; the loss is 0 on servers.
     """
 
     equals_serial = False
@@ -95,23 +108,23 @@ class ParameterServer(Backend):
         micro_batches: int = 1,
     ):
         check_servers(servers, comm.size)
-        self.comm = comm = beside_workers(comm, servers) if colocated else comm
+        self.comm = comm = colocate_servers(comm, servers) if colocated else comm
         self.rank, self.size = comm.rank, comm.size
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
         self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.rule = rule_for(self.workers, staleness, softsync)
+        self.consistency = consistency_model(self.workers, staleness, softsync)
         find_stale_rate(stale_rate)
-        self.steps = self.seen = 0
+        self.steps = self.samples = 0
         self.server: Server | None = None
         self.optimizer: Optimizer | None = None
         self.reason = ""  # why this worker has left
-        self.coming: list[Callable[[], Array]] = []  # the servers' answers
-        self.leaving: list[Callable[[], None]] = []  # the pushes that they answer
-        self.versions = [0] * servers  # of the parameters here
+        self.pending_pulls: list[Callable[[], Array]] = []
+        self.pending_pushes: list[Callable[[], None]] = []
+        self.versions = [0] * servers  # of this rank's parameters
         self.staleness_counts: Counter[int] = Counter()
-        self.lost: dict[int, Lost] = {}
+        self.lost: dict[int, LostWorker] = {}
 
     @classmethod
     def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
@@ -121,7 +134,7 @@ class ParameterServer(Backend):
             raise ValueError(
                 "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
             )
-        rule_for(ranks - servers, options.get("staleness"), options.get("softsync"))
+        consistency_model(ranks - servers, options.get("staleness"), options.get("softsync"))
         find_stale_rate(options.get("stale_rate", "naive"))
 
     @classmethod
@@ -129,15 +142,15 @@ class ParameterServer(Backend):
         return bool(options.get("survive"))
 
     def settings(self) -> dict[str, Any]:
-        """What must be the same on all ranks."""
+        """The settings that must be the same on all ranks."""
         names = ("servers", "staleness", "softsync", "stale_rate", "survive", "colocated", "micro_batches")
         return {name: getattr(self, name) for name in names}
 
     def place(self, model: Module) -> Module:
-        """The whole model, with rank 0's parameters; a server takes its part of them.
+        """The whole model, with the parameters of rank 0; a server copies its part of them.
 
-        Raises ValueError where ranks differ in model or settings, where there is no rank for a worker, and
-        for more servers than parameters.
+        Raises ValueError where ranks differ in model or settings, where no rank is a worker, and for more
+        servers than parameters.
         """
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
@@ -145,16 +158,18 @@ class ParameterServer(Backend):
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
-        self.layout = Shards(trained(model), self.servers)
+        self.layout = Sharding(trained_parameters(model), self.servers)
         if (number := self.rank - self.workers) >= 0:
-            weights = self.layout.packed([p.data for p in self.layout.parameters])
-            order = {id(p): n for n, p in enumerate(model.parameters())}
-            numbers = [order[id(p)] for p in self.layout.parameters]  # as the optimizer counts
-            pieces = [piece._replace(n=numbers[piece.n]) for piece in self.layout.segments(number)]
-            # Its first element is the version, which the server sets.
+            weights = self.layout.pack([p.data for p in self.layout.parameters])
+            order = {p: n for n, p in enumerate(model.parameters())}  # the optimizer's numbers
+            segments = [
+                segment._replace(n=order[self.layout.parameters[segment.n]])
+                for segment in self.layout.segments(number)
+            ]
+            # The first element becomes the version, which the server sets.
             answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
             clocks = dict.fromkeys(range(self.workers), 0)
-            self.server = Server(answer, pieces, clocks, self.rule, find_stale_rate(self.stale_rate))
+            self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return model
 
     def shard(self, batch: Batch) -> Batch:
@@ -168,9 +183,9 @@ class ParameterServer(Backend):
     def step(
         self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
     ) -> float:
-        """On a worker take the servers' answers and compute; its own share's loss, 0 where it has none.
+        """On a worker pull the parameters and compute; returns the loss of its own share, 0 without samples.
 
-        Raises ValueError where there are gradients of an earlier step.
+        Raises ValueError if a parameter still has the gradient of an earlier step.
         """
         if self.server is not None or self.reason:
             return 0.0
@@ -185,7 +200,7 @@ class ParameterServer(Backend):
             return 0.0
 
     def refuse_earlier(self, model: Module) -> None:
-        """Raise ValueError where a gradient is there: workers weigh a step by its samples, not two."""
+        """Raise ValueError for a gradient of an earlier step, as the weight of a push is that of one step."""
         for name, parameter in model.named_parameters().items():
             if parameter.requires_grad and parameter.grad is not None:
                 raise ValueError(
@@ -195,11 +210,11 @@ class ParameterServer(Backend):
                 )
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        self.samples = len(work.batch)
+        self.step_samples = len(work.batch)
         return super().forward_backward(work, inner)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Refuse, before it is sent, a gradient that is not finite; FloatingPointError names it."""
+        """Raise FloatingPointError, naming the parameter, for a gradient that is not finite."""
         for name, parameter in model.named_parameters().items():
             g = parameter.grad
             if g is not None and not array_module(g).isfinite(g).all():
@@ -210,7 +225,7 @@ class ParameterServer(Backend):
         return loss
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Push the gradient to the servers; on a server serve until every worker has made this step.
+        """Push the gradient to the servers; on a server, serve until every worker has made this step.
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
         """
@@ -223,36 +238,35 @@ class ParameterServer(Backend):
         if self.server is not None:
             self.steps += 1
             servers = range(self.workers, self.size)
-            self.server.serve(
-                self.comm, self.steps, optimizer, lambda w, owing: self.watch({*w, *servers}, owing)
-            )
+            watch = lambda ranks, owing: self.watch({*ranks, *servers}, owing)  # noqa: E731
+            self.server.serve(self.comm, self.steps, optimizer, watch)
         elif not self.reason:
             self.push()
             self.steps += 1
 
     def push(self) -> None:
-        """Send every server its part of the gradient, and expect its answer."""
+        """Send every server its part of the gradient, and start to receive its answer."""
         for number, version in enumerate(self.versions):
             server = self.workers + number
-            self.coming.append(self.comm.start_recv(server, ANSWER))
+            self.pending_pulls.append(self.comm.start_recv(server, PULL))
             reached, gradient = self.layout.gradient(number)
-            if not self.samples:
+            if not self.step_samples:
                 gradient = [piece[:0] for piece in gradient]
-            message = Push.packed((self.steps, version, self.samples), reached, gradient)
-            self.leaving.append(self.comm.start_send(message, server, PUSH))
-        self.seen += self.samples
+            message = Push.pack((self.steps, version, self.step_samples), reached, gradient)
+            self.pending_pushes.append(self.comm.start_send(message, server, PUSH))
+        self.samples += self.step_samples
 
     def pull(self) -> None:
-        """Take the servers' answers, where any are on their way."""
-        if not self.coming:
+        """Wait for the servers' answers, if any are due."""
+        if not self.pending_pulls:
             return
         try:
-            answers = [finish() for finish in self.coming]
+            answers = [finish() for finish in self.pending_pulls]
         except RankEnded as ended:
-            raise server_lost(ended.rank) from ended
-        for finish in self.leaving:
+            raise lost_server_error(ended.rank) from ended
+        for finish in self.pending_pushes:
             finish()
-        self.coming, self.leaving = [], []
+        self.pending_pulls, self.pending_pushes = [], []
         self.versions = [int(answer[0]) for answer in answers]
         self.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
@@ -261,38 +275,42 @@ class ParameterServer(Backend):
             parameter.data[...] = view
 
     def leave(self, error: Exception) -> None:
-        """Tell the servers that this worker takes no more part, and why."""
+        """Report to the servers that this worker leaves, and why."""
         self.reason = f"{type(error).__name__}: {error}"
         for number in range(self.servers):
             self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), self.workers + number, PUSH)
 
     def finalize(self, model: Module) -> None:
-        """Apply what is left; then all ranks take the servers' parameters, and learn what was counted."""
+        """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
         self.pull()
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
-        values, mean, text = self.results(statistics(model))
+        statistics = running_statistics(model)
+        values, mean, text = self.results(statistics)
         self.load(values)
-        lay_back(mean, statistics(model) if mean.size else [])
-        told = json.loads(bytes(text))
-        self.staleness_counts = Counter(dict(told["staleness"]))
-        self.lost = {rank: Lost(*what) for rank, what in told["lost"]}
+        if mean.size:
+            for array, value in zip(statistics, unflatten(mean, statistics), strict=True):
+                array[...] = value
+        counts = json.loads(bytes(text))
+        self.staleness_counts = Counter(dict(counts["staleness"]))
+        self.lost = {rank: LostWorker(*fields) for rank, fields in counts["lost"]}
         self.watch(range(self.workers))
-        if self.rank == self.workers:
-            warn_of(self.lost)
+        for rank, (steps, reason, applied) in self.lost.items() if self.rank == self.workers else ():
+            left = f"worker {rank} left after {steps} steps ({reason})"
+            warnings.warn(f"{left}; {applied} of its gradients were applied", stacklevel=2)
 
-    def results(self, found: list[Array]) -> list[Array]:
-        """The trained parameters, the mean of ``found`` over the workers, and what was counted, as JSON."""
+    def results(self, statistics: list[Array]) -> list[Array]:
+        """The trained parameters, the mean of ``statistics`` over the workers, and the counts, as JSON."""
         if self.server is not None and self.rank == self.workers:
-            return at_first(self.comm, self.server, self.workers, self.watch)
+            return gather_results(self.comm, self.server, self.workers, self.watch)
         self.watch([self.workers])
-        weight = 0.0 if self.reason else float(self.seen)
-        own = weighed(found, weight, self.layout.parameters[0].data)
-        return at_others(self.comm, own if self.server is None else self.server.weights, self.workers)
+        weight = 0.0 if self.reason else float(self.samples)
+        own = weighted_statistics(statistics, weight, self.layout.parameters[0].data)
+        return send_results(self.comm, own if self.server is None else self.server.weights, self.workers)
 
     @property
     def writes_report(self) -> bool:
-        """Whether this rank, of those that are left after ``finalize``, is the one to write the results."""
+        """Whether this rank is the first of those that remain after ``finalize``."""
         return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
 
     def figures(self) -> dict[str, Any]:
@@ -313,18 +331,18 @@ class ParameterServer(Backend):
         return {"gradients by staleness": f"{text} (mean {mean:.2f})", **rows}
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = MappingProxyType({})) -> None:
-        """With ``survive``, let waits end where one of ``ranks`` has ended, if the transport can tell.
+        """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.
 
-        Those ``owing`` this rank something are ended where they stay silent.
+        Ranks that are ``owing`` this rank a message are killed if they stay silent.
         """
         if self.survive:
             self.comm.watch(set(ranks) - {self.rank}, owing)
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        """What the servers hold, by name; all ranks call."""
+        """The servers' parameters, by name. Collective."""
         none = self.layout.parameters[0].data.reshape(-1)[:0]
-        found = allgather(self.comm, none if self.server is None else self.server.weights)
-        views = self.layout.views(array_module(none).concatenate(found[self.workers :]))
-        served = {id(p): view for p, view in zip(self.layout.parameters, views, strict=True)}
-        values = {name: to_host(served.get(id(p), p.data)) for name, p in model.named_parameters().items()}
+        parts = allgather(self.comm, none if self.server is None else self.server.weights)
+        views = self.layout.views(array_module(none).concatenate(parts[self.workers :]))
+        current = dict(zip(self.layout.parameters, views, strict=True))
+        values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)

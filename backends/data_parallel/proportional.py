@@ -1,8 +1,8 @@
-"""One slow rank makes all ranks wait: how long they do, and two ways to wait less.
+"""One slow rank makes all ranks wait: how long, and shares of the batch in proportion to speed.
 
 Lecture section: synchronous data parallelism (stragglers). Lesson: 06_data_parallel. A step takes as long as
-its slowest rank. Shares in proportion to speed help where some machines are always slower; backup
-workers (in ``backup_workers``) where now this one is slow, now that one.
+its slowest rank. Proportional shares help where some machines are always slower; ``backup_workers`` where
+the slow machine changes from step to step.
 """
 
 from __future__ import annotations
@@ -20,29 +20,17 @@ from minigrad.module import Module
 
 from ..comm.collectives import allgather, allreduce, barrier
 from ..comm.communicator import Communicator
-from .backup_workers import BackupWorkers, Update, step_seconds
-from .replicated import DataParallel
-
-__all__ = [
-    "BackupWorkers",
-    "Imbalance",
-    "Proportional",
-    "TimedAllreduce",
-    "Update",
-    "imbalance",
-    "proportional_shares",
-    "step_seconds",
-]
+from .data_parallel import DataParallel
 
 
 class Imbalance(NamedTuple):
-    """Seconds that each rank computed before all could go on, by rank."""
+    """The seconds that each rank computed before a reduction, by rank."""
 
     seconds: tuple[float, ...]
 
     @property
     def idle(self) -> tuple[float, ...]:
-        """Seconds that each rank waited for the slowest, by rank."""
+        """The seconds that each rank waited for the slowest, by rank."""
         return tuple(max(self.seconds) - s for s in self.seconds)
 
     @property
@@ -53,42 +41,41 @@ class Imbalance(NamedTuple):
 
 
 def imbalance(comm: Communicator, seconds: float) -> Imbalance:
-    """All ranks' seconds of computing, on every rank: one number around the ring."""
+    """The seconds that each rank computed, on every rank: an all-gather of one number."""
     return Imbalance(tuple(float(s[0]) for s in allgather(comm, np.array([seconds]))))
 
 
 class TimedAllreduce:
-    """An all-reduce that first waits until all ranks have come, and keeps how long that was.
+    """An all-reduce that first waits for all ranks in a barrier, and measures how long.
 
-    ``DataParallel(comm, TimedAllreduce(comm))``. Before each reduction ``computed`` gets the seconds since
-    the last one, ``waited`` those in a barrier (ceil(log2 ranks) empty messages). Where ``comm`` is traced,
-    each wait is a span called "idle".
+    ``DataParallel(comm, TimedAllreduce(comm))``. Each reduction appends to ``compute_seconds`` the time since
+    the last one, and to ``wait_seconds`` the time in the barrier (ceil(log2 ranks) empty messages). In a
+    trace each wait is a span called "idle".
     """
 
     def __init__(self, comm: Communicator, allreduce: Callable[[Communicator, Array], Array] = allreduce):
         self.clock, self.allreduce = comm.time, allreduce
-        self.computed: list[float] = []
-        self.waited: list[float] = []
-        self.left = self.clock()
+        self.compute_seconds: list[float] = []
+        self.wait_seconds: list[float] = []
+        self.end = self.clock()  # of the last reduction
 
     def __call__(self, comm: Communicator, x: Array) -> Array:
-        come = self.clock()
+        arrival = self.clock()
         with comm.computing("idle"):
             barrier(comm)
-        gone = self.clock()
-        self.computed.append(come - self.left)
-        self.waited.append(gone - come)
+        self.compute_seconds.append(arrival - self.end)
+        self.wait_seconds.append(self.clock() - arrival)
         total = self.allreduce(comm, x)
-        self.left = self.clock()
+        self.end = self.clock()
         return total
 
 
 def proportional_shares(n: int, speeds: Sequence[float]) -> list[slice]:
     """``n`` samples in consecutive slices, one for each speed and in proportion to it.
 
-    Each size is the quota n speed / sum of speeds, rounded down or up: what is left after rounding down
-    goes to the largest remainders, the first of equals first. Raises ValueError unless speeds are
-    finite, not negative and not all 0.
+    Each size is the quota n speed / sum of speeds, rounded down or up: all are rounded down, then the slices
+    with the largest remainders get one sample more, the first of equals first. Raises ValueError unless
+    speeds are finite, not negative and not all 0.
     """
     quotas = np.array(speeds, dtype=np.float64)
     if not (np.isfinite(quotas).all() and quotas.min(initial=0) >= 0 and quotas.max(initial=0) > 0):
@@ -96,19 +83,19 @@ def proportional_shares(n: int, speeds: Sequence[float]) -> list[slice]:
     quotas /= quotas.max()
     quotas *= n / quotas.sum()
     sizes = np.floor(quotas).astype(int)
-    left = n - int(sizes.sum())
-    sizes[np.argsort(sizes - quotas, kind="stable")[:left]] += 1
+    rest = n - int(sizes.sum())
+    sizes[np.argsort(sizes - quotas, kind="stable")[:rest]] += 1
     return [slice(a, b) for a, b in pairwise(accumulate(sizes.tolist(), initial=0))]
 
 
-class Proportional(DataParallel):
-    """Data parallelism whose shares follow the ranks' speeds; trains like ``Serial`` whatever they are.
+class ProportionalDataParallel(DataParallel):
+    """Data parallelism whose shares are proportional to the speeds of the ranks; trains like ``Serial``.
 
-    A rank's speed is the samples per second of its own forward and backward since the last exchange,
-    one small all-gather every ``every`` steps; the shares are even until the first. A rank that had
-    no samples counts with twice its last speed, and with the others' mean where it has none, so that
-    it is soon measured again. With ``batch_norm`` "synchronised" ranks wait for one another in
-    forward, and all seem equally fast.
+    The speed of a rank is the samples per second of its own forward and backward. The ranks exchange speeds
+    in a small all-gather every ``every`` steps; before the first one the shares are even. A rank that had no
+    samples reports twice its last speed, or counts with the mean of the others if it has none, so that it
+    gets samples again. With ``batch_norm`` "synchronised" ranks wait for one another in forward, so all seem
+    equally fast.
     """
 
     depends_on_timing = True
@@ -124,7 +111,7 @@ class Proportional(DataParallel):
     ):
         super().__init__(comm, allreduce, micro_batches=micro_batches, batch_norm=batch_norm)
         self.every, self.clock = at_least_one("every", every), comm.time
-        self.speeds = [0.0] * comm.size  # 0: not known
+        self.speeds = [0.0] * comm.size  # 0: unknown
         self.steps, self.samples, self.seconds = 0, 0, 0.0
 
     def settings(self) -> dict[str, Any]:
@@ -144,16 +131,16 @@ class Proportional(DataParallel):
         return loss
 
     def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients; every ``every``-th time tell one another the speeds."""
+        """Sum the gradients; in every ``every``-th step exchange the speeds."""
         loss = super().finish(model, loss)
         self.steps += 1
         if self.steps % self.every == 0:
-            self.speeds = [float(s[0]) for s in allgather(self.comm, np.array([self.measured()]))]
+            self.speeds = [float(s[0]) for s in allgather(self.comm, np.array([self.speed()]))]
             self.samples, self.seconds = 0, 0.0
         return loss
 
-    def measured(self) -> float:
-        """This rank's samples per second since the last exchange; 0 where nothing is known."""
+    def speed(self) -> float:
+        """This rank's samples per second since the last exchange; 0 if unknown."""
         if self.samples and self.seconds > 0:
             return self.samples / self.seconds
         return 2 * self.speeds[self.rank]

@@ -1,4 +1,4 @@
-"""Only some entries of the gradient are sent, as they are; the rest is kept until it has grown.
+"""Only some entries of the gradient are sent, unrounded; the others accumulate until they are large.
 
 Lecture section: gradient compression. Lesson: 10_gradient_compression. Sources: Strom 2015 (threshold), Aji
 and Heafield 2017 (top-k), Stich, Cordonnier and Jaggi 2018 (both k's, with memory).
@@ -11,39 +11,39 @@ import numpy as np
 from minigrad.device import Array, array_module
 
 from ..flat import FlatLayout
-from .compressor import Gathered
-from .wire import packed, unpacked
+from .bit_packing import pack_bytes, unpack_bytes
+from .compressor import AllGatherCompressor
 
 
-class Selecting(Gathered):
+class Sparsifier(AllGatherCompressor):
     """Sends values with their indices (int32) in the flat vector: 8 bytes for each entry in float32.
 
-    Entries are moved, not rounded: what is sent and what is kept add up to the last bit. A ring all-gather
-    sends (p - 1) 8 k bytes from each rank, a dense ring all-reduce 2 n (p - 1) / p 4: selecting pays below
-    a density k / n of 1 / p.
+    Entries are moved, not rounded, so C(v) and the residual add up to v to the last bit. A ring all-gather
+    sends (p - 1) 8 k bytes from each rank, a dense ring all-reduce 2 n (p - 1) / p 4: sparsification pays
+    below a density k / n of 1 / p.
     """
 
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         if layout.size > np.iinfo(np.int32).max:
             raise ValueError(f"indices of 32 bits reach 2^31 - 1 parameters, the model has {layout.size}")
-        self.chosen: Array = None  # the indices sent last
+        self.sent_indices: Array = None  # of the last step
 
     def choose(self, v: Array) -> Array:
         """The indices of the entries to send, each once."""
         raise NotImplementedError(f"{type(self).__name__} needs a choose method")
 
     def compress(self, v: Array) -> Array:
-        self.chosen = self.choose(v).astype(np.int32)
-        return packed(v[self.chosen], self.chosen)
+        self.sent_indices = self.choose(v).astype(np.int32)
+        return pack_bytes(v[self.sent_indices], self.sent_indices)
 
     def add(self, payload: Array, total: Array) -> None:
         k = payload.nbytes // (total.dtype.itemsize + 4)
-        values, indices = unpacked(payload, (total.dtype, k), (np.int32, k))
+        values, indices = unpack_bytes(payload, (total.dtype, k), (np.int32, k))
         total[indices] += values
 
 
-class Threshold(Selecting):
+class Threshold(Sparsifier):
     """Entries with |v| > ``threshold``; the others accumulate until they exceed it. 0 sends all but zeros."""
 
     def __init__(self, *, threshold: float = 1e-3):
@@ -55,8 +55,8 @@ class Threshold(Selecting):
         return array_module(v).flatnonzero(abs(v) > self.threshold)
 
 
-class TopK(Selecting):
-    """The k = max(1, round(density n)) entries of largest |v| among all n of the model; ties as they fall.
+class TopK(Sparsifier):
+    """The k = max(1, round(density n)) entries of largest |v| among all n of the model, ties in any order.
 
     ||C(v) - v||^2 <= (1 - k/n) ||v||^2.
     """
@@ -68,7 +68,7 @@ class TopK(Selecting):
         return largest(abs(v), count_of(self.density, v.size))
 
 
-class RandomK(Selecting):
+class RandomK(Sparsifier):
     """k = max(1, round(density n)) entries at random, the same on all ranks: no indices are sent, 4 k bytes.
 
     ||C(v) - v||^2 is (1 - k/n) ||v||^2 in expectation. All ranks draw from generators of one ``seed``.
@@ -86,11 +86,11 @@ class RandomK(Selecting):
         return array_module(v).asarray(self.generator.choice(v.size, k, replace=False, shuffle=False))
 
     def compress(self, v: Array) -> Array:
-        self.chosen = self.choose(v)
-        return packed(v[self.chosen])
+        self.sent_indices = self.choose(v)
+        return pack_bytes(v[self.sent_indices])
 
     def add(self, payload: Array, total: Array) -> None:
-        total[self.chosen] += payload.view(total.dtype)
+        total[self.sent_indices] += payload.view(total.dtype)
 
 
 def check_density(density: float) -> float:
@@ -108,7 +108,7 @@ def count_of(density: float, n: int) -> int:
 
 
 def largest(sizes: Array, k: int) -> Array:
-    """The indices of the ``k`` largest of ``sizes``, in no order."""
+    """The indices of the ``k`` largest of ``sizes``, in any order."""
     xp = array_module(sizes)
     if k >= sizes.size:
         return xp.arange(sizes.size)
@@ -116,25 +116,24 @@ def largest(sizes: Array, k: int) -> Array:
 
 
 def largest_by_sample(v: Array, k: int, sample: float) -> Array:
-    """The ``k`` entries of largest |v|, mostly sooner: top-k only among what exceeds a threshold.
+    """The indices of the ``k`` entries of largest |v|; only entries above a threshold compete.
 
-    ``sample`` is the share of entries, evenly spaced, that the threshold is taken from, half as many again
-    as needed above it. Where too few exceed it after all, all entries are looked at.
+    ``sample`` is the share of entries, evenly spaced, from which the threshold is estimated, such that half
+    as many again as needed exceed it. If fewer than ``k`` do, all entries compete.
     """
     step = int(1 / sample)
-    seen = abs(v[::step])
+    sizes = abs(v[::step])
     above = -(-3 * k // (2 * step)) + 1
-    if seen.size > 2 * above:
-        threshold = array_module(v).partition(seen, seen.size - above)[seen.size - above]
-        found = reaching(v, threshold)
-        if found.size >= k:
-            return found[largest(abs(v[found]), k)]
-    sizes = abs(v)
-    return largest(sizes, k)
+    if sizes.size > 2 * above:
+        threshold = array_module(v).partition(sizes, sizes.size - above)[sizes.size - above]
+        candidates = reaching(v, threshold)
+        if candidates.size >= k:
+            return candidates[largest(abs(v[candidates]), k)]
+    return largest(abs(v), k)
 
 
 def reaching(v: Array, threshold: Array, block: int = 1 << 16) -> Array:
-    """The indices of the entries with |v| >= ``threshold``; in ``block`` after block, which caches hold."""
+    """The indices of the entries with |v| >= ``threshold``, by blocks that fit in a cache."""
     xp = array_module(v)
     if xp is not np:
         return xp.flatnonzero(abs(v) >= threshold)

@@ -1,4 +1,4 @@
-"""Weights that are whole only while a layer computes: gathered before, freed after, on both ways.
+"""Weights that are whole only while a layer computes: gathered before and freed after each pass through it.
 
 Lecture section: data lifetimes. Lesson: 06_data_parallel. The tape marks where the layer begins and ends:
 
@@ -23,8 +23,8 @@ from .flat_parameter import FlatParameter
 class Prefetcher:
     """Unshards flat parameters; with ``ahead`` it starts to gather the next one while one is in use.
 
-    Next is what came next in the step before. All ranks take the same way through the model, so all gather
-    the same; nothing is gathered beyond the end of a step, where the weights change.
+    The next one is the one that came next in the previous step. All ranks call modules in the same order, so
+    all gather the same; no gathering goes beyond the end of a step, where the weights change.
     """
 
     def __init__(self, *, ahead: bool = False):
@@ -40,23 +40,23 @@ class Prefetcher:
                 self.gather_after(flat)
 
     def gather_after(self, flat_parameter: FlatParameter) -> None:
-        """Start to gather what came after ``flat_parameter`` in the step before."""
+        """Start to gather the one that came after ``flat_parameter`` in the previous step."""
         i = len(self.this_step)
         self.this_step.append(flat_parameter)
         if self.last_step[i : i + 1] != [flat_parameter]:
-            self.last_step = []  # another way through the model than before
+            self.last_step = []  # modules were called in another order
         elif i + 1 < len(self.last_step):
             self.last_step[i + 1].start_all_gather()
 
     def end_step(self, flat_parameters: list[FlatParameter]) -> None:
-        """Forget what was gathered and not used: after the update it is old."""
+        """Drop gathered weights that were not used: the update changes them."""
         for flat in flat_parameters:
             flat.wait_all_gather()
         self.last_step, self.this_step = self.this_step, []
 
 
 class GatherOnUse(Module):
-    """``layer``, with whole weights while it runs, and again while its pullbacks run; named as ``layer`` is.
+    """Gives ``layer`` whole weights while it and while its pullbacks run; keeps the names of its arrays.
 
     Raises TypeError, when called, where the layer returns anything but a Tensor.
     """
@@ -69,7 +69,7 @@ class GatherOnUse(Module):
 
     def __getattr__(self, name: str) -> Any:
         """The layer's attributes, as FSDP's wrapper gives them."""
-        if name == "layer":  # not set yet, as in a copy that is being made
+        if name == "layer":  # not set yet, as while a copy is made
             raise AttributeError(name)
         return getattr(self.layer, name)
 
@@ -81,7 +81,7 @@ class GatherOnUse(Module):
 
     def call_unsharded(self, layer: Callable[..., Any], *inputs: Any, **settings: Any) -> Tensor:
         tape = current_tape.get()
-        on_tape: list[bool] = []  # filled once there is a way back
+        on_tape: list[bool] = []  # not empty once backward will come here
         if tape is not None:
             tape.when_reached(lambda: self.reshard() if on_tape else None)
         self.prefetcher.unshard(self.flat_parameters, in_step=tape is not None)
@@ -93,7 +93,7 @@ class GatherOnUse(Module):
                     "layers that return one Tensor: let it do so, or use stage=2"
                 )
             if any(may_share_memory(out, flat.unsharded) for flat in self.flat_parameters):
-                out = out * 1  # a copy: what is freed reads zeros
+                out = out * 1  # a copy, as freed memory reads zeros
             if tape is not None and tape.index_of(out) is not None:
                 on_tape.append(True)
                 tape.when_reached(lambda: self.prefetcher.unshard(self.flat_parameters))
@@ -106,7 +106,7 @@ class GatherOnUse(Module):
             flat.reshard()
 
     def release(self) -> None:
-        """From now on the weights are whole, and the layer is only called."""
+        """Stop gathering: from now on the weights are whole."""
         self.flat_parameters = []
 
 
@@ -117,10 +117,9 @@ def may_share_memory(x: Tensor, array: Any) -> bool:
 def wrap_layers(
     model: Module, flat_parameter_of: dict[Tensor, FlatParameter], prefetcher: Prefetcher
 ) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
-    """Put every module that holds parameters itself into a GatherOnUse, which takes its place in the model.
+    """Replace every module that holds parameters itself by a GatherOnUse around it.
 
-    Returns the model, which is wrapped where it holds parameters itself, and each wrapper with the module and
-    the name under which that holds it.
+    Returns the model, wrapped if it holds parameters itself, and (parent, name, wrapper) of each replacement.
     """
     needs: dict[Module, list[FlatParameter]] = {}
     for _, owner, attribute in model.named_arrays():
@@ -139,7 +138,7 @@ def wrap_layers(
 
 def children_in(model: Module) -> list[tuple[Module, str, Module]]:
     """(parent, name, child) of every module inside."""
-    found = []
+    children = []
     for name, child in model.children().items():
-        found += [(model, name, child), *children_in(child)]
-    return found
+        children += [(model, name, child), *children_in(child)]
+    return children

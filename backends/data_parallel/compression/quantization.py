@@ -1,4 +1,4 @@
-"""Every entry of the gradient is sent, in very few bits.
+"""Every entry of the gradient is sent, in a few bits.
 
 Lecture section: gradient compression. Lesson: 10_gradient_compression. Sources: Seide, Fu, Droppo, Li and Yu
 2014 (1-bit SGD); Karimireddy, Rebjock, Stich and Jaggi 2019 (scaled sign); Alistarh, Grubic, Li, Tomioka and
@@ -13,14 +13,14 @@ from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 
 from ..flat import FlatLayout
-from .compressor import Gathered
-from .wire import code_bytes, packed, packed_codes, unpacked, unpacked_codes
+from .bit_packing import pack_bits, pack_bytes, unpack_bits, unpack_bytes
+from .compressor import AllGatherCompressor
 
 
-class OneBit(Gathered):
+class OneBit(AllGatherCompressor):
     """The sign of each entry (v >= 0), and for each column the mean of the entries of either sign.
 
-    A column is what leads to one output: the weights of a neuron, a filter of a convolution, all of a vector.
+    A column belongs to one output: the weights of a neuron, a filter of a convolution, or a whole vector.
     The residuals of a column and sign add up to 0. ceil(n / 8) bytes, and two numbers for each column.
     """
 
@@ -29,7 +29,7 @@ class OneBit(Gathered):
         self.scales = 2 * sum(columns(p.data).shape[1] for p in layout.parameters)
 
     def levels(self, x: Array, above: Array) -> tuple[Array, Array]:
-        """What entries of columns (n, m) are taken for, where ``above`` is true and elsewhere: (m,) each."""
+        """The means of the columns of x (n, m) where ``above`` is true, and elsewhere: (m,) each."""
         xp = array_module(x)
         count = above.sum(axis=0)
         high = xp.where(above, x, 0).sum(axis=0) / xp.maximum(count, 1)
@@ -38,12 +38,12 @@ class OneBit(Gathered):
 
     def compress(self, v: Array) -> Array:
         parts = [columns(x) for x in self.layout.views(v)]
-        found = [scale for x in parts for scale in self.levels(x, x >= 0)]
-        return packed(array_module(v).concatenate(found), packed_codes(v >= 0, 1))
+        scales = [scale for x in parts for scale in self.levels(x, x >= 0)]
+        return pack_bytes(array_module(v).concatenate(scales), pack_bits(v >= 0, 1))
 
     def add(self, payload: Array, total: Array) -> None:
-        (scales,) = unpacked(payload, (total.dtype, self.scales))
-        above = unpacked_codes(payload[scales.nbytes :], 1, total.size).astype(bool)
+        (scales,) = unpack_bytes(payload, (total.dtype, self.scales))
+        above = unpack_bits(payload[scales.nbytes :], 1, total.size).astype(bool)
         start, views = 0, self.layout.views
         for x, mask in zip(map(columns, views(total)), map(columns, views(above)), strict=True):
             high, low = scales[start : start + 2 * x.shape[1]].reshape(2, -1)
@@ -64,23 +64,23 @@ class ScaledSign(OneBit):
 
     def compress(self, v: Array) -> Array:
         means = array_module(v).stack([abs(x).sum() / max(x.size, 1) for x in self.layout.views(v)])
-        return packed(means.astype(v.dtype), packed_codes(v >= 0, 1))
+        return pack_bytes(means.astype(v.dtype), pack_bits(v >= 0, 1))
 
     def add(self, payload: Array, total: Array) -> None:
-        (means,) = unpacked(payload, (total.dtype, self.scales))
-        above = unpacked_codes(payload[means.nbytes :], 1, total.size).astype(bool)
+        (means,) = unpack_bytes(payload, (total.dtype, self.scales))
+        above = unpack_bits(payload[means.nbytes :], 1, total.size).astype(bool)
         views = self.layout.views
         for x, mask, mean in zip(views(total), views(above), means, strict=True):
             x += array_module(x).where(mask, mean, -mean)
 
 
-class QSGD(Gathered):
-    """|v| / ||v|| of each parameter, rounded at random to one of ``levels`` such that the mean is right.
+class QSGD(AllGatherCompressor):
+    """|v| / ||v|| of each parameter, rounded at random to one of ``levels`` without bias.
 
     E C(v) = v, and E ||C(v) - v||^2 <= min(n / s^2, sqrt(n) / s) ||v||^2 for s levels and n entries; that is
     no contraction for few levels, so there is no error feedback. ceil(log2(2 s + 1)) bits for each entry (the
-    paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank draws
-    from a generator of its own, of ``seed`` and its number.
+    paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank has its own
+    generator, seeded with ``seed`` and the rank.
     """
 
     feedback = False
@@ -103,30 +103,30 @@ class QSGD(Gathered):
         self.generator = xp.random.default_rng([self.seed, rank] if xp is np else self.seed * size + rank)
 
     def scale(self, x: Array) -> Array:
-        """The size of an entry at the highest level: the 2-norm."""
+        """The value of the highest level: the 2-norm."""
         return array_module(x).linalg.norm(x.reshape(-1))
 
     def compress(self, v: Array) -> Array:
         xp = array_module(v)
         scales = xp.stack([self.scale(x) for x in self.layout.views(v)]).astype(v.dtype)
-        steps = abs(v)  # in steps of the grid, from here on
+        steps = abs(v)  # in units of a level from here on
         for x, scale in zip(self.layout.views(steps), scales, strict=True):
             x *= self.levels / xp.where(scale > 0, scale, 1)
-        # Rounding must not lead above the highest level: |v| may be one bit larger than the norm of it alone.
+        # Rounding must not exceed the highest level: |v| may be one bit larger than the norm of v alone.
         codes = xp.minimum(xp.floor(steps + self.generator.random(v.size, dtype=v.dtype)), self.levels)
         codes = (xp.copysign(codes, v) + self.levels).astype(np.int32)
-        return packed(scales, packed_codes(codes, self.bits))
+        return pack_bytes(scales, pack_bits(codes, self.bits))
 
     def add(self, payload: Array, total: Array) -> None:
-        (scales,) = unpacked(payload, (total.dtype, len(self.layout.parameters)))
-        codes = unpacked_codes(payload[scales.nbytes :], self.bits, total.size)
+        (scales,) = unpack_bytes(payload, (total.dtype, len(self.layout.parameters)))
+        codes = unpack_bits(payload[scales.nbytes :], self.bits, total.size)
         steps = (codes - self.levels).astype(total.dtype)
         for x, n, scale in zip(self.layout.views(total), self.layout.views(steps), scales, strict=True):
             x += n * (scale / self.levels)
 
 
 class TernGrad(QSGD):
-    """-1, 0 or 1 times the largest |v| of the parameter, such that the mean is right: QSGD of one level.
+    """-1, 0 or 1 times the largest |v| of the parameter, without bias: QSGD of one level.
 
     The scale is the largest entry instead of the norm, so far more entries are sent. 2 bits for each.
     """
@@ -141,8 +141,3 @@ class TernGrad(QSGD):
 def columns(x: Array) -> Array:
     """``x`` as a matrix with one column for each output, a view: layers and filters are (outputs, ...)."""
     return x.reshape(-1, 1) if x.ndim < 2 else x.reshape(len(x), -1).T
-
-
-def quantised_bytes(layout: FlatLayout, bits: int) -> int:
-    """What a rank sends with one scale for each parameter."""
-    return len(layout.parameters) * layout.parameters[0].dtype.itemsize + code_bytes(layout.size, bits)

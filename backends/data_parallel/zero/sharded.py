@@ -1,7 +1,7 @@
-"""Nobody needs to hold everything: each rank keeps a part of the optimizer's state, gradients and weights.
+"""No rank needs everything: each keeps a part of the optimizer's state, of the gradients and of the weights.
 
 Lecture section: data lifetimes, synchronous data parallelism. Lesson: 06_data_parallel. The three stages of
-ZeRO (Rajbhandari et al. 2019): an all-reduce is a reduce-scatter and an all-gather, and what happens between
+ZeRO (Rajbhandari et al. 2019): an all-reduce is a reduce-scatter and an all-gather, and the update between
 the two needs only a part. For P float32 parameters on N ranks, with K bytes of optimizer state for each:
 
                  bytes on each rank        collectives in a step                              elements sent
@@ -35,28 +35,28 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
-from ..comm.communicator import Communicator
-from .flat import buckets
+from ...comm.communicator import Communicator
+from ..data_parallel import DataParallel
+from ..flat import buckets
 from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
 from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
-from .replicated import DataParallel
-from .step_summary import trained
 
 
 class Sharded(DataParallel):
-    """Data parallelism in which each rank owns an equal part of what is trained; ``stage`` says of what.
+    """Data parallelism in which each rank owns an equal part of the trained parameters.
 
-    1: of the optimizer's state; 2: of the gradients too; 3: of the weights too, which are whole only while a
-    layer computes. Parameters travel as flat parameters (FSDP's word): buckets of ``bucket_bytes``, in stage
-    3 the parameters of one module. Beside what the table says a rank holds padding, less than N elements for
-    each flat parameter; the frozen parameters; and, while a flat parameter travels, that twice. The gradients
-    of several ``micro_batches`` add up whole, and are reduced once.
+    ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
+    weights, which are whole only while a layer computes. Parameters travel as flat parameters (FSDP's term):
+    buckets of ``bucket_bytes``, in stage 3 the parameters of one module. Beside the table's bytes a rank
+    holds padding, less than N elements for each flat parameter; the frozen parameters; and a second copy of a
+    flat parameter while it travels. The gradients of several ``micro_batches`` add up whole, and are reduced
+    once.
 
-    After ``step`` a parameter's ``grad`` reads NaN, and takes no memory: its owners hold the sum, which
-    ``full_gradients`` collects. In stage 3 ``data`` reads NaN while no pass is in the module that holds
-    the parameter, until ``finalize``; so only that module uses it, and every rank calls the same modules
-    in the same order: without samples too, and also to evaluate. ``overlap`` moves the collectives into
-    the background, and in stage 3 gathers one flat parameter ahead.
+    After ``step`` a parameter's ``grad`` reads NaN and takes no memory: its owners hold the sum, which
+    ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,
+    until ``finalize``. Only that module may use it, and all ranks must call modules in the same order, also
+    without samples and for evaluation. ``overlap`` moves the collectives into the background, and in stage 3
+    gathers one flat parameter ahead.
     """
 
     outermost_only = True
@@ -90,13 +90,13 @@ class Sharded(DataParallel):
         return {**super().settings(), **own}
 
     def place(self, model: Module) -> Module:
-        """The model with rank 0's parameters, of which this rank keeps its part.
+        """The model with the parameters of rank 0, of which this rank keeps its part.
 
         Raises ValueError where ranks built different models or chose different settings.
         """
         model = super().place(model)
         by_module = self.stage == 3
-        groups = group_by_owner(model) if by_module else buckets(trained(model), self.bucket_bytes)
+        groups = group_by_owner(model) if by_module else buckets(self.summary.parameters, self.bucket_bytes)
         self.flats = [
             FlatParameter(group, self.comm, self.start, reshard_after_forward=by_module) for group in groups
         ]
@@ -109,7 +109,7 @@ class Sharded(DataParallel):
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
-        """Keep this rank's elements of the sums that were not forgotten."""
+        """Add the new sums to this rank's elements of the earlier ones."""
         earlier = {p: flat.owned_gradient(p).copy() for p, flat in self.flat_of.items() if p.grad is not None}
         for parameter in earlier:
             parameter.grad = None
@@ -119,7 +119,7 @@ class Sharded(DataParallel):
         self.mark(earlier)
 
     def mark(self, reached: Iterable[Tensor]) -> None:
-        """Let parameters say that they have a gradient, which their owners hold."""
+        """Give parameters a NaN gradient: the owners hold the sum."""
         for parameter in reached:
             self.flat_of[parameter].reached.add(parameter)
             parameter.grad = nan_like(parameter.data)
@@ -128,11 +128,11 @@ class Sharded(DataParallel):
         if self.overlap and self.start.background is None:
             self.start.background = self.comm.background()
         for flat in self.flats:
-            flat.grad_shard = None  # that of the step before
+            flat.grad_shard = None  # of the step before
         return super().forward_backward(work, inner)
 
     def on_grad(self, parameter: Tensor) -> None:
-        """Reduce flat parameters as they become complete, in the same order on all ranks.
+        """Reduce flat parameters when they become complete, in the same order on all ranks.
 
         Raises RuntimeError, naming the parameter, for a second announcement in one step.
         """
@@ -145,7 +145,7 @@ class Sharded(DataParallel):
                 "reduced already; to add up gradients use micro_batches, or stage=1"
             )
         flat.missing.remove(parameter)
-        if self.stage == 3:  # all ranks go the same way: whoever completes one, all do
+        if self.stage == 3:  # all ranks call the same modules, so all complete the same one
             complete = [] if flat.missing else [flat]
         else:
             complete = list(takewhile(lambda flat: not flat.missing, self.waiting))
@@ -154,7 +154,7 @@ class Sharded(DataParallel):
             flat.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
-        """Reduce what is left, then the summary; each owner has its part of the gradients.
+        """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients.
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
@@ -173,7 +173,7 @@ class Sharded(DataParallel):
         return loss
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Each rank updates its parts, then what is whole is gathered anew; norms are summed over ranks."""
+        """Each rank updates its parts, then whole weights are gathered again; norms are summed over ranks."""
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
             (part for flat in self.flats for part in flat.parts(numbers)),
@@ -186,7 +186,7 @@ class Sharded(DataParallel):
             flat.all_gather()
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """Each rank knows those of its parts."""
+        """The sum over the ranks, as each has those of its parts."""
         return self.sum(squares)
 
     def sum(self, x: Array) -> Array:
@@ -194,11 +194,10 @@ class Sharded(DataParallel):
         return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
 
     def finalize(self, model: Module) -> None:
-        """Gather everything for good."""
+        """Gather sharded weights for good, remove the wrappers from the model, and end the background."""
         self.unshard_for_good()
 
     def unshard_for_good(self) -> None:
-        """Gather sharded weights for good, take the wrappers out of the model, and end the background."""
         for parent, name, wrapper in self.wrapped:
             wrapper.release()
             parent.replace(name, wrapper.layer)
@@ -209,7 +208,7 @@ class Sharded(DataParallel):
         self.start.close()
 
     def close(self) -> None:
-        """Give back the background and the shards; weights become whole, as in ``finalize``."""
+        """Free the background and the shards; weights become whole, as in ``finalize``."""
         self.unshard_for_good()
         super().close()
         self.flats, self.flat_of, self.waiting = [], {}, []
@@ -221,15 +220,15 @@ class Sharded(DataParallel):
             flat.unshard()
             whole.update((p, to_host(p.data).copy()) for p in flat.parameters)
             flat.reshard()
-        found = model.named_parameters().items()
-        values = {name: whole[p] if p in whole else to_host(p.data) for name, p in found}
+        named = model.named_parameters().items()
+        values = {name: whole[p] if p in whole else to_host(p.data) for name, p in named}
         return (unshard or self.unshard_values)(model, values)
 
     def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
         grads = {}
         for flat in self.flats:
-            found = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
-            grads.update((p, to_host(g)) for p, g in found if p in flat.reached)
+            sums = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
+            grads.update((p, to_host(g)) for p, g in sums if p in flat.reached)
         values = {name: grads.get(p) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)
 

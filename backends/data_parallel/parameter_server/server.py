@@ -1,0 +1,266 @@
+"""One parameter server: it collects gradients, updates its part of the parameters, and ends the training.
+
+Lecture section: asynchronous parameter server. Lesson: 08_parameter_server. When an update is made, and when
+a worker may proceed, is the whole difference between asynchronous and synchronous training: see
+``consistency``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from minigrad.device import Array, array_module
+from minigrad.optim import Optimizer, Part
+
+from ...comm.communicator import Communicator, RankEnded
+from ...stale_rates import Factor, naive
+from ..flat import Segment
+
+if TYPE_CHECKING:
+    from .consistency import ConsistencyModel
+
+PUSH, PULL, LAST, RESULT, RECEIPT = range(30201, 30206)  # tags
+FIGURES = 3  # the first elements of a push: clock, version, samples
+Watch = Callable[[Iterable[int], Mapping[int, int]], None]
+"""Takes the ranks whose end is to be reported, and the pushes that ranks owe."""
+
+
+class Push(NamedTuple):
+    """A worker's gradient over its ``samples`` of step ``clock``, for a server's part of the parameters.
+
+    ``version`` is that of the parameters the gradient was computed with; ``reached`` says for each segment
+    whether the loss reached its parameter.
+    """
+
+    worker: int
+    clock: int
+    version: int
+    samples: int
+    reached: list[bool]
+    gradient: Array
+
+    @staticmethod
+    def pack(figures: tuple[int, int, int], reached: Iterable[bool], pieces: Sequence[Array]) -> Array:
+        """Clock, version and samples, flags, and the pieces of the gradient, as one message in their dtype.
+
+        float32 represents whole numbers up to 2^24, which limits the number of steps.
+        """
+        xp, dtype = array_module(pieces[0]), pieces[0].dtype
+        return xp.concatenate([xp.asarray([*figures, *reached], dtype), *pieces])
+
+    @classmethod
+    def unpack(cls, worker: int, message: Array, segments: int) -> Push:
+        """The push that ``worker`` sent; its gradient is a view of ``message``."""
+        clock, version, samples, *flags = map(int, message[: FIGURES + segments].tolist())
+        return cls(worker, clock, version, samples, [*map(bool, flags)], message[FIGURES + segments :])
+
+
+class LostWorker(NamedTuple):
+    """A worker that left: after how many of its steps, why, and how many of its gradients were applied."""
+
+    steps: int
+    reason: str
+    applied: int = 0
+
+
+def lost_server_error(rank: int) -> RuntimeError:
+    """The error that every rank raises if a server has ended."""
+    return RuntimeError(
+        f"rank {rank}, a server, has ended; its part of the parameters is lost, and with it the training"
+    )
+
+
+@dataclass
+class Server:
+    """The state of one server. ``answer`` is its message: the version, and its part of the parameters.
+
+    ``segments`` say which parameters these are, with ``n`` counted as by the optimizer. ``clocks`` has the
+    number of pushes of every worker that is still there, ``pushes`` the gradients that are not applied yet,
+    ``waiting`` the workers without an answer. ``stale_rate`` returns the factor of lr, see ``stale_rates``.
+    ``staleness`` counts the applied gradients by the updates between the version they were computed with and
+    their own, ``applied`` by worker; ``lost`` are the workers that left.
+    """
+
+    answer: Array
+    segments: list[Segment]
+    clocks: dict[int, int]
+    consistency: ConsistencyModel
+    stale_rate: Factor = naive
+    version: int = 0
+    pushes: list[Push] = field(default_factory=list)
+    waiting: set[int] = field(default_factory=set)
+    staleness: Counter[int] = field(default_factory=Counter)
+    applied: Counter[int] = field(default_factory=Counter)
+    lost: dict[int, LostWorker] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.answer[0] = self.version
+
+    @property
+    def weights(self) -> Array:
+        """This server's part of the parameters, which updates change in place."""
+        return self.answer[1:]
+
+    def serve(self, comm: Communicator, steps: int, optimizer: Optimizer, watch: Watch) -> None:
+        """Receive pushes, also of later steps, until every worker that is still there has made ``steps``.
+
+        Only a worker behind these steps owes a push: one that is ahead may have finished, and sends nothing
+        while it waits for the slowest. Raises RuntimeError, with the reason of each, when all workers have
+        left.
+        """
+        while any(clock < steps for clock in self.clocks.values()):
+            owing = {w: c for w, c in self.clocks.items() if c < steps and w not in self.waiting}
+            watch(self.clocks, owing)
+            try:
+                worker, message = comm.recv_any(PUSH)
+            except RankEnded as ended:
+                self.lose(ended.rank, ended.reason)
+            else:
+                if worker not in self.clocks:
+                    continue  # its last message came after it was known to have ended
+                if message.dtype == np.uint8:
+                    self.lose(worker, bytes(message).decode())
+                else:
+                    comm.charge_reduction(message.nbytes)
+                    self.take(Push.unpack(worker, message, len(self.segments)))
+            while (pushes := self.consistency.next_update(self)) is not None:
+                self.apply(pushes, optimizer)
+            for ready in self.ready_workers():
+                comm.send(self.answer, ready, PULL)
+        if not self.clocks:
+            reasons = "; ".join(f"worker {rank}: {lost.reason}" for rank, lost in sorted(self.lost.items()))
+            raise RuntimeError(f"all workers have left, so nobody is there to train: {reasons}")
+
+    def lose(self, rank: int, reason: str) -> None:
+        """Continue without a worker; RuntimeError for another server, whose parameters nobody else has."""
+        if rank in self.lost:
+            return
+        if rank not in self.clocks:
+            raise lost_server_error(rank)
+        self.lost[rank] = LostWorker(self.clocks.pop(rank), reason)
+        self.waiting.discard(rank)
+
+    def take(self, push: Push) -> None:
+        """Store a gradient, unless it is of no samples; its worker waits from now on."""
+        self.clocks[push.worker] += 1
+        self.waiting.add(push.worker)
+        if push.samples:
+            self.pushes.append(push)
+
+    def ready_workers(self) -> list[int]:
+        """The waiting workers that may proceed, by rank; they no longer wait."""
+        ready = sorted(w for w in self.waiting if self.consistency.may_proceed(self, self.clocks[w]))
+        self.waiting -= set(ready)
+        return ready
+
+    def apply(self, pushes: list[Push], optimizer: Optimizer) -> None:
+        """One update by the mean of ``pushes``, weighted by their samples; it makes the next version.
+
+        The factors f of ``stale_rate`` are weights too, and the mean of them multiplies lr: for plain SGD
+        this moves the parameters by the mean of (f lr) g.
+        """
+        self.pushes = [p for p in self.pushes if not any(p is other for other in pushes)]
+        ages = [self.version - p.version for p in pushes]
+        share = self.consistency.share(self, pushes)
+        factors = [self.stale_rate(age, share, optimizer.adaptive) for age in ages]
+        weights = [p.samples * factor for p, factor in zip(pushes, factors, strict=True)]
+        self.version += 1
+        self.answer[0] = self.version
+        self.staleness.update(ages)
+        self.applied.update(p.worker for p in pushes)
+        if not pushes:
+            return
+        for push, weight in zip(pushes, weights, strict=True):
+            push.gradient[...] *= weight / sum(weights)
+        mean, *others = (p.gradient for p in pushes)
+        for gradient in others:
+            mean += gradient
+        reached = [any(flags) for flags in zip(*(p.reached for p in pushes), strict=True)]
+        lr, optimizer.lr = optimizer.lr, optimizer.lr * (sum(weights) / sum(p.samples for p in pushes))
+        optimizer.step(self.parts(mean, reached))
+        optimizer.lr = lr
+
+    def parts(self, gradient: Array, reached: list[bool]) -> list[Part]:
+        """The weights that the optimizer updates, each with its gradient."""
+        return [
+            Part(n, self.weights[place], gradient[place] if flag else None)
+            for (n, _, place), flag in zip(self.segments, reached, strict=True)
+        ]
+
+    def counts(self) -> dict[str, Any]:
+        """The staleness of the gradients and the workers that left, for JSON."""
+        lost = [(worker, lost._replace(applied=self.applied[worker])) for worker, lost in self.lost.items()]
+        return {"staleness": list(self.staleness.items()), "lost": lost}
+
+
+# The end of the training: plain messages, as a collective would wait for the workers that left.
+
+
+def gather_results(comm: Communicator, server: Server, workers: int, watch: Watch) -> list[Array]:
+    """On the first server: gather from all ranks that are still there, and send each of them the results.
+
+    These are the parameters, the workers' mean running statistics (see ``mean_statistics``) and the counts,
+    as JSON in bytes. Returns when all ranks have confirmed them, so no rank waits for this one afterwards.
+    """
+    others = set(range(comm.size)) - {comm.rank}
+    last = gather_from(comm, server, others, LAST, watch)
+    parts = [server.weights, *(last[rank] for rank in range(workers + 1, comm.size))]
+    mean = mean_statistics([last[rank] for rank in range(workers) if rank in last], server.weights)
+    counts = np.frombuffer(json.dumps(server.counts()).encode(), np.uint8)
+    results = [array_module(mean).concatenate(parts), mean, counts]
+    for rank in last:
+        for result in results:
+            comm.send(result, rank, RESULT)
+    gather_from(comm, server, last, RECEIPT, watch)
+    return results
+
+
+def send_results(comm: Communicator, last: Array, first: int) -> list[Array]:
+    """On the other ranks: send this rank's part, ``last``, to the ``first`` server; return the results."""
+    comm.send(last, first, LAST)
+    try:
+        results = [comm.recv(first, RESULT) for _ in range(3)]
+    except RankEnded as ended:
+        raise lost_server_error(ended.rank) from ended
+    comm.send(np.empty(0, np.uint8), first, RECEIPT)
+    return results
+
+
+def gather_from(
+    comm: Communicator, server: Server, ranks: Iterable[int], tag: int, watch: Watch
+) -> dict[int, Array]:
+    """The message of each of ``ranks``; ``server`` loses the workers that end instead."""
+    messages, missing = {}, set(ranks)
+    while missing:
+        watch(missing, dict.fromkeys(missing, tag))
+        try:
+            rank, x = comm.recv_any(tag)
+            messages[rank] = x
+        except RankEnded as ended:
+            rank = ended.rank
+            server.lose(rank, ended.reason)
+        missing.discard(rank)
+    return messages
+
+
+def weighted_statistics(statistics: Sequence[Array], weight: float, like: Array) -> Array:
+    """``weight``, then the statistics times ``weight``; all zeros for weight 0, also where they are NaN."""
+    xp = array_module(like)
+    dtype = statistics[0].dtype if statistics else like.dtype
+    if not weight:
+        return xp.zeros(1 + sum(s.size for s in statistics), dtype)
+    return xp.concatenate([xp.ones(1, dtype), *(s.reshape(-1) for s in statistics)]) * weight
+
+
+def mean_statistics(messages: Sequence[Array], like: Array) -> Array:
+    """The mean of several ``weighted_statistics``; empty where all weights are 0."""
+    total = like[:1] * 0 if not messages else messages[0].copy()
+    for message in messages[1:]:
+        total += message
+    return total[1:] / total[0] if float(total[0]) else total[:0]
