@@ -63,9 +63,9 @@ assert [a.staleness for a in pair.applied] == [0] + [1] * 11
 first = unequal.applied[:12]
 assert {a.staleness for a in first if a.worker == 0} == {0, 1}
 assert {a.staleness for a in first if a.worker == 1} == {2, 3}
-drawings.messages(
-    {"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL
-).savefig(FIGURES / "messages.png")
+drawings.messages({"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL).savefig(
+    FIGURES / "messages.png"
+)
 
 # %% [markdown]
 # With p equal workers each gradient is overtaken by those of the p - 1 others: tau = p - 1, but for the first
@@ -363,7 +363,8 @@ judge = network()
 
 
 def loss_with(weights):
-    for parameter, view in zip(judge.parameters(), Sharding(judge.parameters(), 1).views(weights), strict=True):
+    views = Sharding(judge.parameters(), 1).views(weights)
+    for parameter, view in zip(judge.parameters(), views, strict=True):
         parameter.data[...] = view
     return loss_of(judge, digits.test)
 

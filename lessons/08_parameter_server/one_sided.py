@@ -86,9 +86,7 @@ def train(comm, Window, digits, epochs=2, rate=0.1):
                 for batch in minibatches(mine, 32, seed=0, epoch=epoch):
                     load(now := window.get())
                     Serial().step(model, batch, ops.cross_entropy)
-                    step = np.append(
-                        -rate * layout.pack([p.grad for p in layout.parameters]), np.float32(1)
-                    )
+                    step = np.append(-rate * layout.pack([p.grad for p in layout.parameters]), np.float32(1))
                     ages.append(window.accumulate(step)[-1] - now[-1])
                     moved += step
                     for parameter in layout.parameters:
