@@ -397,8 +397,8 @@ assert np.allclose(simulated, expected, rtol=0.01)
 drawings.stragglers(backups, simulated, expected, NEEDED).savefig(FIGURES / "backup_workers.png")
 
 # %% [markdown]
-# A rank that is *always* slow should have fewer samples instead. `ProportionalDataParallel` measures the
-# ranks' speeds and cuts the batch accordingly; the weights of part 2 keep the gradient exact.
+# A rank that is *always* slow should have fewer samples instead. `ProportionalDataParallel` measures
+# the ranks' speeds and cuts the batch accordingly; the weights of part 2 keep the gradient exact.
 
 # %%
 SLOW_RANK, SAMPLE = 2, 1e-3  # rank 2 takes four times as long for a sample

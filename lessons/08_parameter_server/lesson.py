@@ -363,9 +363,8 @@ judge = network()
 
 
 def loss_with(weights):
-    for parameter, view in zip(
-        judge.parameters(), Sharding(judge.parameters(), 1).views(weights), strict=True
-    ):
+    views = Sharding(judge.parameters(), 1).views(weights)
+    for parameter, view in zip(judge.parameters(), views, strict=True):
         parameter.data[...] = view
     return loss_of(judge, digits.test)
 

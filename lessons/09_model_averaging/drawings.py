@@ -121,7 +121,7 @@ def springs(data, wanted, best, jumps, pulled):
         panel.annotate("start", paths[0, 0, 0], (-6, -12), textcoords="offset points", ha="right")
         panel.set(xlabel="weight 1", aspect="equal")
     panels[1].plot(*pulled[0, :, 1].T, color=INK, lw=2, marker="o", ms=4)
-    panels[1].annotate("centre", pulled[0, -1, 1], (6, -14), textcoords="offset points")
+    panels[1].annotate("center", pulled[0, -1, 1], (6, -14), textcoords="offset points")
     panels[1].annotate("best for\nall data", best, (10, 2), textcoords="offset points")
     panels[0].set(ylabel="weight 2", title="Local SGD: all jump to the mean, and leave again")
     panels[1].set_title("Elastic averaging: all are tied to a centre")

@@ -299,7 +299,7 @@ def two_weights(make):
 
         def note(*_):
             w = model.weight.data[0]
-            diary[comm.rank].append(np.array([w, getattr(backend, "centre", w)]))
+            diary[comm.rank].append(np.array([w, getattr(backend, "center", w)]))
 
         def watched(model):
             note()

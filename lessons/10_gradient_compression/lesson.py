@@ -62,14 +62,14 @@ counts = {"threshold": [], "threshold, dropped": []}  # how many entries each ra
 
 
 def take_notes(backend, model):
-    counts["threshold"].append(len(backend.compressor.chosen))
+    counts["threshold"].append(len(backend.compressor.sent_indices))
     if len(notes[backend.rank]) < 20:
         total = backend.layout.pack([p.grad for p in model.parameters()])
         notes[backend.rank].append((backend.gradient.copy(), backend.error, total))
 
 
 def count_dropped(backend, model):
-    counts["threshold, dropped"].append(len(backend.compressor.chosen))
+    counts["threshold, dropped"].append(len(backend.compressor.sent_indices))
 
 
 results = {

@@ -61,7 +61,7 @@ class Job:
     def __str__(self) -> str:
         steps = " and ".join(str(n) for n in self.steps) + (" step" if self.steps == (1,) else " steps")
         text = f"{counted(self.workers, 'worker')} of {steps}, {counted(self.servers, 'server')}"
-        return f"{text}, {counted(self.elements, 'element')}{self.consistency()}"
+        return f"{text}, {counted(self.elements, 'element')}{self.rule()}"
 
     def rule(self) -> str:
         return ""
