@@ -69,7 +69,8 @@ class Watched(Step):
 
     def through(self, i, x):
         y = super().through(i, x)
-        self.note(i.micro, i.chunk, [current_tape.get().entries, x.data])
+        tape = current_tape.get()  # None where the stage will be recomputed
+        self.note(i.micro, i.chunk, [[] if tape is None else tape.entries, x.data])
         return y
 
     def backward(self, i, on_grad):
