@@ -46,7 +46,7 @@ def to_host(x: Array) -> np.ndarray:
 
 
 def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
-    """Consecutive elements of ``flat`` as views, in the shapes of ``arrays``; the rest is ignored."""
+    """Consecutive elements of ``flat`` as views in the shapes of ``arrays``; there may be more elements."""
     views, start = [], 0
     for array in arrays:
         views.append(flat[start : start + array.size].reshape(array.shape))

@@ -143,9 +143,8 @@ class FlatParameter:
         for n, _, place in self.segments:
             parameter = self.parameters[n]
             if parameter in numbers:
-                known = self.grad_shard is not None and parameter in self.reached
-                g = self.grad_shard[place] if known else None
-                yield Part(numbers[parameter], self.shard[place], g)
+                grads = self.grad_shard if parameter in self.reached else None
+                yield Part(numbers[parameter], self.shard[place], None if grads is None else grads[place])
 
     def all_gather_gradients(self) -> list[Array]:
         """The parameters' summed gradients, gathered from all ranks."""
