@@ -117,6 +117,9 @@ class Scripted:
     def send(self, x, rank, tag):
         pass
 
+    def charge_reduction(self, nbytes):
+        pass
+
 
 def only_debts_are_watched(order: list[int], workers: int, steps: int, module=server):
     """Assert that a worker is said to owe its next push only where the server cannot go on without it."""
