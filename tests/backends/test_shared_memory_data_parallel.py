@@ -249,12 +249,12 @@ class ForgetsARank(SharedMemoryDataParallel):
 class LeavesOldGradients(SharedMemoryDataParallel):
     """A rank without samples brings what it had in the step before."""
 
-    def copy_gradients_in(self, places):
-        grads = [(p.grad, place.copy()) for p, place in zip(self.summary.parameters, places, strict=True)]
-        super().copy_gradients_in(places)
-        for (g, old), place in zip(grads, places, strict=True):
+    def copy_gradients_in(self, views):
+        grads = [(p.grad, view.copy()) for p, view in zip(self.summary.parameters, views, strict=True)]
+        super().copy_gradients_in(views)
+        for (g, old), view in zip(grads, views, strict=True):
             if g is None:
-                place[...] = old
+                view[...] = old
 
 
 class OwnWeights(SharedMemoryDataParallel):
