@@ -104,13 +104,16 @@ def test_each_trains_from_the_command_line_as_one_machine(minigrad, tmp_path):
         assert losses(*flags) == pytest.approx(one, rel=1e-9)
 
 
+FLAGS = ("--allreduce", "--compress")
+
+
 def test_the_flag_is_in_the_help_of_both_commands(minigrad):
     for command in ("train", "prove"):
         out = minigrad(command, "--help")[1]
         assert "Options of grouped" in out and "--groups" in out and "GROUPS" in out
         assert "grouped" in out.partition("--strategy")[2] and "last-in-first-out" in out
-        words = out.partition("--allreduce")[2].replace("│", " ").split()
-        assert "star" in words and "reversed" in words
+        words = {flag: out.partition(flag)[2].replace("│", " ").replace(",", " ").split() for flag in FLAGS}
+        assert "star" in words["--allreduce"] and "reversed" in words["--compress"]
 
 
 MISTAKES = [

@@ -256,8 +256,11 @@ BROKEN = {
     ),
     "without a step": ({**of_a_plan(), "traceEvents": []}, "run.json has no training step"),
     "a schedule of one's own": (of_a_plan(schedule="mine"), "unknown schedule 'mine'"),
-    "no number": (of_a_plan(micro_batches="four"), "what run.json says of its pipeline cannot be read"),
-    "no ranks": (of_a_plan(ranks=[]), "what run.json says of its pipeline cannot be read"),
+    "no number": (
+        of_a_plan(micro_batches="four"),
+        "the description of the pipeline in run.json cannot be read",
+    ),
+    "no ranks": (of_a_plan(ranks=[]), "the description of the pipeline in run.json cannot be read"),
     "ranks that are not there": (of_a_plan(ranks=[[0, 2]]), "[[0, 2]], are not of its 2 ranks"),
     "pipelines of different size": (of_a_plan(ranks=[[0, 1], [0]]), "are not of its 2 ranks"),
     "another schedule": (
