@@ -173,7 +173,7 @@ def any_speeds(seed, cls=ProportionalDataParallel):
     """A strategy whose ranks seem to change their speed at random, some of them to 0."""
 
     class Random(cls):
-        def measured(self):
+        def speed(self):
             draw = np.random.default_rng([seed, self.rank, self.steps])
             return float(draw.integers(0, 4) * draw.random())
 
