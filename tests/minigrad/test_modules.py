@@ -153,7 +153,7 @@ def test_to_converts_parameters_and_statistics_and_forgets_gradients():
 
 
 def test_an_unknown_device_is_refused():
-    with pytest.raises(ValueError, match="tpu.*numpy or cupy"):
+    with pytest.raises(ValueError, match="tpu.*numpy, cupy"):
         net().to(device="tpu")
 
 
