@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from backends.comm.collectives import allgather, allreduce, broadcast
+from backends.comm.collectives import allreduce, broadcast, gather
 from backends.data_parallel.compression import Compressor
 from backends.data_parallel.compression.compressor import ExchangeResult
 from backends.pipeline import Backward, Forward
@@ -64,6 +64,6 @@ class Reversed(Compressor):
 
 
 def star_allreduce(comm, x):
-    """Rank 0 gathers all arrays and sends everyone their sum."""
-    arrays = allgather(comm, x) if comm.size > 1 else [x]
-    return broadcast(comm, np.sum(arrays, axis=0))
+    """Rank 0 gathers all arrays and broadcasts their sum."""
+    arrays = gather(comm, x)
+    return broadcast(comm, np.sum(arrays, axis=0) if comm.rank == 0 else x)
