@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -117,8 +117,14 @@ class Job:
         return rank, status, time.time() - at
 
     def pass_on(self, number: int, seconds: float) -> None:
-        """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end."""
-        pids = [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")] or [self.process.pid]
+        """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end.
+
+        Ranks of mpiexec that are still loading Python have begun nothing, and nothing waits for them.
+        """
+        pids = [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")]
+        if not pids and self.program == "mpiexec":
+            return
+        pids = pids or [self.process.pid]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -159,7 +165,7 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
     with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
         start, outer = time.time(), os.environ.get(MARK)
         with (
-            watched(folder, start, folder),
+            watched(folder, start, folder) as all_ended,
             relay() if output is None else nullcontext(output) as stdout,
             ThreadPoolExecutor(1) as pool,
         ):
@@ -177,6 +183,7 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
             finally:
                 kill_job(process.result(), folder)
                 sweep.sweep_memory(start)
+                all_ended()
 
 
 @contextmanager
@@ -212,10 +219,10 @@ def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def watched(mark: str, start: float, folder: str) -> Iterator[None]:
+def watched(mark: str, start: float, folder: str) -> Iterator[Callable[[], None]]:
     """If this process is killed or interrupted inside the ``with``, end all processes with ``mark``.
 
-    Then ``folder`` is removed, too.
+    Then ``folder`` is removed, too. Call the yielded function once all these processes have ended.
     """
     line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(start), folder]
     watcher = subprocess.Popen(
@@ -225,13 +232,13 @@ def watched(mark: str, start: float, folder: str) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    word = b""
+    ended = threading.Event()
     try:
-        yield
-        word = b"."
+        yield ended.set
+        ended.set()
     finally:
         with suppress(OSError, subprocess.TimeoutExpired):
-            watcher.communicate(word, timeout=2)
+            watcher.communicate(b"." if ended.is_set() else b"", timeout=2)
 
 
 def kill_job(process: subprocess.Popen, mark: str) -> None:
