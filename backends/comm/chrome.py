@@ -86,7 +86,7 @@ def read_trace(file: Path) -> tuple[Trace, dict[str, Any]]:
 
     Raises ValueError, naming the file, where it holds anything else, OSError where it cannot be read.
     """
-    if not file.is_file():
+    if not file.exists() or file.is_dir():  # a pipe is a file to read, too
         raise OSError(f"there is no trace file {file}; minigrad train --trace {file} writes one")
     try:
         content = json.loads(file.read_bytes())

@@ -151,7 +151,7 @@ TAKEN = {  # name: (text, its words)
     ),
     "adds to NumPy": ("import numpy\nnumpy.kept = {}\n", "line 2"),
     "deletes the assignment": ("import os\nos.remove('tasks.py')\n", "line 1 imports os"),
-    "a database": ("import sqlite3\nsqlite3.connect('/tmp/x')\n", "line 1 imports sqlite3"),
+    "a database": ("import sqlite3\nsqlite3.connect(':memory:')\n", "line 1 imports sqlite3"),
     "syntax": ("def total(comm, x:\n", "line 1 is not Python: '(' was never closed\n"),
     "a bell in a name": ("x = 'a\n\x07\x1b[2J'\n", "line 1 is not Python: unterminated string literal"),
 }
