@@ -68,9 +68,11 @@ BUGS = {
     "forgets the order of the axes": ('x = np.asarray(to_host(x), order="C")', 'x = np.ravel(x, "F")'),
 }
 
+# Between read and write it waits for the others, so that an addition is lost in every run, not by chance.
 READS_AND_WRITES_BACK = (
     'return self.access(x, MPI.SUM, "add to")',
-    'before = self.get(); self.access(before + x, MPI.REPLACE, "add to"); return before',
+    'before = self.get(); self.comm.barrier_with("to write back"); '
+    'self.access(before + x, MPI.REPLACE, "add to"); return before',
 )
 
 CATCH = """
@@ -133,7 +135,7 @@ def test_the_law_catches(processes):
     law = LAW.partition("comm = MPIComm()")[0] + "comm = MPIComm()\n"
     job = processes.ranks(1, law + CATCH.format(bugs=BUGS, pushes=3), PYTHONPATH=str(ROOT))
     assert [bug for bug in BUGS if f"caught: {bug}\n" not in job.out] == [], job.err
-    lost = CATCH.format(bugs={"lost": READS_AND_WRITES_BACK}, pushes=500)
+    lost = CATCH.format(bugs={"lost": READS_AND_WRITES_BACK}, pushes=3)
     job = processes.ranks(3, law + lost, PYTHONPATH=str(ROOT))
     assert job.status != 0 and "AssertionError" in job.err
 
