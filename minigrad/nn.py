@@ -13,13 +13,33 @@ import numpy as np
 from . import ops
 from .data import shares
 from .device import Array
-from .module import Module as Module
-from .module import Sequential as Sequential
-from .module import evaluation_mode as evaluation_mode
+from .module import Module, Sequential, evaluation_mode
 from .ops.conv import Pair, pair
 from .ops.dropout import check_probability
 from .ops.norm import Gather, Observe
 from .tensor import Parameter, Tensor
+
+__all__ = [
+    "AvgPool2d",
+    "BatchNorm",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GELU",
+    "GhostBatchNorm",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "MaxPool2d",
+    "Module",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+    "evaluation_mode",
+]
 
 Rng = np.random.Generator
 

@@ -18,6 +18,8 @@ from .lookup import lookup
 from .module import Module
 from .tensor import Parameter, Tensor
 
+__all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer"]
+
 
 class Part(NamedTuple):
     """Some elements ``w`` of the optimizer's n-th parameter, and their gradient (None: not reached)."""
