@@ -7,13 +7,16 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 HANG_UP = getattr(signal, "SIGHUP", None)
 TIMEOUT = 4.5  # seconds that the main thread has to end after a signal
+REPEAT = 0.05  # seconds after which a signal that had no effect is repeated
 SHOW_CURSOR = b"\x1b[?25h"
 Handler = Callable[[int, Any], None]
 
@@ -34,19 +37,31 @@ def guarded(main: Callable[[], None]) -> None:
 
     Then one line reports the interruption, and the process exits with status 128 + the signal's number. If
     the main thread is inside a library call and does not end within 4.5 seconds, the process is killed.
+
+    Libraries swallow an exception in places, such as inside an import or a ``__del__``; no reference to it
+    is left then. So the signal is repeated until one takes effect, and raises nothing inside an import.
     """
     if threading.current_thread() is not threading.main_thread():
         main()
         return
-    received: list[int] = []
+    raised: weakref.ref | None = None
 
-    def interrupt(number: int, _: Any) -> None:
-        if not received:
-            received.append(number)
-            raise Interrupted(number)
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if (raised is None or raised() is None) and not importing(frame):
+            interruption = Interrupted(number)
+            raised = weakref.ref(interruption)
+            try:
+                raise interruption
+            finally:
+                del interruption  # else its traceback would keep it
 
     def stop(number: int) -> None:
-        time.sleep(TIMEOUT)
+        give_up = time.monotonic() + TIMEOUT
+        while time.monotonic() < give_up:
+            time.sleep(REPEAT)
+            if signal.getsignal(number) is interrupt:
+                os.kill(os.getpid(), number)
         if os.isatty(1):
             os.write(1, SHOW_CURSOR)
         end(Interrupted(number, "it did not stop by itself; what it had begun to write is not kept"))
@@ -58,6 +73,13 @@ def guarded(main: Callable[[], None]) -> None:
         end(interruption)
     finally:
         undo()
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether ``frame``, or one that called it, is Python's import."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def end(interruption: Interrupted) -> NoReturn:

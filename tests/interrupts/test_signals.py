@@ -1,0 +1,71 @@
+"""A signal ends a process also where the code that it meets swallows the exception."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import os, signal, sys, threading, time
+from tests.bugs.mutant import mutant
+
+signals = mutant("backends.launch.signals", *{change!r})
+threading.Timer(0.2, os.kill, (os.getpid(), {number})).start()
+
+def main():
+    {code}
+    while True:
+        time.sleep(0.01)
+
+signals.guarded(main)
+"""
+WAIT = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: time.sleep(0.01)\n"
+SWALLOWED = {
+    "in an except": "\n    try: time.sleep(1)\n    except SystemExit: pass",
+    "in a destructor": "\n    class Noisy:\n        def __del__(self): time.sleep(1)\n    Noisy()",
+    "in an import": "import slow",
+    "in an import that fails in another way": "\n    try: import broken\n    except ImportError: sys.exit(1)",
+    "nowhere": "pass",
+}
+BUGS = {
+    "once only": ("os.kill(os.getpid(), number)", "pass"),
+    "in imports too": ("and not importing(frame)", ""),
+}
+CAUGHT = {
+    "once only": ["in an except", "in a destructor"],
+    "in imports too": ["in an import that fails in another way"],
+}
+
+
+def status(folder: Path, number: int, code: str, *change: tuple[str, str]) -> tuple[int, str]:
+    """The exit status of a process whose main thread runs ``code`` when the signal comes, and its words."""
+    (folder / "slow.py").write_text(f"import time\n{WAIT}")
+    broken = "".join(f"    {line}\n" for line in f"import time\n{WAIT}".splitlines())
+    (folder / "broken.py").write_text(
+        f"try:\n{broken}except BaseException:\n    raise ImportError from None\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(change=change, number=int(number), code=code)],
+        env={"PYTHONPATH": f"{ROOT}:{folder}", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", SWALLOWED)
+def test_a_swallowed_signal_ends_the_process(tmp_path, where, number):
+    end, words = status(tmp_path, number, SWALLOWED[where])
+    name = signal.Signals(number).name
+    assert end == 128 + number and f"was interrupted by {name}; nothing was kept" in words, words
+
+
+@pytest.mark.parametrize(("bug", "where"), [(bug, where) for bug, cases in CAUGHT.items() for where in cases])
+def test_the_law_catches(tmp_path, bug, where):
+    end, words = status(tmp_path, signal.SIGTERM, SWALLOWED[where], BUGS[bug])
+    assert end != 143 or "nothing was kept" not in words, words
