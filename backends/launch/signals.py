@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 HANG_UP = getattr(signal, "SIGHUP", None)
@@ -19,6 +19,7 @@ TIMEOUT = 4.5  # seconds that the main thread has to end after a signal
 REPEAT = 0.05  # seconds after which a signal that had no effect is repeated
 SHOW_CURSOR = b"\x1b[?25h"
 Handler = Callable[[int, Any], None]
+P, R = ParamSpec("P"), TypeVar("R")
 
 
 class Interrupted(SystemExit):
@@ -39,7 +40,8 @@ def guarded(main: Callable[[], None]) -> None:
     the main thread is inside a library call and does not end within 4.5 seconds, the process is killed.
 
     Libraries swallow an exception in places, such as inside an import or a ``__del__``; no reference to it
-    is left then. So the signal is repeated until one takes effect, and raises nothing inside an import.
+    is left then. So the signal is repeated until one takes effect, and raises nothing inside an import, or
+    inside ``uninterrupted``.
     """
     if threading.current_thread() is not threading.main_thread():
         main()
@@ -48,7 +50,7 @@ def guarded(main: Callable[[], None]) -> None:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal raised
-        if (raised is None or raised() is None) and not importing(frame):
+        if (raised is None or raised() is None) and not postponed(frame):
             interruption = Interrupted(number)
             raised = weakref.ref(interruption)
             try:
@@ -75,11 +77,19 @@ def guarded(main: Callable[[], None]) -> None:
         undo()
 
 
-def importing(frame: FrameType | None) -> bool:
-    """Whether ``frame``, or one that called it, is Python's import."""
-    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+def uninterrupted(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """``function(...)``; a signal that arrives meanwhile raises Interrupted only afterwards."""
+    return function(*args, **kwargs)
+
+
+def postponed(frame: FrameType | None) -> bool:
+    """Whether ``frame``, or one that called it, is Python's import or ``uninterrupted``."""
+    while frame is not None:
+        code = frame.f_code
+        if code is uninterrupted.__code__ or code.co_filename.startswith("<frozen importlib"):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def end(interruption: Interrupted) -> NoReturn:

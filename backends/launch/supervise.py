@@ -12,14 +12,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from . import sweep
-from .signals import SIGNALS, Interrupted
+from .signals import SIGNALS, Interrupted, uninterrupted
 from .sweep import MARK
 
 SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
@@ -167,10 +166,8 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
         with (
             watched(folder, start, folder) as all_ended,
             relay() if output is None else nullcontext(output) as stdout,
-            ThreadPoolExecutor(1) as pool,
         ):
-            # In another thread, which no signal interrupts: so the process is always known, and can be ended.
-            process = pool.submit(
+            process = uninterrupted(  # so it is always known, and can be ended
                 subprocess.Popen,
                 command,
                 env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
@@ -179,9 +176,9 @@ def supervised(command: list[str], variables: dict[str, str], output: IO | None)
                 stderr=None if output is None else subprocess.STDOUT,
             )
             try:
-                yield Job(Path(command[0]).name, Path(folder), process.result())
+                yield Job(Path(command[0]).name, Path(folder), process)
             finally:
-                kill_job(process.result(), folder)
+                kill_job(process, folder)
                 sweep.sweep_memory(start)
                 all_ended()
 
@@ -225,20 +222,17 @@ def watched(mark: str, start: float, folder: str) -> Iterator[Callable[[], None]
     Then ``folder`` is removed, too. Call the yielded function once all these processes have ended.
     """
     line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(start), folder]
-    watcher = subprocess.Popen(
-        line,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    ended = threading.Event()
+    null, ended, watcher = subprocess.DEVNULL, threading.Event(), None
     try:
+        watcher = uninterrupted(
+            subprocess.Popen, line, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
+        )
         yield ended.set
         ended.set()
     finally:
-        with suppress(OSError, subprocess.TimeoutExpired):
-            watcher.communicate(b"." if ended.is_set() else b"", timeout=2)
+        if watcher is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                watcher.communicate(b"." if ended.is_set() else b"", timeout=2)
 
 
 def kill_job(process: subprocess.Popen, mark: str) -> None:

@@ -30,9 +30,11 @@ SWALLOWED = {
     "in an import that fails in another way": "\n    try: import broken\n    except ImportError: sys.exit(1)",
     "nowhere": "pass",
 }
+SPAWNS = "\n    signals.uninterrupted(lambda: (time.sleep(1), print('spawned', file=sys.stderr)))"
 BUGS = {
+    "interrupts all": ("code is uninterrupted.__code__ or ", ""),
     "once only": ("os.kill(os.getpid(), number)", "pass"),
-    "in imports too": ("and not importing(frame)", ""),
+    "in imports too": ("and not postponed(frame)", ""),
 }
 CAUGHT = {
     "once only": ["in an except", "in a destructor"],
@@ -63,6 +65,13 @@ def test_a_swallowed_signal_ends_the_process(tmp_path, where, number):
     end, words = status(tmp_path, number, SWALLOWED[where])
     name = signal.Signals(number).name
     assert end == 128 + number and f"was interrupted by {name}; nothing was kept" in words, words
+
+
+def test_what_is_uninterrupted_comes_to_its_end(tmp_path):
+    end, words = status(tmp_path, signal.SIGTERM, SPAWNS)
+    assert end == 143 and words.startswith("spawned\nminigrad: ")
+    end, words = status(tmp_path, signal.SIGTERM, SPAWNS, BUGS["interrupts all"])
+    assert "spawned" not in words
 
 
 @pytest.mark.parametrize(("bug", "where"), [(bug, where) for bug, cases in CAUGHT.items() for where in cases])
