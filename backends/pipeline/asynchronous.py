@@ -30,7 +30,7 @@ from ..consistency import check_same_on_all_ranks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .engine import Input
 from .layer_wise import LayerWise, Stage
-from .schedule import Backward, Forward, span_name
+from .timetable import Backward, Forward, span_name
 from .weight_stash import WeightStash
 
 LOSS_TAG = 30_000  # above those of ``p2p``

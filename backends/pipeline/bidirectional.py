@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, repeat
 
-from .schedule import Backward, Forward, Instruction, Place, Schedule, Weight, take
+from .schedule import Schedule, take
+from .timetable import Backward, Forward, Instruction, Place, Weight
 
 
 def down_or_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:

@@ -15,8 +15,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ..comm.spans import Ledger, Span, Trace, covered
-from .schedule import Backward, Forward, Instruction, Timetable, Weight, present, span_name
 from .simulation import Costs, Simulation, simulate
+from .timetable import Backward, Forward, Instruction, Timetable, Weight, present, span_name
 
 NAME = re.compile(r"(forward|backward|weight) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?:/(\d+))?")
 

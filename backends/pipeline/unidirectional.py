@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from .schedule import Backward, Forward, Instruction, Schedule, take
+from .schedule import Schedule, take
+from .timetable import Backward, Forward, Instruction
 
 
 def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:

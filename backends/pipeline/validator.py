@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
+from .schedule import Schedule
 from .simulation import Stuck, in_flight, simulate
+from .timetable import Backward, Forward, Instruction, Place, Timetable, Weight
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
 

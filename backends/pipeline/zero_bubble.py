@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from minigrad.backend import at_least_one
 
-from .schedule import Backward, Forward, Instruction, Order, Schedule, Weight
+from .schedule import Order, Schedule
+from .timetable import Backward, Forward, Instruction, Weight
 from .unidirectional import gpipe, in_turn, one_f_one_b
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from backends.pipeline import validator
-from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.timetable import Backward, Forward, Weight
 
 
 def edited(name, ranks, micros, rank, edit, **settings):

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.mailboxes import Deadlock
 from backends.pipeline import simulation, validator
-from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Stuck, simulate
+from backends.pipeline.timetable import Backward, Forward, Weight
 from backends.pipeline.validator import check_schedule, check_timetable
 from tests.backends.test_broken_timetables import BROKEN, names_what_is_wrong
 from tests.bugs.mutant import mutant
