@@ -7,9 +7,11 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from typing import Any, TypeVar
 
 import numpy as np
@@ -239,15 +241,16 @@ def gather_trace(comm: Communicator, traced: Traced) -> Trace | None:
         for _ in range(ROUNDS):
             comm.recv(0, TAG)
             comm.send(np.array(clock()), 0, TAG)
-        for array in pack_trace(spans, ledger):
-            comm.send(array, 0, TAG)
+        counts = [(*key, *count) for key, count in ledger.counts.items()]
+        text = json.dumps([spans, counts], default=np.generic.item)
+        comm.send(np.frombuffer(text.encode(), np.uint8), 0, TAG)
         return None
     ledgers, errors = [ledger], [0.0]
     for rank in range(1, comm.size):
         ahead, error = compare_clocks(comm, clock, rank)
-        theirs, ledger = unpack_trace(rank, *(comm.recv(rank, TAG) for _ in range(3)))
-        spans += [s._replace(start=s.start - ahead, stop=s.stop - ahead) for s in theirs]
-        ledgers.append(ledger)
+        theirs, counts = json.loads(comm.recv(rank, TAG).tobytes())
+        spans += [s._replace(start=s.start - ahead, stop=s.stop - ahead) for s in starmap(Span, theirs)]
+        ledgers.append(Ledger({(what, peer): Count(*count) for what, peer, *count in counts}))
         errors.append(error)
     return Trace(tuple(spans), tuple(ledgers), max(errors))
 
@@ -266,33 +269,3 @@ def compare_clocks(comm: Communicator, clock: Callable[[], float], rank: int) ->
         ((after - before) / 2, theirs - (before + after) / 2) for before, theirs, after in rounds
     )
     return ahead, error
-
-
-def pack_trace(spans: list[Span], ledger: Ledger) -> list[Array]:
-    """A rank's trace as arrays: the names, a row for each span, a row for each count. None becomes NaN."""
-    names = sorted({s.what for s in spans} | {what for what, _ in ledger.counts})
-    number = {name: i for i, name in enumerate(names)}
-    rows = [[number[s.what], s.peer, s.bytes, s.tag, s.start, s.stop] for s in spans]
-    counts = [[number[what], peer, *count] for (what, peer), count in ledger.counts.items()]
-    return [
-        np.frombuffer("\n".join(names).encode(), "uint8"),
-        np.array(rows, "float64").reshape(-1, 6),  # exact for bytes up to 2**53
-        np.array(counts, "float64").reshape(-1, 4),
-    ]
-
-
-def unpack_trace(rank: int, text: Array, rows: Array, counts: Array) -> tuple[list[Span], Ledger]:
-    """The spans and ledger that ``pack_trace`` packed on ``rank``."""
-    names = text.tobytes().decode().split("\n")
-    spans = [
-        Span(rank, names[int(what)], to_int(peer), int(nbytes), to_int(tag), start, stop)
-        for what, peer, nbytes, tag, start, stop in rows.tolist()
-    ]
-    ledger = Ledger()
-    for what, peer, messages, nbytes in counts.tolist():
-        ledger.add(names[int(what)], to_int(peer), int(nbytes), int(messages))
-    return spans, ledger
-
-
-def to_int(x: float) -> int | None:
-    return None if math.isnan(x) else int(x)
