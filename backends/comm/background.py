@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Job:
-    """A started job and its result or error; ``posted`` and ``done`` are times on the virtual clock."""
+    """A started job and its result or error; ``posted`` and ``done`` are times on the rank's clock."""
 
     def __init__(self, run: Callable[[Any], Any], what: str):
         self.run, self.what = run, what

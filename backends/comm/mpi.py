@@ -36,7 +36,7 @@ from .mailboxes import caller
 from .mpi_wait import BoundedWait
 from .parts import Part, Parts
 from .shared_memory import SharedBarrier, SharedMemory
-from .shared_memory_allreduce import LARGE, TEXT, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
+from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
@@ -213,7 +213,7 @@ class MPIComm(Communicator, Part):
         if self.local_size != self.size:
             return None
         nbytes = shared_memory.padded(nbytes)
-        row = [nbytes, shared_memory.free_shared_memory(), secrets.randbits(62)]
+        row = np.array([nbytes, shared_memory.free_shared_memory(), secrets.randbits(62)], np.int64)
         sizes, free_bytes, names = self.all_rows(row, what).T.tolist()
         shared_memory.check_room(sum(sizes), min(free_bytes))
         *starts, total = accumulate(sizes, initial=0)
@@ -224,7 +224,8 @@ class MPIComm(Communicator, Part):
             self.barrier_with(what)
             if error is None:
                 memory, error = shared_memory.map_file(path, total, starts[self.rank], nbytes)
-            errors = self.all_rows([0 if error is None else error.errno or errno.EIO], what)[:, 0].tolist()
+            number = 0 if error is None else error.errno or errno.EIO
+            errors = self.all_rows(np.array([number]), what)[:, 0].tolist()
         finally:
             if self.rank == 0:
                 with suppress(OSError):
@@ -327,11 +328,10 @@ class MPIComm(Communicator, Part):
         )
         return lambda: self.started.pop(key, None) and None
 
-    def all_rows(self, row: Sequence[int], what: str) -> np.ndarray:
-        """An array of all ranks' rows of integers; all ranks must call this together."""
-        own = np.array(row, np.int64)
-        rows = np.empty((self.size, len(own)), np.int64)
-        self.wait(self.mpi.Iallgather(own, rows).Test, what, self.members)
+    def all_rows(self, row: np.ndarray, what: str) -> np.ndarray:
+        """An array of all ranks' rows; all ranks must call this together."""
+        rows = np.empty((self.size, len(row)), row.dtype)
+        self.wait(self.mpi.Iallgather(row, rows).Test, what, self.members)
         return rows
 
     def free_parts(self, what: str) -> None:
@@ -343,10 +343,8 @@ class MPIComm(Communicator, Part):
 
     def check_same(self, description: str) -> None:
         """Raise ValueError, naming two ranks, unless all ranks pass the same ``description``."""
-        own = np.frombuffer(to_text(description), np.uint8)
-        texts = np.empty((self.size, TEXT), np.uint8)
-        request = self.mpi.Iallgather(own, texts)
-        self.wait(request.Test, f"for all ranks to all-reduce {description}", self.members)
+        row = np.frombuffer(to_text(description), np.uint8)
+        texts = self.all_rows(row, f"for all ranks to all-reduce {description}")
         check_same_text(list(texts), self.members)
 
     def barrier_with(self, what: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 
 from .background import CommunicationThread, Job, Worker
@@ -37,11 +38,10 @@ class ThreadComm(Communicator, Part):
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         message = self.deliver(x, to, tag)
-        with self.world.lock:
-            if self.world.rendezvous:
-                self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
-            elif self.world.turns is not None:
-                self.world.wait_for(self.world_rank, self.turn())
+        if self.world.rendezvous:
+            self.wait_for(self.until_taken(message, to, tag))
+        elif self.world.turns is not None:
+            self.wait_for(self.turn())
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         message = self.deliver(x, to, tag)
@@ -49,9 +49,8 @@ class ThreadComm(Communicator, Part):
 
         def finish() -> None:
             forget()
-            with self.world.lock:
-                if self.world.rendezvous:
-                    self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
+            if self.world.rendezvous:
+                self.wait_for(self.until_taken(message, to, tag))
 
         return finish
 
@@ -166,12 +165,14 @@ class ThreadComm(Communicator, Part):
     def finish_recv(self, slot: Slot, source: int, tag: int, expect: Array | None) -> Array:
         peer, owners = self.members[source], self.world.owners
         what = f"to receive from {self.name(source)} (tag {tag})"
-        with self.world.lock:
-            wait = Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival)
-            self.world.wait_for(self.world_rank, wait)
+        self.wait_for(Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival))
         message = slot.filled()
         self.advance_clock(message.arrival)
         return check_expected(message.x, expect, owners[peer], owners[self.world_rank], tag)
+
+    def wait_for(self, wait: Wait) -> None:
+        with self.world.lock:
+            self.world.wait_for(self.world_rank, wait)
 
     def until_taken(self, message: Message, to: int, tag: int) -> Wait:
         peer = self.members[to]
@@ -199,10 +200,6 @@ class ThreadComm(Communicator, Part):
 
     def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
         """When a message that leaves now arrives."""
-        return 0.0
-
-    def now(self) -> float:
-        """The time on the virtual clock; 0 without one."""
         return 0.0
 
     def advance_clock(self, to: float) -> None:
@@ -253,7 +250,7 @@ class ThreadWorker(Worker):
 
     def end(self, job: Job) -> None:
         with self.world.lock:
-            job.done = self.comm.now()
+            job.done = self.comm.time()
             job.ended.set()
             self.world.conditions[self.owner].notify_all()
 
@@ -271,19 +268,15 @@ class ThreadBackground(CommunicationThread):
         worker, world = self.worker, self.worker.world
         with world.lock:
             world.check(self.rank.world_rank)
-            job.posted = self.rank.now()
+            job.posted = self.rank.time()
             worker.jobs.append(job)
             world.conditions[worker.comm.world_rank].notify_all()
             if world.turns is not None:
                 world.wait_for(self.rank.world_rank, self.rank.turn())
 
     def wait_for(self, job: Job) -> None:
-        number, world = self.worker.comm.world_rank, self.worker.world
-        with world.lock:
-            wait = Wait(
-                f"for its background to finish {job.what}", job.ended.is_set, [number], lambda: job.done
-            )
-            world.wait_for(self.rank.world_rank, wait)
+        what, number = f"for its background to finish {job.what}", self.worker.comm.world_rank
+        self.rank.wait_for(Wait(what, job.ended.is_set, [number], lambda: job.done))
         self.rank.advance_clock(job.done)
 
     def close(self) -> None:
@@ -311,7 +304,7 @@ def run_ranks(
     never received and started communications never finished.
     """
     turns = None if seed is None else seeded_turns(seed)
-    world = World(positive(n), rendezvous=rendezvous, turns=turns)
+    world = World(at_least_one("the number of ranks", n), rendezvous=rendezvous, turns=turns)
     return run_world(world, fn, lambda rank: ThreadComm(world, rank, list(range(n))), rank_0_here)
 
 
@@ -341,26 +334,18 @@ def run_world(
         thread.start()
     if rank_0_here:
         work(0)
-        if errors[0] is not None and not isinstance(errors[0], Exception):
-            raise errors[
-                0
-            ]  # interrupted: the other ranks end at their next communication, or with the process
+        if (error := errors[0]) is not None and not isinstance(error, Exception):
+            raise error  # an interrupt: the other ranks end at their next communication, or with the process
     for thread in threads:
         thread.join()
     for thread in world.threads:  # a background ends after its rank
         thread.join()
-    for rank in [] if world.failed is None else [world.failed]:
-        raise errors[rank] or RuntimeError(f"rank {rank} failed")
+    if world.failed is not None:
+        raise errors[world.failed] or RuntimeError(f"rank {world.failed} failed")
     if world.deadlock is not None:
         raise Deadlock(world.deadlock)
     check_nothing_pending(world, [comm.started for comm in comms])
     return results
-
-
-def positive(n: int) -> int:
-    if n < 1:
-        raise ValueError(f"there must be at least 1 rank, got {n}")
-    return n
 
 
 def check_nothing_pending(world: World, started: list[dict[object, str]]) -> None:

@@ -16,8 +16,10 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeVar
 
+from minigrad.backend import at_least_one
+
 from .mailboxes import World
-from .threads import ThreadComm, positive, run_world
+from .threads import ThreadComm, run_world
 
 Result = TypeVar("Result")
 
@@ -64,7 +66,7 @@ class VirtualCluster:
 
     def run(self, fn: Callable[[VirtualComm], Result]) -> list[Result]:
         """Run ``fn(comm)`` on every rank from time 0; the results by rank. Errors as for ``run_ranks``."""
-        n = positive(self.size)
+        n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
         self._out, self._in = [0.0] * n, [0.0] * n
         self._draw = random.Random(self.seed)
@@ -123,8 +125,6 @@ class VirtualComm(ThreadComm):
         """This rank's clock, in seconds since the start; in a background's job the background's."""
         return self.cluster.clocks[self.world_rank]
 
-    now = time
-
     def compute(self, seconds: float) -> None:
         """Advance this rank's clock by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
@@ -133,8 +133,7 @@ class VirtualComm(ThreadComm):
         cluster.clocks[self.world_rank] += cluster.with_jitter(
             seconds * cluster.slowness.get(self.world.owners[self.world_rank], 1.0)
         )
-        with self.world.lock:
-            self.world.wait_for(self.world_rank, self.turn())
+        self.wait_for(self.turn())
 
     def reduction_seconds(self, nbytes: int) -> float:
         return nbytes * self.cluster.reduction
