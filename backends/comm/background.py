@@ -9,7 +9,7 @@ Lesson: 06_data_parallel.
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -32,10 +32,11 @@ class Job:
         self.error: BaseException | None = None
 
 
-class Worker:
+class Worker(ABC):
     """A thread that runs jobs one after another, each with ``comm``, the jobs' own communicator.
 
-    It does not refer to its rank's ``Background``, so the thread can be closed when that is dropped.
+    ``rank`` is the communicator that opened the background. The worker refers neither to it nor to the
+    ``Background``, so the thread can be closed when they are dropped.
     """
 
     def __init__(self, comm: Communicator, name: str):
@@ -65,20 +66,28 @@ class Worker:
     def end(self, job: Job) -> None:
         """Tell the rank that ``job`` has ended."""
 
+    @abstractmethod
+    def post(self, job: Job, rank: Any) -> None:
+        """Hand ``job`` of ``rank`` to the thread."""
+
+    @abstractmethod
+    def wait_for(self, job: Job, rank: Any) -> None:
+        """Let ``rank`` wait until ``job`` has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the thread after the jobs that were started; may be called again."""
+
 
 class CommunicationThread(Part):
-    """The part that the backgrounds of all transports share; ``communicator.Background`` is their contract.
+    """A rank's ``communicator.Background``; the transport's ``worker`` runs the jobs.
 
-    ``rank`` is the communicator that opened it. When a program has dropped both this and the functions that
-    ``start`` returned, the thread is closed, at the latest when the rank opens the next background.
+    When a program has dropped both this and the functions that ``start`` returned, the thread is closed, at
+    the latest when the rank opens the next background.
     """
 
     def __init__(self, worker: Worker):
         self.worker = worker
-
-    @property
-    def rank(self) -> Any:
-        return self.whole
 
     def start(
         self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
@@ -90,22 +99,17 @@ class CommunicationThread(Part):
             )
         what = f"the {what} of {nbytes} bytes"
         pending = Job(job, what)
-        forget = self.rank.remember_pending(f"{what} in the background")
-        self.post(pending)
+        forget = self.whole.remember_pending(f"{what} in the background")
+        self.worker.post(pending, self.whole)
 
         def finish() -> Result:
             forget()
-            self.wait_for(pending)
+            self.worker.wait_for(pending, self.whole)
             if pending.error is not None:
                 raise pending.error
             return pending.result
 
         return finish
 
-    @abstractmethod
-    def post(self, job: Job) -> None:
-        """Hand ``job`` to the thread."""
-
-    @abstractmethod
-    def wait_for(self, job: Job) -> None:
-        """Let the rank wait until ``job`` has ended."""
+    def close(self) -> None:
+        self.worker.close()

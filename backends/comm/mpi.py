@@ -62,7 +62,7 @@ class MPIComm(Communicator, Part):
         self.receives: dict[tuple[int, int], deque[RecvRequest]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
         self.lost: list[RecvRequest] = []  # their message was not the expected one; MPI may still write there
-        self.parts = Parts()
+        self.parts, self.closed = Parts(), False
         self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -109,15 +109,15 @@ class MPIComm(Communicator, Part):
         group = cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key))
         return MPIComm(group, own=True, in_background=self.in_background).part_of(self)
 
-    def background(self) -> ProcessBackground:
+    def background(self) -> CommunicationThread:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError(
                 "a communication thread needs an MPI that several threads may call (MPI_THREAD_MULTIPLE); "
                 "unset MPI4PY_RC_THREAD_LEVEL, or communicate without a background (progress='test')"
             )
         self.free_parts("for all ranks to open a background")
-        worker = ProcessWorker(MPIComm(self.mpi.Dup(), own=True, in_background=True))
-        return ProcessBackground(worker, self.bounded_wait).part_of(self)
+        comm = MPIComm(self.mpi.Dup(), own=True, in_background=True)
+        return CommunicationThread(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """See ``BoundedWait.watch``."""
@@ -408,12 +408,16 @@ class RecvRequest:
 
 
 class ProcessWorker(Worker):
-    """The communication thread of an MPI process; its waits leave the core to the computing thread."""
+    """The communication thread of an MPI process; its waits leave the core to the computing thread.
+
+    ``bounded_wait`` is the wait of the rank itself.
+    """
 
     comm: MPIComm
 
-    def __init__(self, comm: MPIComm):
+    def __init__(self, comm: MPIComm, bounded_wait: BoundedWait):
         super().__init__(comm, f"rank {comm.world_rank}'s background")
+        self.bounded_wait = bounded_wait
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.thread.start()
 
@@ -423,37 +427,26 @@ class ProcessWorker(Worker):
     def end(self, job: Job) -> None:
         job.ended.set()
 
+    def post(self, job: Job, rank: MPIComm) -> None:
+        self.jobs.put(job)
 
-class ProcessBackground(CommunicationThread):
-    """The background of an MPI process."""
-
-    worker: ProcessWorker
-
-    def __init__(self, worker: ProcessWorker, wait: BoundedWait):
-        super().__init__(worker)
-        self.bounded_wait = wait
-
-    def post(self, job: Job) -> None:
-        self.worker.jobs.put(job)
-
-    def wait_for(self, job: Job) -> None:
-        self.worker.comm.bounded_wait.idle_since = time.monotonic()
+    def wait_for(self, job: Job, rank: MPIComm) -> None:
+        self.comm.bounded_wait.idle_since = time.monotonic()
         self.bounded_wait.wait_for_thread(job.ended.wait, f"for its background to finish {job.what}")
-        self.worker.comm.bounded_wait.idle_since = math.inf
+        self.comm.bounded_wait.idle_since = math.inf
 
     def close(self) -> None:
-        worker = self.worker
-        if worker.closed:
+        if self.closed:
             return
-        self.closed = worker.closed = True
-        worker.jobs.put(None)
+        self.closed = True
+        self.jobs.put(None)
 
         def ended(seconds: float) -> bool:
-            worker.thread.join(seconds)
-            return not worker.thread.is_alive()
+            self.thread.join(seconds)
+            return not self.thread.is_alive()
 
         self.bounded_wait.wait_for_thread(ended, "for its background to end")
-        worker.comm.close()
+        self.comm.close()
 
 
 def check_start() -> None:

@@ -91,18 +91,17 @@ class ThreadComm(Communicator, Part):
         members = [self.members[r] for r in ranks]
         return self.group_of(ranks.index(self.rank), members, (*name, color)).part_of(self)
 
-    def background(self) -> ThreadBackground:
+    def background(self) -> CommunicationThread:
         with self.world.lock:
             number = self.world.add_participant(self.world.owners[self.world_rank])
             self.add_clock()
         name, numbers = self.barrier_with("to open a background", number)
         self.parts.free(self.parts.idle())
         comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
-        return ThreadBackground(ThreadWorker(comm, self.world_rank)).part_of(self)
+        return CommunicationThread(ThreadWorker(comm, self.world_rank)).part_of(self)
 
     def close(self) -> None:
         self.parts.close()
-        self.closed = True
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """From now on ``recv_any`` raises RankEnded if one of ``ranks`` has returned.
@@ -210,7 +209,11 @@ class ThreadComm(Communicator, Part):
 
 
 class ThreadWorker(Worker):
-    """The communication thread of a thread rank: a participant of the world with waits of its own."""
+    """The communication thread of a thread rank: a participant of the world with waits of its own.
+
+    On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
+    ended if that is later; a rank that waits for it continues then, or later.
+    """
 
     comm: ThreadComm
 
@@ -254,35 +257,24 @@ class ThreadWorker(Worker):
             job.ended.set()
             self.world.conditions[self.owner].notify_all()
 
+    def post(self, job: Job, rank: ThreadComm) -> None:
+        with self.world.lock:
+            self.world.check(self.owner)
+            job.posted = rank.time()
+            self.jobs.append(job)
+            self.world.conditions[self.comm.world_rank].notify_all()
+            if self.world.turns is not None:
+                self.world.wait_for(self.owner, rank.turn())
 
-class ThreadBackground(CommunicationThread):
-    """The background of a thread rank.
-
-    On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
-    ended if that is later; a rank that waits for it continues then, or later.
-    """
-
-    worker: ThreadWorker
-
-    def post(self, job: Job) -> None:
-        worker, world = self.worker, self.worker.world
-        with world.lock:
-            world.check(self.rank.world_rank)
-            job.posted = self.rank.time()
-            worker.jobs.append(job)
-            world.conditions[worker.comm.world_rank].notify_all()
-            if world.turns is not None:
-                world.wait_for(self.rank.world_rank, self.rank.turn())
-
-    def wait_for(self, job: Job) -> None:
-        what, number = f"for its background to finish {job.what}", self.worker.comm.world_rank
-        self.rank.wait_for(Wait(what, job.ended.is_set, [number], lambda: job.done))
-        self.rank.advance_clock(job.done)
+    def wait_for(self, job: Job, rank: ThreadComm) -> None:
+        what = f"for its background to finish {job.what}"
+        rank.wait_for(Wait(what, job.ended.is_set, [self.comm.world_rank], lambda: job.done))
+        rank.advance_clock(job.done)
 
     def close(self) -> None:
-        with self.worker.world.lock:
-            self.closed = self.worker.closed = True
-            self.worker.world.conditions[self.worker.comm.world_rank].notify_all()
+        with self.world.lock:
+            self.closed = True
+            self.world.conditions[self.comm.world_rank].notify_all()
 
 
 def run_ranks(
