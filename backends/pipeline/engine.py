@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from minigrad.backend import Work
@@ -160,7 +159,7 @@ class Step:
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
         with self.comm.computing(span_name(i)):
             gradients = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
-            finish_weights(list(chain.from_iterable(gradients)), on_grad)
+            finish_weights(sum(gradients, []), on_grad)
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """The output of a chunk of layers for ``x``; in the last stage the loss."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .schedule import Schedule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pass:
     """An instruction for one micro-batch in one of the rank's chunks of layers."""
 
@@ -30,16 +31,12 @@ class Pass:
 class Forward(Pass):
     """Take a micro-batch forward through a chunk."""
 
-    __slots__ = ()
-
 
 class Backward(Pass):
     """Take a micro-batch back; where a ``Weight`` of it follows, without the gradients of the weights."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Weight:
     """Compute the gradients of a chunk's weights for some micro-batches, where possible in one product."""
 
@@ -74,13 +71,8 @@ class Timetable:
 
     def stages_of(self, rank: int) -> dict[int, int]:
         """The stage of each of the rank's chunks, by chunk."""
-        stages = {
-            chunk: stage
-            for route in self.routes
-            for stage, (other, chunk) in enumerate(route)
-            if other == rank
-        }
-        return dict(sorted(stages.items()))
+        stages = {(chunk, s) for route in self.routes for s, (r, chunk) in enumerate(route) if r == rank}
+        return dict(sorted(stages))
 
     @cached_property
     def split(self) -> tuple[frozenset[tuple[int, int]], ...]:
@@ -98,13 +90,9 @@ def span_name(instruction: Instruction) -> str:
 
 def numbers(micros: tuple[int, ...]) -> str:
     """Runs of consecutive numbers by their ends: (0, 1, 2, 5) is "0-2,5"."""
-    runs: list[list[int]] = []
-    for micro in micros:
-        if runs and micro == runs[-1][-1] + 1:
-            runs[-1].append(micro)
-        else:
-            runs.append([micro])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs = groupby(enumerate(micros), lambda pair: pair[1] - pair[0])  # which is the same for all of a run
+    ends = [(run[0][1], run[-1][1]) for run in (list(run) for _, run in runs)]
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
 def present(i: Instruction, micros: Container[int]) -> Instruction | None:

@@ -78,7 +78,7 @@ def test_the_law_of_the_bubble_catches(bug):
 
 NAME_BUGS = {
     "the chunk is not named": ("timetable", "if instruction.chunk else", "if False else"),
-    "runs may have gaps": ("timetable", "micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
+    "runs may have gaps": ("timetable", "lambda pair: pair[1] - pair[0]", "lambda pair: 0"),
     "runs end one early": ("trace", "run[-1] + 1)", "run[-1])"),
     "what goes back went forward": (
         "trace",

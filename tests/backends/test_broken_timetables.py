@@ -145,14 +145,6 @@ BROKEN = {
         lambda: edited("gpipe", 3, 2, 1, lambda mine: mine.clear()),
         "rank 1: Forward(micro=0, chunk=0) is missing",
     ),
-    "a rank without a list": (
-        lambda: replace(SCHEDULES["gpipe"].of(3, 2), instructions=((F(0), F(1), B(0), B(1)),)),
-        "it has 1 lists of instructions for ranks; it needs 3",
-    ),
-    "a micro-batch without a route": (
-        lambda: replace(SCHEDULES["gpipe"].of(2, 2), routes=(((0, 0), (1, 0)),)),
-        "it has 1 routes for micro-batches; it needs 2",
-    ),
     "a route that leaves out a stage": (
         lambda: rerouted(1, [(0, 0), (2, 0)]),
         "the route of micro-batch 1 has 2 stages, that of micro-batch 0 has 3; each needs all parts",
