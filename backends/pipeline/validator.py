@@ -6,6 +6,7 @@ name the rank and the instruction.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -192,29 +193,20 @@ def messages(table: Timetable, rank: int) -> list[Message]:
 
 def check_blocking(table: Timetable) -> None:
     """Raise Stuck where sends that wait for their receivers never end, as 1F1B's between neighbours."""
-    pending = [messages(table, rank)[::-1] for rank in range(table.ranks)]
-    progress = True
-    while progress:
-        progress = False
-        for mine in pending:
-            while mine and meet(mine[-1], pending):
-                message = mine[-1]
-                pending[message.source].pop()
-                pending[message.to].pop()
-                progress = True
+    pending = [deque(messages(table, rank)) for rank in range(table.ranks)]
+    # A message is sent when it is the next one of both of its ranks.
+    while sent := [m for m, n in Counter(mine[0] for mine in pending if mine).items() if n == 2]:
+        for message in sent:
+            pending[message.source].popleft()
+            pending[message.to].popleft()
     waiting = [
         f"rank {rank}, after {m.sends}, waits for rank {m.to} to receive it"
         if m.source == rank
         else f"rank {rank} waits for rank {m.source} to send what {m.needs} needs"
-        for rank, m in ((rank, mine[-1]) for rank, mine in enumerate(pending) if mine)
+        for rank, m in ((rank, mine[0]) for rank, mine in enumerate(pending) if mine)
     ]
     if waiting:
         raise Stuck(
             f"schedule {table.schedule.name} of {table.ranks} ranks never ends where sends wait for their "
             f"receivers: {'; '.join(waiting)}"
         )
-
-
-def meet(message: Message, pending: list[list[Message]]) -> bool:
-    """Whether a message is the next one of both of its ranks."""
-    return pending[message.source][-1:] == pending[message.to][-1:] == [message]
