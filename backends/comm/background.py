@@ -1,7 +1,5 @@
-"""Communication while the rank computes: a thread of the rank runs one job after another.
+"""Communication while the rank computes: a layer's gradients are summed during the backward of those before.
 
-Gradients of the last layers can be summed while those of the first are still being computed. The jobs have
-a communicator of their own, so their messages never mix with the rank's own.
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
 Lesson: 06_data_parallel.
 """
@@ -79,11 +77,13 @@ class Worker(ABC):
         """End the thread after the jobs that were started; may be called again."""
 
 
-class CommunicationThread(Part):
-    """A rank's ``communicator.Background``; the transport's ``worker`` runs the jobs.
+class Background(Part):
+    """A communication thread of a rank, whose jobs run one after another in the order they were started.
 
-    When a program has dropped both this and the functions that ``start`` returned, the thread is closed, at
-    the latest when the rank opens the next background.
+    A job gets a communicator of its own over the same ranks, so its messages do not mix with the rank's; the
+    n-th job of one rank talks to the n-th job of the others. After a job that raised, no other is run. When a
+    program has dropped both this and the functions that ``start`` returned, the thread of ``worker`` is
+    closed, at the latest when the rank opens the next background.
     """
 
     def __init__(self, worker: Worker):
@@ -92,6 +92,11 @@ class CommunicationThread(Part):
     def start(
         self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
     ) -> Callable[[], Result]:
+        """Start ``job(comm)`` and return at once; errors and traces call it ``what`` with ``nbytes``.
+
+        The function returned waits for the job's result, and raises what the job, or one before it,
+        raised. What the job reads must not change until then.
+        """
         if self.worker.closed:
             raise RuntimeError(
                 f"{self.worker.thread.name} is closed and takes no {what}; "
@@ -112,4 +117,5 @@ class CommunicationThread(Part):
         return finish
 
     def close(self) -> None:
+        """Take no more jobs: the thread ends after those that were started. May be called again."""
         self.worker.close()

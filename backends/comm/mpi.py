@@ -29,7 +29,7 @@ from minigrad.device import Array, array_module, to_host
 
 from ..launch.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
-from .background import CommunicationThread, Job, Worker
+from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import caller
@@ -109,7 +109,7 @@ class MPIComm(Communicator, Part):
         group = cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key))
         return MPIComm(group, own=True, in_background=self.in_background).part_of(self)
 
-    def background(self) -> CommunicationThread:
+    def background(self) -> Background:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError(
                 "a communication thread needs an MPI that several threads may call (MPI_THREAD_MULTIPLE); "
@@ -117,7 +117,7 @@ class MPIComm(Communicator, Part):
             )
         self.free_parts("for all ranks to open a background")
         comm = MPIComm(self.mpi.Dup(), own=True, in_background=True)
-        return CommunicationThread(ProcessWorker(comm, self.bounded_wait)).part_of(self)
+        return Background(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """See ``BoundedWait.watch``."""

@@ -12,7 +12,7 @@ import numpy as np
 from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 
-from .background import CommunicationThread, Job, Worker
+from .background import Background, Job, Worker
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
 from .parts import Part, Parts
@@ -91,14 +91,14 @@ class ThreadComm(Communicator, Part):
         members = [self.members[r] for r in ranks]
         return self.group_of(ranks.index(self.rank), members, (*name, color)).part_of(self)
 
-    def background(self) -> CommunicationThread:
+    def background(self) -> Background:
         with self.world.lock:
             number = self.world.add_participant(self.world.owners[self.world_rank])
             self.add_clock()
         name, numbers = self.barrier_with("to open a background", number)
         self.parts.free(self.parts.idle())
         comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
-        return CommunicationThread(ThreadWorker(comm, self.world_rank)).part_of(self)
+        return Background(ThreadWorker(comm, self.world_rank)).part_of(self)
 
     def close(self) -> None:
         self.parts.close()

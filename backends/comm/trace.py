@@ -18,7 +18,8 @@ import numpy as np
 
 from minigrad.device import Array
 
-from .communicator import Background, Communicator, Wrapper, check_peer
+from .background import Background
+from .communicator import Communicator, Wrapper, check_peer
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
@@ -181,7 +182,7 @@ class Traced(Wrapper):
         return i, finish_span
 
 
-class TracedBackground:
+class TracedBackground(Background):
     """``background`` with a record: a job's span is its run, its messages count when it is finished.
 
     The communication inside a job takes none of the rank's time, so only its ledger is recorded.
