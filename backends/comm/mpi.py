@@ -120,7 +120,10 @@ class MPIComm(Communicator, Part):
         return Background(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """See ``BoundedWait.watch``."""
+        """From now on a wait raises RankEnded where one of ``ranks``, on this machine, has ended.
+
+        Ranks in ``owing`` that stay silent for ``wait_limit()`` seconds are killed.
+        """
         self.bounded_wait.watch(self, ranks, owing)
 
     def allreduce(self, x: Array) -> Array:

@@ -301,10 +301,7 @@ def run_ranks(
 
 
 def run_world(
-    world: World,
-    fn: Callable[[Any], Result],
-    comm_of: Callable[[int], ThreadComm],
-    rank_0_here: bool = False,
+    world: World, fn: Callable[[Any], Result], comm_of: Callable[[int], ThreadComm], rank_0_here: bool = False
 ) -> list[Result]:
     """Run ``fn`` on a thread for each rank of ``world``; see ``run_ranks``."""
     n = world.size

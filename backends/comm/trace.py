@@ -183,7 +183,7 @@ class Traced(Wrapper):
 
 
 class TracedBackground(Background):
-    """``background`` with a record: a job's span is its run, its messages count when it is finished.
+    """Records ``background``: a job's span lasts while it runs; finishing it counts its messages.
 
     The communication inside a job takes none of the rank's time, so only its ledger is recorded.
     """

@@ -47,11 +47,11 @@ class Transfer(NamedTuple):
 
 @dataclass
 class VirtualCluster:
-    """``size`` ranks on a virtual clock; ``run`` gives what they returned, ``clocks`` when each was done.
+    """``size`` ranks on a virtual clock; ``clocks`` holds the seconds at which each rank was done.
 
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
-    computing takes that many times as long (stragglers); ``jitter`` the largest share by which a
-    message or a computation is drawn out at random, from ``seed``; ``reduction`` is seconds per byte reduced.
+    computing takes that many times as long (stragglers). A message or computation takes longer by a random
+    share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds.
     """
 
     size: int
@@ -65,7 +65,7 @@ class VirtualCluster:
     transfers: list[Transfer] = field(default_factory=list)
 
     def run(self, fn: Callable[[VirtualComm], Result]) -> list[Result]:
-        """Run ``fn(comm)`` on every rank from time 0; the results by rank. Errors as for ``run_ranks``."""
+        """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
         n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
         self._out, self._in = [0.0] * n, [0.0] * n
@@ -119,7 +119,7 @@ class VirtualComm(ThreadComm):
         return type(self)(self.cluster, self.world, rank, members, group)
 
     def share(self, nbytes: int) -> None:
-        """None: each rank of a cluster is a machine of its own."""
+        """Returns None, because each rank of a cluster is a machine of its own."""
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""

@@ -83,10 +83,7 @@ class AsynchronousPipeline(LayerWise):
     flags = {
         "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
         "stale_rate": Flag(
-            str,
-            "effect of staleness on the learning rate (default: damped)",
-            "NAME",
-            lambda: STALE_RATES,
+            str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
         ),
     }
 

@@ -113,10 +113,6 @@ SCHEDULES = (
         ),
     ),
     Schedule(
-        dualpipe,
-        route=down_or_up,
-        check=full_twice,
-        chunks=2,
-        most_in_flight=lambda rank, n: n.ranks + 1,
+        dualpipe, route=down_or_up, check=full_twice, chunks=2, most_in_flight=lambda rank, n: n.ranks + 1
     ),
 )

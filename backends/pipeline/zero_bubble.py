@@ -106,20 +106,12 @@ def with_weights(
 SCHEDULES = (
     Schedule(zb_h1, most_in_flight=lambda rank, n: min(n.micros, n.ranks)),
     Schedule(zb_h2, most_in_flight=lambda rank, n: min(n.micros, 2 * n.ranks - 1)),
-    Schedule(
-        with_weights_batched(gpipe),
-        "gpipe-batched",
-        most_in_flight=lambda rank, n: n.micros,
-    ),
+    Schedule(with_weights_batched(gpipe), "gpipe-batched", most_in_flight=lambda rank, n: n.micros),
     Schedule(
         with_weights_batched(one_f_one_b, 2),
         "1f1b-pairs",
         most_in_flight=lambda rank, n: min(n.micros, n.ranks - rank + 1),
     ),
-    Schedule(
-        with_weights_batched(one_f_one_b),
-        "1f1b-batched",
-        most_in_flight=lambda rank, n: n.micros,
-    ),
+    Schedule(with_weights_batched(one_f_one_b), "1f1b-batched", most_in_flight=lambda rank, n: n.micros),
     Schedule(zb_batched, most_in_flight=lambda rank, n: n.micros),
 )
