@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import ring_allreduce
-from backends.comm.conformance import shift
 from backends.comm.timeline import gantt
 from backends.comm.trace import Ledger, Span, Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from tests.backends.communication_time import communicating, hidden
+from tests.backends.conformance import shift
 from tests.backends.test_chrome import obeys
 from tests.bugs.mutant import mutant
 

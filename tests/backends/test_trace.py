@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import allreduce, ring_allreduce
 from backends.comm.communicator import Wrapper
-from backends.comm.conformance import PROMISES
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import VirtualCluster
+from tests.backends.conformance import PROMISES
 from tests.bugs.mutant import mutant
 
 HOW = ("send", "start_send", "start_recv", "both", "any")

@@ -3,10 +3,11 @@
 import numpy as np
 
 from backends import laws
-from backends.comm import collectives, conformance, differentiable, run_ranks, wire
+from backends.comm import collectives, differentiable, run_ranks, wire
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
 from minigrad import nn
+from tests.backends import conformance
 from tests.bugs.bug import Bug
 
 # Laws

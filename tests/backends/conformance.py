@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from backends.comm import Communicator
 from minigrad.device import Array, to_host
-
-from .communicator import Communicator
 
 ARRAYS = [
     np.array(3.5),
