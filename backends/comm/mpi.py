@@ -325,10 +325,8 @@ class MPIComm(Communicator, Part):
     def remember_pending(self, what: str, memory: Any = None) -> Callable[[], None]:
         """Record that ``what`` was started and uses ``memory``; the function returned removes the record."""
         key = object()
-        self.started[key] = (
-            f"rank {self.world_rank} never finished {what} that it started at {caller()}",
-            memory,
-        )
+        text = f"rank {self.world_rank} never finished {what} that it started at {caller()}"
+        self.started[key] = text, memory
         return lambda: self.started.pop(key, None) and None
 
     def all_rows(self, row: np.ndarray, what: str) -> np.ndarray:
@@ -388,15 +386,15 @@ class RecvRequest:
             if not self.queue or self not in self.queue:
                 raise RuntimeError(f"the receive from rank {self.peer} (tag {self.tag}) was finished before")
             first = self.queue[0]
-            first.x = (
-                first.complete() if first.posted else first.comm.take(self.source, self.tag, self.what)[1]
-            )
+            first.x = first.complete()
             self.queue.popleft()
         x, self.x = self.x, None
         return check_expected(x, self.expect, self.peer, self.comm.world_rank, self.tag)
 
     def complete(self) -> Array:
-        """The array of a posted receive."""
+        """Wait for this receive's array, which is the next one from its source with its tag."""
+        if not self.posted:
+            return self.comm.take(self.source, self.tag, self.what)[1]
         length = self.comm.received_bytes(self.posted[0], self.what, self.peer)
         header, x = wire.unpack(memoryview(self.first)[:length])
         rest = self.posted[1] if len(self.posted) > 1 else None
