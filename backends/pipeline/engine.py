@@ -45,8 +45,7 @@ class Engine:
     """One rank's part in the steps of a pipeline.
 
     ``parts`` are the rank's layers by chunk, ``shared`` those of its parameters that are in other stages too.
-    With ``recompute`` the rank keeps only a stage's input of a micro-batch, and computes the stage once more
-    before the backward.
+    With ``recompute`` a micro-batch keeps only a stage's input, and the backward computes the stage again.
     """
 
     p2p: PipelineComm
@@ -133,8 +132,7 @@ class Step:
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         hop, place = self.hop(i), (i.micro, i.chunk)
-        comes = self.p2p.comes(hop)
-        micro = self.micros[i.micro]
+        comes, micro = self.p2p.comes(hop), self.micros[i.micro]
         seed = self.p2p.receive(hop, micro.batch.x.shape) if comes else micro.loss_weight
         if hop.stage < self.p2p.first:
             self.saved_forwards.pop(place, self.saved_inputs.pop(place, None))

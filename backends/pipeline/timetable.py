@@ -1,7 +1,6 @@
 """The instructions of a pipeline's ranks, written out: all that the engine knows of a schedule.
 
-Lecture section: pipelining. Lesson: 13_pipeline. The same instructions are checked (``validator``), simulated
-(``simulation``), drawn (``gantt``) and run (``engine``).
+Lecture section: pipelining. Lesson: 13_pipeline. The same instructions are checked, simulated, drawn and run.
 """
 
 from __future__ import annotations

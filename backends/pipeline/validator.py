@@ -146,22 +146,19 @@ def needed_before(part: Instruction) -> tuple[Instruction | None, str]:
 
 def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
     """No more micro-batches are in flight, each in one chunk, than ``bound`` or the schedule's promise."""
-    promise = table.schedule.most_in_flight
+    promise, whose = table.schedule.most_in_flight, "the bound given"
     if isinstance(bound, Sequence):
         if len(bound) != table.ranks:
             raise ValueError(f"{len(bound)} bounds were given; give one number, or {table.ranks}")
-        most, whose = bound[rank], "the bound given"
-    elif bound is not None:
-        most, whose = bound, "the bound given"
-    elif promise is not None:
-        most, whose = promise(rank, table), "the schedule's most_in_flight"
-    else:
+        bound = bound[rank]
+    elif bound is None and promise is not None:
+        bound, whose = promise(rank, table), "the schedule's most_in_flight"
+    if bound is None:
         return
-    numbers = in_flight(table, rank, until_weight=True)
-    for i, number in zip(table.instructions[rank], numbers, strict=True):
-        if number > most:
+    for i, number in zip(table.instructions[rank], in_flight(table, rank, until_weight=True), strict=True):
+        if number > bound:
             raise ValueError(
-                f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {most}: "
+                f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {bound}: "
                 "finish one first"
             )
 

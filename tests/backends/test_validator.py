@@ -242,11 +242,11 @@ def test_bounds_are_as_many_as_the_ranks():
 
 
 MEMORY_BUGS = {
-    "one more is no matter": ("if number > most:", "if number > most + 1:"),
+    "one more is no matter": ("if number > bound:", "if number > bound + 1:"),
     "what is back is free, weights or not": ("elif (i.micro, i.chunk) not in split:", "else:"),
     "weights free nothing": ("number -= len(i.micros) if until_weight else 0", "pass"),
     "one product frees one micro-batch": ("number -= len(i.micros)", "number -= 1"),
-    "the bound is the first rank's": ("most, whose = bound[rank]", "most, whose = bound[0]"),
+    "the bound is the first rank's": ("bound = bound[rank]", "bound = bound[0]"),
 }
 
 
