@@ -6,33 +6,25 @@ name the rank and the instruction.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from .schedule import Schedule
-from .simulation import Stuck, in_flight, simulate
+from .simulation import in_flight, simulate
 from .timetable import Backward, Forward, Instruction, Place, Timetable, Weight
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
 
 
 def check_schedule(
-    schedule: Schedule,
-    ranks: int,
-    micros: int,
-    chunks: int | None = None,
-    bound: Bound | None = None,
-    *,
-    blocking: bool = False,
+    schedule: Schedule, ranks: int, micros: int, chunks: int | None = None, bound: Bound | None = None
 ) -> Timetable:
     """The schedule's timetable for these numbers; raises ValueError as ``check_timetable`` does."""
     table = schedule.of(ranks, micros, chunks)
-    check_timetable(table, bound, blocking=blocking)
+    check_timetable(table, bound)
     return table
 
 
-def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: bool = False) -> None:
+def check_timetable(table: Timetable, bound: Bound | None = None) -> None:
     """Raise ValueError, naming rank and instruction, for a timetable that would not train the model.
 
     Every micro-batch passes all stages, is taken forward once in each, and back once after that; a chunk of
@@ -41,8 +33,7 @@ def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: b
 
     No rank has more micro-batches in flight, from the forward to the last gradient, than ``bound`` or, where
     none is given, than the schedule promises. No rank waits for ever: ``Stuck`` names those that do.
-    Messages are taken to be started early and finished late, as the engine does; where they are
-    ``blocking``, a send lasts until its receiver comes to the matching receive.
+    Messages are taken to be started early and finished late, as the engine does.
     """
     try:
         check_routes(table)
@@ -54,8 +45,6 @@ def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: b
         error.args = (f"schedule {table.schedule.name} of {table.ranks} ranks: {error}",)
         raise
     simulate(table)
-    if blocking:
-        check_blocking(table)
 
 
 def check_routes(table: Timetable) -> None:
@@ -161,49 +150,3 @@ def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
                 f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {bound}: "
                 "finish one first"
             )
-
-
-class Message(NamedTuple):
-    """A message that one rank's instruction sends and another's needs."""
-
-    source: int
-    sends: Instruction
-    to: int
-    needs: Instruction
-
-
-def messages(table: Timetable, rank: int) -> list[Message]:
-    """A rank's messages in order: it receives right before an instruction and sends right after it."""
-    ordered = []
-    for i in table.instructions[rank]:
-        if isinstance(i, Weight):
-            continue
-        route, way = table.routes[i.micro], 1 if isinstance(i, Forward) else -1
-        stage = route.index((rank, i.chunk))
-        for other, receives in ((stage - way, True), (stage + way, False)):
-            if 0 <= other < len(route) and route[other][0] != rank:
-                peer, chunk = route[other]
-                its = type(i)(i.micro, chunk)
-                ordered.append(Message(peer, its, rank, i) if receives else Message(rank, i, peer, its))
-    return ordered
-
-
-def check_blocking(table: Timetable) -> None:
-    """Raise Stuck where sends that wait for their receivers never end, as 1F1B's between neighbours."""
-    pending = [deque(messages(table, rank)) for rank in range(table.ranks)]
-    # A message is sent when it is the next one of both of its ranks.
-    while sent := [m for m, n in Counter(mine[0] for mine in pending if mine).items() if n == 2]:
-        for message in sent:
-            pending[message.source].popleft()
-            pending[message.to].popleft()
-    waiting = [
-        f"rank {rank}, after {m.sends}, waits for rank {m.to} to receive it"
-        if m.source == rank
-        else f"rank {rank} waits for rank {m.source} to send what {m.needs} needs"
-        for rank, m in ((rank, mine[0]) for rank, mine in enumerate(pending) if mine)
-    ]
-    if waiting:
-        raise Stuck(
-            f"schedule {table.schedule.name} of {table.ranks} ranks never ends where sends wait for their "
-            f"receivers: {'; '.join(waiting)}"
-        )

@@ -20,6 +20,7 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Stuck, simulate
 from backends.pipeline.timetable import Backward, Forward, Weight
 from backends.pipeline.validator import check_schedule, check_timetable
+from lessons.assignments.a7_pipeline import blocking
 from tests.backends.test_broken_timetables import BROKEN, names_what_is_wrong
 from tests.bugs.mutant import mutant
 
@@ -284,7 +285,7 @@ def run_blocking(comm, table, waits):
     del waits[comm.rank]
 
 
-def as_threads_do(table, module=validator):
+def as_threads_do(table, module=blocking):
     """The law: the validator finds the deadlock of ranks with waiting sends, where there is one."""
     waits = dict.fromkeys(range(table.ranks), "")
     try:
@@ -292,9 +293,9 @@ def as_threads_do(table, module=validator):
     except Deadlock:
         waiting = "; ".join(waits[rank] for rank in sorted(waits))
         with pytest.raises(Stuck, match=re.escape(f"sends wait for their receivers: {waiting}") + "$"):
-            module.check_timetable(table, blocking=True)
+            module.check_blocking(table)
     else:
-        module.check_timetable(table, blocking=True)
+        module.check_blocking(table)
 
 
 @st.composite
@@ -309,8 +310,8 @@ def test_blocking_sends_deadlock_where_threads_with_rendezvous_do(table):
 
 
 def test_neighbours_of_1f1b_deadlock_where_sends_block_and_of_gpipe_do_not():
-    check_schedule(SCHEDULES["naive"], 4, 8, blocking=True)
-    check_schedule(SCHEDULES["gpipe"], 4, 8, blocking=True)
+    blocking.check_blocking(SCHEDULES["naive"].of(4, 8))
+    blocking.check_blocking(SCHEDULES["gpipe"].of(4, 8))
     check_schedule(SCHEDULES["1f1b"], 2, 2)
     with pytest.raises(
         Stuck,
@@ -320,7 +321,7 @@ def test_neighbours_of_1f1b_deadlock_where_sends_block_and_of_gpipe_do_not():
             "rank 1, after Backward(micro=0, chunk=0), waits for rank 0 to receive it"
         ),
     ):
-        check_schedule(SCHEDULES["1f1b"], 2, 2, blocking=True)
+        blocking.check_blocking(SCHEDULES["1f1b"].of(2, 2))
 
 
 BLOCKING_BUGS = {
@@ -335,7 +336,7 @@ BLOCKING_BUGS = {
 
 @pytest.mark.parametrize("bug", BLOCKING_BUGS)
 def test_the_law_of_blocking_catches(bug):
-    broken = mutant("backends.pipeline.validator", BLOCKING_BUGS[bug])
+    broken = mutant(blocking.__name__, BLOCKING_BUGS[bug])
     with pytest.raises((AssertionError, ValueError, IndexError, pytest.fail.Exception)):
         for name in ("1f1b", "gpipe"):
             as_threads_do(SCHEDULES[name].of(4, 4), broken)
