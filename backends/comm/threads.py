@@ -121,12 +121,9 @@ class ThreadComm(Communicator, Part):
 
     def group_of(self, rank: int, members: list[int], group: Hashable) -> Self:
         """The communicator of a group of this one's ranks, or of their backgrounds."""
-        comm = self.new(rank, members, group)
+        comm = type(self)(self.world, rank, members, group)
         comm.started = self.started
         return comm
-
-    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
-        return type(self)(self.world, rank, members, group)
 
     def ended_ranks(self) -> list[int]:
         return [rank for rank in self.watched if self.members[rank] not in self.world.running]

@@ -12,9 +12,9 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 from minigrad.backend import at_least_one
 
@@ -68,13 +68,9 @@ class VirtualCluster:
         """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
         n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
-        self._out, self._in = [0.0] * n, [0.0] * n
-        self._draw = random.Random(self.seed)
-        world = self._world = World(
-            n, turns=lambda w, ready: min(ready, key=lambda r: (self.ready_at(w, r), r))
-        )
+        world = VirtualWorld(self)
         try:
-            return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
+            return run_world(world, fn, lambda rank: VirtualComm(world, rank, list(range(n))))
         finally:
             del self.clocks[n:]  # those of backgrounds, whose jobs are done
 
@@ -83,9 +79,18 @@ class VirtualCluster:
         """When the last rank was done."""
         return max(self.clocks)
 
-    def ready_at(self, world: World, rank: int) -> float:
+
+class VirtualWorld(World):
+    """The state of a cluster's run; the rank that can continue earliest runs next."""
+
+    def __init__(self, cluster: VirtualCluster):
+        self.cluster, self.clocks, self.draw = cluster, cluster.clocks, random.Random(cluster.seed)
+        self.out, self.into = [0.0] * cluster.size, [0.0] * cluster.size  # when each rank's ports are free
+        super().__init__(cluster.size, turns=lambda _, ready: min(ready, key=lambda r: (self.ready_at(r), r)))
+
+    def ready_at(self, rank: int) -> float:
         """When ``rank``, which can continue, does so."""
-        return max(self.clocks[rank], world.waits[rank].at())
+        return max(self.clocks[rank], self.waits[rank].at())
 
     def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
         """Occupy both ports as soon as both are free; returns the time of arrival.
@@ -93,57 +98,50 @@ class VirtualCluster:
         A background uses the ports of its rank.
         """
         start = stop = self.clocks[source]
-        source, destination = self._world.owners[source], self._world.owners[destination]
+        source, destination = self.owners[source], self.owners[destination]
         if source != destination:  # what a rank sends itself needs no port
-            start = max(start, self._out[source], self._in[destination])
-            link = self.links.get((source, destination), self.link)
+            start = max(start, self.out[source], self.into[destination])
+            link = self.cluster.links.get((source, destination), self.cluster.link)
             stop = start + self.with_jitter(link.seconds(nbytes))
-            self._out[source] = self._in[destination] = stop
-        self.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
+            self.out[source] = self.into[destination] = stop
+        self.cluster.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
         return stop
 
     def with_jitter(self, seconds: float) -> float:
-        return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
+        jitter = self.cluster.jitter
+        return seconds * (1 + jitter * self.draw.random()) if jitter else seconds
 
 
 class VirtualComm(ThreadComm):
     """A rank's end of a communicator on the virtual clock."""
 
-    def __init__(
-        self, cluster: VirtualCluster, world: World, rank: int, members: list[int], group: Hashable = ()
-    ):
-        super().__init__(world, rank, members, group)
-        self.cluster = cluster
-
-    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
-        return type(self)(self.cluster, self.world, rank, members, group)
+    world: VirtualWorld
 
     def share(self, nbytes: int) -> None:
         """Returns None, because each rank of a cluster is a machine of its own."""
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""
-        return self.cluster.clocks[self.world_rank]
+        return self.world.clocks[self.world_rank]
 
     def compute(self, seconds: float) -> None:
         """Advance this rank's clock by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
             raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
-        cluster = self.cluster
-        cluster.clocks[self.world_rank] += cluster.with_jitter(
-            seconds * cluster.slowness.get(self.world.owners[self.world_rank], 1.0)
-        )
+        world, rank = self.world, self.world_rank
+        slowness = world.cluster.slowness.get(world.owners[rank], 1.0)
+        world.clocks[rank] += world.with_jitter(seconds * slowness)
         self.wait_for(self.turn())
 
     def reduction_seconds(self, nbytes: int) -> float:
-        return nbytes * self.cluster.reduction
+        return nbytes * self.world.cluster.reduction
 
     def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
-        return self.cluster.transfer(self.world_rank, to, nbytes, tag)
+        return self.world.transfer(self.world_rank, to, nbytes, tag)
 
     def advance_clock(self, to: float) -> None:
-        clocks = self.cluster.clocks
+        clocks = self.world.clocks
         clocks[self.world_rank] = max(clocks[self.world_rank], to)
 
     def add_clock(self) -> None:
-        self.cluster.clocks.append(self.time())
+        self.world.clocks.append(self.time())
