@@ -33,8 +33,8 @@ ROUNDS = 8  # of messages that compare two clocks
 class Recorder:
     """One rank's record; a communicator and the groups split from it write into the same one."""
 
-    def __init__(self, rank: int, clock: Callable[[], float], own_clock: bool = False):
-        self.rank, self.clock, self.own_clock = rank, clock, own_clock  # the communicator's own
+    def __init__(self, rank: int, clock: Callable[[], float]):
+        self.rank, self.clock = rank, clock
         self.spans: list[Span] = []
         self.ledger = Ledger()
         self.computing: str | None = None  # the innermost name passed to ``Traced.computing``
@@ -69,20 +69,13 @@ class Recorder:
 class Traced(Wrapper):
     """``comm`` with a record of all calls; every rank of ``comm`` must be traced, or none.
 
-    ``clock`` returns seconds: by default ``comm.time``. Peers are recorded as ranks of the communicator
-    traced first, also in the groups split from it. What ranks write into shared memory is not recorded.
+    Times are those of ``comm.time()``. Peers are recorded as ranks of the communicator traced first, also in
+    the groups split from it. What ranks write into shared memory is not recorded.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        clock: Callable[[], float] | None = None,
-        *,
-        record: Recorder | None = None,
-        ranks: list[int] | None = None,
-    ):
+    def __init__(self, comm: Communicator, *, record: Recorder | None = None, ranks: list[int] | None = None):
         super().__init__(comm)
-        self.record = record or Recorder(comm.rank, clock or comm.time, own_clock=clock is None)
+        self.record = record or Recorder(comm.rank, comm.time)
         self.ranks = ranks or list(range(comm.size))
 
     @contextmanager
@@ -199,8 +192,7 @@ class TracedBackground(Background):
         inner = Recorder(record.rank, record.clock)
 
         def traced_job(comm: Communicator) -> Result:
-            if record.own_clock:
-                inner.clock = comm.time  # a virtual background has its own
+            inner.clock = comm.time  # a virtual background has its own
             record.spans[i] = record.spans[i]._replace(start=inner.clock())
             try:
                 return job(Traced(comm, record=inner, ranks=ranks))

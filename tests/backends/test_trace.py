@@ -44,11 +44,11 @@ def run(comm, program):
     return half.rank, [(x.dtype.name, x.tolist()) for x in found]
 
 
-def traced_run(program, ranks, module=trace, clock=None):
+def traced_run(program, ranks, module=trace):
     """The results of ``program`` traced, by rank, and the trace."""
 
     def work(comm):
-        traced = module.Traced(comm, clock)
+        traced = module.Traced(comm)
         return run(traced, program), gather_trace(comm, traced)
 
     results = run_ranks(ranks, work)
