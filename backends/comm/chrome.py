@@ -66,11 +66,10 @@ def totals(trace: Trace) -> dict[str, Any]:
         for rank, ledger in enumerate(trace.ledgers)
         for (what, peer), count in sorted(ledger.counts.items(), key=str)
     ]
-    exposed = [trace.exposed(rank) for rank in range(trace.size)]
     return {
         "messages_sent": messages,
         "bytes_sent": nbytes,
-        "exposed_seconds": exposed,
+        "exposed_seconds": [trace.exposed(rank) for rank in range(trace.size)],
         "clock_error_seconds": trace.clock_error,
         "ledger": rows,
     }

@@ -68,6 +68,8 @@ class VirtualCluster:
         """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
         n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
+        self._out, self._in = [0.0] * n, [0.0] * n  # when each rank's ports are free
+        self._draw = random.Random(self.seed)
         world = VirtualWorld(self)
         try:
             return run_world(world, fn, lambda rank: VirtualComm(world, rank, list(range(n))))
@@ -79,37 +81,31 @@ class VirtualCluster:
         """When the last rank was done."""
         return max(self.clocks)
 
+    def transfer(self, source: int, destination: int, nbytes: int, tag: int, now: float) -> float:
+        """Occupy both ports as soon as both are free; returns the time of arrival."""
+        start = stop = now
+        if source != destination:  # what a rank sends itself needs no port
+            start = max(start, self._out[source], self._in[destination])
+            link = self.links.get((source, destination), self.link)
+            stop = start + self.with_jitter(link.seconds(nbytes))
+            self._out[source] = self._in[destination] = stop
+        self.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
+        return stop
+
+    def with_jitter(self, seconds: float) -> float:
+        return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
+
 
 class VirtualWorld(World):
     """The state of a cluster's run; the rank that can continue earliest runs next."""
 
     def __init__(self, cluster: VirtualCluster):
-        self.cluster, self.clocks, self.draw = cluster, cluster.clocks, random.Random(cluster.seed)
-        self.out, self.into = [0.0] * cluster.size, [0.0] * cluster.size  # when each rank's ports are free
+        self.cluster, self.clocks = cluster, cluster.clocks
         super().__init__(cluster.size, turns=lambda _, ready: min(ready, key=lambda r: (self.ready_at(r), r)))
 
     def ready_at(self, rank: int) -> float:
         """When ``rank``, which can continue, does so."""
         return max(self.clocks[rank], self.waits[rank].at())
-
-    def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
-        """Occupy both ports as soon as both are free; returns the time of arrival.
-
-        A background uses the ports of its rank.
-        """
-        start = stop = self.clocks[source]
-        source, destination = self.owners[source], self.owners[destination]
-        if source != destination:  # what a rank sends itself needs no port
-            start = max(start, self.out[source], self.into[destination])
-            link = self.cluster.links.get((source, destination), self.cluster.link)
-            stop = start + self.with_jitter(link.seconds(nbytes))
-            self.out[source] = self.into[destination] = stop
-        self.cluster.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
-        return stop
-
-    def with_jitter(self, seconds: float) -> float:
-        jitter = self.cluster.jitter
-        return seconds * (1 + jitter * self.draw.random()) if jitter else seconds
 
 
 class VirtualComm(ThreadComm):
@@ -128,16 +124,18 @@ class VirtualComm(ThreadComm):
         """Advance this rank's clock by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
             raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
-        world, rank = self.world, self.world_rank
-        slowness = world.cluster.slowness.get(world.owners[rank], 1.0)
-        world.clocks[rank] += world.with_jitter(seconds * slowness)
+        cluster, rank = self.world.cluster, self.world_rank
+        slowness = cluster.slowness.get(self.world.owners[rank], 1.0)
+        cluster.clocks[rank] += cluster.with_jitter(seconds * slowness)
         self.wait_for(self.turn())
 
     def reduction_seconds(self, nbytes: int) -> float:
         return nbytes * self.world.cluster.reduction
 
     def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
-        return self.world.transfer(self.world_rank, to, nbytes, tag)
+        # A background uses the ports of its rank.
+        source, destination = self.world.owners[self.world_rank], self.world.owners[to]
+        return self.world.cluster.transfer(source, destination, nbytes, tag, self.time())
 
     def advance_clock(self, to: float) -> None:
         clocks = self.world.clocks

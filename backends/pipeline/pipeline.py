@@ -103,12 +103,9 @@ class Pipeline(Backend):
             chunk: keep_only(model, range(self.bounds[stage], self.bounds[stage + 1]))
             for chunk, stage in self.table.stages_of(self.rank).items()
         }
-        self.engine = Engine(
-            PipelineComm(self.comm, self.table, self.stage_map.first),
-            chunks,
-            tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad),
-            self.recompute,
-        )
+        shared = tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad)
+        p2p = PipelineComm(self.comm, self.table, self.stage_map.first)
+        self.engine = Engine(p2p, chunks, shared, self.recompute)
         model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 

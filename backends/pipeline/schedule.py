@@ -71,14 +71,9 @@ class Schedule:
         except ValueError as error:
             error.args = (f"schedule {self.name}: {error}",)
             raise
-        return Timetable(
-            self,
-            ranks,
-            micros,
-            chunks,
-            tuple(self.instructions(rank, ranks, micros, chunks) for rank in range(ranks)),
-            tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros)),
-        )
+        instructions = tuple(self.instructions(rank, ranks, micros, chunks) for rank in range(ranks))
+        routes = tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros))
+        return Timetable(self, ranks, micros, chunks, instructions, routes)
 
     def instructions(self, rank: int, ranks: int, micros: int, chunks: int) -> tuple[Instruction, ...]:
         """One rank's instructions; ValueError for an order three times as long as a complete one can be."""

@@ -225,8 +225,8 @@ class Work(nn.Module):
 class Wires(VirtualCluster):
     """A cluster in which messages do not wait for one another, as in the simulation."""
 
-    def transfer(self, source, destination, nbytes, tag):
-        return self.clocks[source] + self.link.seconds(nbytes)
+    def transfer(self, source, destination, nbytes, tag, now):
+        return now + self.link.seconds(nbytes)
 
 
 NOON = 2.0**20  # when the step starts on all ranks
