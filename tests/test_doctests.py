@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.pipeline.gantt import text_of_plan
 from backends.pipeline.schedules import SCHEDULES
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +20,11 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_hold(name):
-    failed, attempted = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    failed, attempted = doctest.testmod(
+        importlib.import_module(name),
+        extraglobs={"text_of_plan": text_of_plan},  # which draws the pictures of schedules
+        optionflags=doctest.ELLIPSIS,
+    )
     assert attempted and not failed
 
 

@@ -13,7 +13,7 @@ from ..comm.spans import Trace
 from ..comm.timeline import amount, draw, duration, gantt, summary
 from ..pipeline import find_schedule
 from ..pipeline.gantt import draw_pair, ends, slots
-from ..pipeline.schedule import Timetable
+from ..pipeline.timetable import Timetable
 from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
 from ..tracing import steps_of
 

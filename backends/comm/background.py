@@ -1,7 +1,5 @@
-"""Communication while the rank computes: a thread of the rank runs one job after another.
+"""Communication while the rank computes: a layer's gradients are summed during the backward of those before.
 
-Gradients of the last layers can be summed while those of the first are still being computed. The jobs have
-a communicator of their own, so their messages never mix with the rank's own.
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
 Lesson: 06_data_parallel.
 """
@@ -9,7 +7,7 @@ Lesson: 06_data_parallel.
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -21,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class Job:
-    """A started job and its result or error; ``posted`` and ``done`` are times on the virtual clock."""
+    """A started job and its result or error; ``posted`` and ``done`` are times on the rank's clock."""
 
     def __init__(self, run: Callable[[Any], Any], what: str):
         self.run, self.what = run, what
@@ -32,10 +30,11 @@ class Job:
         self.error: BaseException | None = None
 
 
-class Worker:
+class Worker(ABC):
     """A thread that runs jobs one after another, each with ``comm``, the jobs' own communicator.
 
-    It does not refer to its rank's ``Background``, so the thread can be closed when that is dropped.
+    ``rank`` is the communicator that opened the background. The worker refers neither to it nor to the
+    ``Background``, so the thread can be closed when they are dropped.
     """
 
     def __init__(self, comm: Communicator, name: str):
@@ -65,24 +64,39 @@ class Worker:
     def end(self, job: Job) -> None:
         """Tell the rank that ``job`` has ended."""
 
+    @abstractmethod
+    def post(self, job: Job, rank: Any) -> None:
+        """Hand ``job`` of ``rank`` to the thread."""
 
-class CommunicationThread(Part):
-    """The part that the backgrounds of all transports share; ``communicator.Background`` is their contract.
+    @abstractmethod
+    def wait_for(self, job: Job, rank: Any) -> None:
+        """Let ``rank`` wait until ``job`` has ended."""
 
-    ``rank`` is the communicator that opened it. When a program has dropped both this and the functions that
-    ``start`` returned, the thread is closed, at the latest when the rank opens the next background.
+    @abstractmethod
+    def close(self) -> None:
+        """End the thread after the jobs that were started; may be called again."""
+
+
+class Background(Part):
+    """A communication thread of a rank, whose jobs run one after another in the order they were started.
+
+    A job gets a communicator of its own over the same ranks, so its messages do not mix with the rank's; the
+    n-th job of one rank talks to the n-th job of the others. After a job that raised, no other is run. When a
+    program has dropped both this and the functions that ``start`` returned, the thread of ``worker`` is
+    closed, at the latest when the rank opens the next background.
     """
 
     def __init__(self, worker: Worker):
         self.worker = worker
 
-    @property
-    def rank(self) -> Any:
-        return self.whole
-
     def start(
         self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
     ) -> Callable[[], Result]:
+        """Start ``job(comm)`` and return at once; errors and traces call it ``what`` with ``nbytes``.
+
+        The function returned waits for the job's result, and raises what the job, or one before it,
+        raised. What the job reads must not change until then.
+        """
         if self.worker.closed:
             raise RuntimeError(
                 f"{self.worker.thread.name} is closed and takes no {what}; "
@@ -90,22 +104,18 @@ class CommunicationThread(Part):
             )
         what = f"the {what} of {nbytes} bytes"
         pending = Job(job, what)
-        forget = self.rank.remember_pending(f"{what} in the background")
-        self.post(pending)
+        forget = self.whole.remember_pending(f"{what} in the background")
+        self.worker.post(pending, self.whole)
 
         def finish() -> Result:
             forget()
-            self.wait_for(pending)
+            self.worker.wait_for(pending, self.whole)
             if pending.error is not None:
                 raise pending.error
             return pending.result
 
         return finish
 
-    @abstractmethod
-    def post(self, job: Job) -> None:
-        """Hand ``job`` to the thread."""
-
-    @abstractmethod
-    def wait_for(self, job: Job) -> None:
-        """Let the rank wait until ``job`` has ended."""
+    def close(self) -> None:
+        """Take no more jobs: the thread ends after those that were started. May be called again."""
+        self.worker.close()

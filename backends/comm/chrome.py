@@ -47,10 +47,8 @@ def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
 
 
 def category(what: str) -> str:
-    if what in SENT:
+    if what in SENT or (is_started(what) and what not in RECEIVED):  # also a job of the background
         return "sent"
-    if is_started(what) and what not in RECEIVED:
-        return "sent"  # a job of the background
     if what in COMMUNICATION:
         return "blocked" if what in ("post", "wait", "split") else "received"
     return "computed"
@@ -68,11 +66,10 @@ def totals(trace: Trace) -> dict[str, Any]:
         for rank, ledger in enumerate(trace.ledgers)
         for (what, peer), count in sorted(ledger.counts.items(), key=str)
     ]
-    exposed = [trace.exposed(rank) for rank in range(trace.size)]
     return {
         "messages_sent": messages,
         "bytes_sent": nbytes,
-        "exposed_seconds": exposed,
+        "exposed_seconds": [trace.exposed(rank) for rank in range(trace.size)],
         "clock_error_seconds": trace.clock_error,
         "ledger": rows,
     }

@@ -1,8 +1,8 @@
 """What every communicator offers: messages, which each transport defines, and abilities with a default.
 
 A new transport derives from ``Communicator``, sets ``rank``, ``size`` and ``members`` and defines the
-abstract methods; ``conformance`` tests it. A communicator that changes a part of another one derives from
-``Wrapper``.
+abstract methods; ``tests/backends/conformance.py`` tests it. A communicator that changes a part of another
+one derives from ``Wrapper``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from minigrad.device import Array
 
 from .shared_memory import SharedMemory
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    from .background import Background
+
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
@@ -152,28 +154,6 @@ class Communicator(ABC):
         ``owing`` gives ranks that have to send something, each with its number: a transport may kill those
         that stay silent for ``wait_limit()`` seconds. The first time all ranks call this together.
         """
-
-
-class Background(Protocol):
-    """Communication while the rank computes: jobs that run one after another, in the order they were started.
-
-    A job gets a communicator of its own over the same ranks, so its messages do not mix with the rank's; the
-    n-th job of one rank talks to the n-th job of the others. After a job that raised, no other is run.
-    """
-
-    def start(
-        self, job: Callable[[Any], Result], what: str = "communication", nbytes: int = 0
-    ) -> Callable[[], Result]:
-        """Start ``job(comm)`` and return at once; errors and traces call it ``what`` with ``nbytes``.
-
-        The function returned waits for the job's result, and raises what the job, or one before it,
-        raised. What the job reads must not change until then.
-        """
-        ...
-
-    def close(self) -> None:
-        """Take no more jobs: the thread ends after those that were started. May be called again."""
-        ...
 
 
 class Wrapper(Communicator):

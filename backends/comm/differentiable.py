@@ -38,7 +38,7 @@ from minigrad.device import Array, array_module
 from minigrad.op import OpResult, op
 
 from . import collectives
-from .collectives.send_recv import Tag, send_recv
+from .collectives.send_recv import Tag
 from .communicator import Communicator
 
 
@@ -191,15 +191,6 @@ def receive(stub: Array, *, comm: Communicator, source: int, tag: int = Tag.FORW
         return zeros(g)
 
     return comm.recv(source, tag), (back,)
-
-
-@op
-def send_receive(x: Array, *, comm: Communicator, to: int, source: int) -> OpResult:
-    """Send x to one rank and receive another's; gradients go the other way. All ranks call it together."""
-    return (
-        send_recv(comm, x, to, source, Tag.FORWARD),
-        (lambda g: send_recv(comm, g, source, to, Tag.GRADIENT),),
-    )
 
 
 def token(x: Array) -> Array:

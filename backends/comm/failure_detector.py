@@ -100,5 +100,5 @@ def is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True

@@ -76,7 +76,7 @@ Turns = Callable[["World", list[int]], int]
 
 
 def seeded_turns(seed: int) -> Turns:
-    """Turns drawn at random: another interleaving for each ``seed``, and the same one every time."""
+    """Turns drawn at random: each ``seed`` gives an interleaving of its own, the same in every run."""
     draw = random.Random(seed)
     return lambda world, ready: draw.choice(sorted(ready))
 
@@ -250,7 +250,7 @@ class World:
 
 @contextmanager
 def elsewhere(place: str) -> Iterator[None]:
-    """Inside it ``caller`` returns ``place``: the rank's own program waits there, in another process."""
+    """Let ``caller`` return ``place``, the line at which the rank's program waits in another process."""
     token = PLACE.set(place)
     try:
         yield

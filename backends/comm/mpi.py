@@ -29,14 +29,14 @@ from minigrad.device import Array, array_module, to_host
 
 from ..launch.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
-from .background import CommunicationThread, Job, Worker
+from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import caller
 from .mpi_wait import BoundedWait
 from .parts import Part, Parts
 from .shared_memory import SharedBarrier, SharedMemory
-from .shared_memory_allreduce import LARGE, TEXT, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
+from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
 CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
@@ -62,7 +62,7 @@ class MPIComm(Communicator, Part):
         self.receives: dict[tuple[int, int], deque[RecvRequest]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
         self.lost: list[RecvRequest] = []  # their message was not the expected one; MPI may still write there
-        self.parts = Parts()
+        self.parts, self.closed = Parts(), False
         self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -109,18 +109,21 @@ class MPIComm(Communicator, Part):
         group = cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key))
         return MPIComm(group, own=True, in_background=self.in_background).part_of(self)
 
-    def background(self) -> ProcessBackground:
+    def background(self) -> Background:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError(
                 "a communication thread needs an MPI that several threads may call (MPI_THREAD_MULTIPLE); "
                 "unset MPI4PY_RC_THREAD_LEVEL, or communicate without a background (progress='test')"
             )
         self.free_parts("for all ranks to open a background")
-        worker = ProcessWorker(MPIComm(self.mpi.Dup(), own=True, in_background=True))
-        return ProcessBackground(worker, self.bounded_wait).part_of(self)
+        comm = MPIComm(self.mpi.Dup(), own=True, in_background=True)
+        return Background(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """See ``BoundedWait.watch``."""
+        """From now on a wait raises RankEnded where one of ``ranks``, on this machine, has ended.
+
+        Ranks in ``owing`` that stay silent for ``wait_limit()`` seconds are killed.
+        """
         self.bounded_wait.watch(self, ranks, owing)
 
     def allreduce(self, x: Array) -> Array:
@@ -213,7 +216,7 @@ class MPIComm(Communicator, Part):
         if self.local_size != self.size:
             return None
         nbytes = shared_memory.padded(nbytes)
-        row = [nbytes, shared_memory.free_shared_memory(), secrets.randbits(62)]
+        row = np.array([nbytes, shared_memory.free_shared_memory(), secrets.randbits(62)], np.int64)
         sizes, free_bytes, names = self.all_rows(row, what).T.tolist()
         shared_memory.check_room(sum(sizes), min(free_bytes))
         *starts, total = accumulate(sizes, initial=0)
@@ -224,7 +227,8 @@ class MPIComm(Communicator, Part):
             self.barrier_with(what)
             if error is None:
                 memory, error = shared_memory.map_file(path, total, starts[self.rank], nbytes)
-            errors = self.all_rows([0 if error is None else error.errno or errno.EIO], what)[:, 0].tolist()
+            number = 0 if error is None else error.errno or errno.EIO
+            errors = self.all_rows(np.array([number]), what)[:, 0].tolist()
         finally:
             if self.rank == 0:
                 with suppress(OSError):
@@ -321,17 +325,14 @@ class MPIComm(Communicator, Part):
     def remember_pending(self, what: str, memory: Any = None) -> Callable[[], None]:
         """Record that ``what`` was started and uses ``memory``; the function returned removes the record."""
         key = object()
-        self.started[key] = (
-            f"rank {self.world_rank} never finished {what} that it started at {caller()}",
-            memory,
-        )
+        text = f"rank {self.world_rank} never finished {what} that it started at {caller()}"
+        self.started[key] = text, memory
         return lambda: self.started.pop(key, None) and None
 
-    def all_rows(self, row: Sequence[int], what: str) -> np.ndarray:
-        """An array of all ranks' rows of integers; all ranks must call this together."""
-        own = np.array(row, np.int64)
-        rows = np.empty((self.size, len(own)), np.int64)
-        self.wait(self.mpi.Iallgather(own, rows).Test, what, self.members)
+    def all_rows(self, row: np.ndarray, what: str) -> np.ndarray:
+        """An array of all ranks' rows; all ranks must call this together."""
+        rows = np.empty((self.size, len(row)), row.dtype)
+        self.wait(self.mpi.Iallgather(row, rows).Test, what, self.members)
         return rows
 
     def free_parts(self, what: str) -> None:
@@ -343,10 +344,8 @@ class MPIComm(Communicator, Part):
 
     def check_same(self, description: str) -> None:
         """Raise ValueError, naming two ranks, unless all ranks pass the same ``description``."""
-        own = np.frombuffer(to_text(description), np.uint8)
-        texts = np.empty((self.size, TEXT), np.uint8)
-        request = self.mpi.Iallgather(own, texts)
-        self.wait(request.Test, f"for all ranks to all-reduce {description}", self.members)
+        row = np.frombuffer(to_text(description), np.uint8)
+        texts = self.all_rows(row, f"for all ranks to all-reduce {description}")
         check_same_text(list(texts), self.members)
 
     def barrier_with(self, what: str) -> None:
@@ -387,15 +386,15 @@ class RecvRequest:
             if not self.queue or self not in self.queue:
                 raise RuntimeError(f"the receive from rank {self.peer} (tag {self.tag}) was finished before")
             first = self.queue[0]
-            first.x = (
-                first.complete() if first.posted else first.comm.take(self.source, self.tag, self.what)[1]
-            )
+            first.x = first.complete()
             self.queue.popleft()
         x, self.x = self.x, None
         return check_expected(x, self.expect, self.peer, self.comm.world_rank, self.tag)
 
     def complete(self) -> Array:
-        """The array of a posted receive."""
+        """Wait for this receive's array, which is the next one from its source with its tag."""
+        if not self.posted:
+            return self.comm.take(self.source, self.tag, self.what)[1]
         length = self.comm.received_bytes(self.posted[0], self.what, self.peer)
         header, x = wire.unpack(memoryview(self.first)[:length])
         rest = self.posted[1] if len(self.posted) > 1 else None
@@ -410,12 +409,16 @@ class RecvRequest:
 
 
 class ProcessWorker(Worker):
-    """The communication thread of an MPI process; its waits leave the core to the computing thread."""
+    """The communication thread of an MPI process; its waits leave the core to the computing thread.
+
+    ``bounded_wait`` is the wait of the rank itself.
+    """
 
     comm: MPIComm
 
-    def __init__(self, comm: MPIComm):
+    def __init__(self, comm: MPIComm, bounded_wait: BoundedWait):
         super().__init__(comm, f"rank {comm.world_rank}'s background")
+        self.bounded_wait = bounded_wait
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.thread.start()
 
@@ -425,37 +428,26 @@ class ProcessWorker(Worker):
     def end(self, job: Job) -> None:
         job.ended.set()
 
+    def post(self, job: Job, rank: MPIComm) -> None:
+        self.jobs.put(job)
 
-class ProcessBackground(CommunicationThread):
-    """The background of an MPI process."""
-
-    worker: ProcessWorker
-
-    def __init__(self, worker: ProcessWorker, wait: BoundedWait):
-        super().__init__(worker)
-        self.bounded_wait = wait
-
-    def post(self, job: Job) -> None:
-        self.worker.jobs.put(job)
-
-    def wait_for(self, job: Job) -> None:
-        self.worker.comm.bounded_wait.idle_since = time.monotonic()
+    def wait_for(self, job: Job, rank: MPIComm) -> None:
+        self.comm.bounded_wait.idle_since = time.monotonic()
         self.bounded_wait.wait_for_thread(job.ended.wait, f"for its background to finish {job.what}")
-        self.worker.comm.bounded_wait.idle_since = math.inf
+        self.comm.bounded_wait.idle_since = math.inf
 
     def close(self) -> None:
-        worker = self.worker
-        if worker.closed:
+        if self.closed:
             return
-        self.closed = worker.closed = True
-        worker.jobs.put(None)
+        self.closed = True
+        self.jobs.put(None)
 
         def ended(seconds: float) -> bool:
-            worker.thread.join(seconds)
-            return not worker.thread.is_alive()
+            self.thread.join(seconds)
+            return not self.thread.is_alive()
 
         self.bounded_wait.wait_for_thread(ended, "for its background to end")
-        worker.comm.close()
+        self.comm.close()
 
 
 def check_start() -> None:

@@ -86,11 +86,7 @@ class BoundedWait:
         return result
 
     def watch(self, comm: Communicator, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """From now on a wait raises RankEnded if one of ``ranks`` of ``comm`` has ended.
-
-        ``owing`` gives ranks that have to send something, each with its number; they are killed if it does
-        not come in ``wait_limit()`` seconds. Works for ranks on this machine. All ranks call the first time.
-        """
+        """See ``Communicator.watch``; this rank can tell of the ranks of ``comm`` on its own machine."""
         if self.detector is None:
             self.detector = FailureDetector.of(comm)
         self.detector.ranks = set(ranks)

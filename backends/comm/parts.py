@@ -22,7 +22,6 @@ class Part(ABC):
 
     whole: Any = None
     number = 0
-    closed = False
 
     def part_of(self, whole: Any) -> Self:
         self.whole, self.number = whole, whole.parts.add(self)

@@ -99,7 +99,7 @@ class SharedMemoryAllreduce:
             base = base.base
         if type(base) is not SharedArray or base.owner is not self:
             return None, -1, 0
-        offset = address_of(x) - base.address
+        offset = x.ctypes.data - base.address
         here = slice(offset, offset + x.nbytes)
         return [part[here].view(x.dtype) for part in base.parts], base.number, offset
 
@@ -128,7 +128,7 @@ class SharedArray:
     def __init__(self, owner: SharedMemoryAllreduce, parts: list[np.ndarray], number: int):
         self.owner, self.parts, self.number = owner, parts, number
         self.__array_interface__ = parts[owner.comm.rank].__array_interface__
-        self.address: int = self.__array_interface__["data"][0]
+        self.address = parts[owner.comm.rank].ctypes.data
 
 
 def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
@@ -144,10 +144,6 @@ def describe(dtype: np.dtype, shape: tuple[int, ...], number: int, offset: int) 
 
 def to_text(description: str) -> bytes:
     return description.encode()[:TEXT].ljust(TEXT)
-
-
-def address_of(x: np.ndarray) -> int:
-    return x.__array_interface__["data"][0]
 
 
 def check_same_text(texts: Sequence[Any], members: Sequence[int]) -> None:

@@ -102,15 +102,6 @@ class Trace:
         """Seconds that ``rank`` spent blocked in communication, which no computation hid."""
         return sum(s.stop - s.start for s in self.spans if s.rank == rank and s.what in BLOCKING)
 
-    def communicating(self, rank: int) -> float:
-        """Seconds in which ``rank`` had any communication under way; those of several at once count once."""
-        return covered(s for s in self.spans if s.rank == rank and is_communication(s.what))
-
-    def hidden(self, rank: int) -> float:
-        """Seconds in which ``rank`` had communication under way and was not blocked in it."""
-        blocked = covered(s for s in self.spans if s.rank == rank and s.what in BLOCKING)
-        return self.communicating(rank) - blocked
-
 
 def covered(spans: Iterable[Span]) -> float:
     """The length of the union of the spans' times."""

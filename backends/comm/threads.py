@@ -9,9 +9,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 
-from .background import CommunicationThread, Job, Worker
+from .background import Background, Job, Worker
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
 from .parts import Part, Parts
@@ -37,11 +38,10 @@ class ThreadComm(Communicator, Part):
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         message = self.deliver(x, to, tag)
-        with self.world.lock:
-            if self.world.rendezvous:
-                self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
-            elif self.world.turns is not None:
-                self.world.wait_for(self.world_rank, self.turn())
+        if self.world.rendezvous:
+            self.wait_for(self.until_taken(message, to, tag))
+        elif self.world.turns is not None:
+            self.wait_for(self.turn())
 
     def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
         message = self.deliver(x, to, tag)
@@ -49,9 +49,8 @@ class ThreadComm(Communicator, Part):
 
         def finish() -> None:
             forget()
-            with self.world.lock:
-                if self.world.rendezvous:
-                    self.world.wait_for(self.world_rank, self.until_taken(message, to, tag))
+            if self.world.rendezvous:
+                self.wait_for(self.until_taken(message, to, tag))
 
         return finish
 
@@ -92,18 +91,17 @@ class ThreadComm(Communicator, Part):
         members = [self.members[r] for r in ranks]
         return self.group_of(ranks.index(self.rank), members, (*name, color)).part_of(self)
 
-    def background(self) -> ThreadBackground:
+    def background(self) -> Background:
         with self.world.lock:
             number = self.world.add_participant(self.world.owners[self.world_rank])
             self.add_clock()
         name, numbers = self.barrier_with("to open a background", number)
         self.parts.free(self.parts.idle())
         comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
-        return ThreadBackground(ThreadWorker(comm, self.world_rank)).part_of(self)
+        return Background(ThreadWorker(comm, self.world_rank)).part_of(self)
 
     def close(self) -> None:
         self.parts.close()
-        self.closed = True
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         """From now on ``recv_any`` raises RankEnded if one of ``ranks`` has returned.
@@ -123,12 +121,9 @@ class ThreadComm(Communicator, Part):
 
     def group_of(self, rank: int, members: list[int], group: Hashable) -> Self:
         """The communicator of a group of this one's ranks, or of their backgrounds."""
-        comm = self.new(rank, members, group)
+        comm = type(self)(self.world, rank, members, group)
         comm.started = self.started
         return comm
-
-    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
-        return type(self)(self.world, rank, members, group)
 
     def ended_ranks(self) -> list[int]:
         return [rank for rank in self.watched if self.members[rank] not in self.world.running]
@@ -166,12 +161,14 @@ class ThreadComm(Communicator, Part):
     def finish_recv(self, slot: Slot, source: int, tag: int, expect: Array | None) -> Array:
         peer, owners = self.members[source], self.world.owners
         what = f"to receive from {self.name(source)} (tag {tag})"
-        with self.world.lock:
-            wait = Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival)
-            self.world.wait_for(self.world_rank, wait)
+        self.wait_for(Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival))
         message = slot.filled()
         self.advance_clock(message.arrival)
         return check_expected(message.x, expect, owners[peer], owners[self.world_rank], tag)
+
+    def wait_for(self, wait: Wait) -> None:
+        with self.world.lock:
+            self.world.wait_for(self.world_rank, wait)
 
     def until_taken(self, message: Message, to: int, tag: int) -> Wait:
         peer = self.members[to]
@@ -201,10 +198,6 @@ class ThreadComm(Communicator, Part):
         """When a message that leaves now arrives."""
         return 0.0
 
-    def now(self) -> float:
-        """The time on the virtual clock; 0 without one."""
-        return 0.0
-
     def advance_clock(self, to: float) -> None:
         """Set this rank's clock to the time of the event it waited for, unless it is later already."""
 
@@ -213,7 +206,11 @@ class ThreadComm(Communicator, Part):
 
 
 class ThreadWorker(Worker):
-    """The communication thread of a thread rank: a participant of the world with waits of its own."""
+    """The communication thread of a thread rank: a participant of the world with waits of its own.
+
+    On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
+    ended if that is later; a rank that waits for it continues then, or later.
+    """
 
     comm: ThreadComm
 
@@ -253,43 +250,28 @@ class ThreadWorker(Worker):
 
     def end(self, job: Job) -> None:
         with self.world.lock:
-            job.done = self.comm.now()
+            job.done = self.comm.time()
             job.ended.set()
             self.world.conditions[self.owner].notify_all()
 
+    def post(self, job: Job, rank: ThreadComm) -> None:
+        with self.world.lock:
+            self.world.check(self.owner)
+            job.posted = rank.time()
+            self.jobs.append(job)
+            self.world.conditions[self.comm.world_rank].notify_all()
+            if self.world.turns is not None:
+                self.world.wait_for(self.owner, rank.turn())
 
-class ThreadBackground(CommunicationThread):
-    """The background of a thread rank.
-
-    On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
-    ended if that is later; a rank that waits for it continues then, or later.
-    """
-
-    worker: ThreadWorker
-
-    def post(self, job: Job) -> None:
-        worker, world = self.worker, self.worker.world
-        with world.lock:
-            world.check(self.rank.world_rank)
-            job.posted = self.rank.now()
-            worker.jobs.append(job)
-            world.conditions[worker.comm.world_rank].notify_all()
-            if world.turns is not None:
-                world.wait_for(self.rank.world_rank, self.rank.turn())
-
-    def wait_for(self, job: Job) -> None:
-        number, world = self.worker.comm.world_rank, self.worker.world
-        with world.lock:
-            wait = Wait(
-                f"for its background to finish {job.what}", job.ended.is_set, [number], lambda: job.done
-            )
-            world.wait_for(self.rank.world_rank, wait)
-        self.rank.advance_clock(job.done)
+    def wait_for(self, job: Job, rank: ThreadComm) -> None:
+        what = f"for its background to finish {job.what}"
+        rank.wait_for(Wait(what, job.ended.is_set, [self.comm.world_rank], lambda: job.done))
+        rank.advance_clock(job.done)
 
     def close(self) -> None:
-        with self.worker.world.lock:
-            self.closed = self.worker.closed = True
-            self.worker.world.conditions[self.worker.comm.world_rank].notify_all()
+        with self.world.lock:
+            self.closed = True
+            self.world.conditions[self.comm.world_rank].notify_all()
 
 
 def run_ranks(
@@ -311,15 +293,12 @@ def run_ranks(
     never received and started communications never finished.
     """
     turns = None if seed is None else seeded_turns(seed)
-    world = World(positive(n), rendezvous=rendezvous, turns=turns)
+    world = World(at_least_one("the number of ranks", n), rendezvous=rendezvous, turns=turns)
     return run_world(world, fn, lambda rank: ThreadComm(world, rank, list(range(n))), rank_0_here)
 
 
 def run_world(
-    world: World,
-    fn: Callable[[Any], Result],
-    comm_of: Callable[[int], ThreadComm],
-    rank_0_here: bool = False,
+    world: World, fn: Callable[[Any], Result], comm_of: Callable[[int], ThreadComm], rank_0_here: bool = False
 ) -> list[Result]:
     """Run ``fn`` on a thread for each rank of ``world``; see ``run_ranks``."""
     n = world.size
@@ -341,26 +320,18 @@ def run_world(
         thread.start()
     if rank_0_here:
         work(0)
-        if errors[0] is not None and not isinstance(errors[0], Exception):
-            raise errors[
-                0
-            ]  # interrupted: the other ranks end at their next communication, or with the process
+        if (error := errors[0]) is not None and not isinstance(error, Exception):
+            raise error  # an interrupt: the other ranks end at their next communication, or with the process
     for thread in threads:
         thread.join()
     for thread in world.threads:  # a background ends after its rank
         thread.join()
-    for rank in [] if world.failed is None else [world.failed]:
-        raise errors[rank] or RuntimeError(f"rank {rank} failed")
+    if world.failed is not None:
+        raise errors[world.failed] or RuntimeError(f"rank {world.failed} failed")
     if world.deadlock is not None:
         raise Deadlock(world.deadlock)
     check_nothing_pending(world, [comm.started for comm in comms])
     return results
-
-
-def positive(n: int) -> int:
-    if n < 1:
-        raise ValueError(f"there must be at least 1 rank, got {n}")
-    return n
 
 
 def check_nothing_pending(world: World, started: list[dict[object, str]]) -> None:

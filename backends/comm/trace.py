@@ -7,16 +7,19 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from typing import Any, TypeVar
 
 import numpy as np
 
 from minigrad.device import Array
 
-from .communicator import Background, Communicator, Wrapper, check_peer
+from .background import Background
+from .communicator import Communicator, Wrapper, check_peer
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
@@ -30,8 +33,8 @@ ROUNDS = 8  # of messages that compare two clocks
 class Recorder:
     """One rank's record; a communicator and the groups split from it write into the same one."""
 
-    def __init__(self, rank: int, clock: Callable[[], float], own_clock: bool = False):
-        self.rank, self.clock, self.own_clock = rank, clock, own_clock  # the communicator's own
+    def __init__(self, rank: int, clock: Callable[[], float]):
+        self.rank, self.clock = rank, clock
         self.spans: list[Span] = []
         self.ledger = Ledger()
         self.computing: str | None = None  # the innermost name passed to ``Traced.computing``
@@ -66,20 +69,13 @@ class Recorder:
 class Traced(Wrapper):
     """``comm`` with a record of all calls; every rank of ``comm`` must be traced, or none.
 
-    ``clock`` returns seconds: by default ``comm.time``. Peers are recorded as ranks of the communicator
-    traced first, also in the groups split from it. What ranks write into shared memory is not recorded.
+    Times are those of ``comm.time()``. Peers are recorded as ranks of the communicator traced first, also in
+    the groups split from it. What ranks write into shared memory is not recorded.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        clock: Callable[[], float] | None = None,
-        *,
-        record: Recorder | None = None,
-        ranks: list[int] | None = None,
-    ):
+    def __init__(self, comm: Communicator, *, record: Recorder | None = None, ranks: list[int] | None = None):
         super().__init__(comm)
-        self.record = record or Recorder(comm.rank, clock or comm.time, own_clock=clock is None)
+        self.record = record or Recorder(comm.rank, comm.time)
         self.ranks = ranks or list(range(comm.size))
 
     @contextmanager
@@ -179,8 +175,8 @@ class Traced(Wrapper):
         return i, finish_span
 
 
-class TracedBackground:
-    """``background`` with a record: a job's span is its run, its messages count when it is finished.
+class TracedBackground(Background):
+    """Records ``background``: a job's span lasts while it runs; finishing it counts its messages.
 
     The communication inside a job takes none of the rank's time, so only its ledger is recorded.
     """
@@ -196,8 +192,7 @@ class TracedBackground:
         inner = Recorder(record.rank, record.clock)
 
         def traced_job(comm: Communicator) -> Result:
-            if record.own_clock:
-                inner.clock = comm.time  # a virtual background has its own
+            inner.clock = comm.time  # a virtual background has its own
             record.spans[i] = record.spans[i]._replace(start=inner.clock())
             try:
                 return job(Traced(comm, record=inner, ranks=ranks))
@@ -239,15 +234,16 @@ def gather_trace(comm: Communicator, traced: Traced) -> Trace | None:
         for _ in range(ROUNDS):
             comm.recv(0, TAG)
             comm.send(np.array(clock()), 0, TAG)
-        for array in pack_trace(spans, ledger):
-            comm.send(array, 0, TAG)
+        counts = [(*key, *count) for key, count in ledger.counts.items()]
+        text = json.dumps([spans, counts], default=np.generic.item)
+        comm.send(np.frombuffer(text.encode(), np.uint8), 0, TAG)
         return None
     ledgers, errors = [ledger], [0.0]
     for rank in range(1, comm.size):
         ahead, error = compare_clocks(comm, clock, rank)
-        theirs, ledger = unpack_trace(rank, *(comm.recv(rank, TAG) for _ in range(3)))
-        spans += [s._replace(start=s.start - ahead, stop=s.stop - ahead) for s in theirs]
-        ledgers.append(ledger)
+        theirs, counts = json.loads(comm.recv(rank, TAG).tobytes())
+        spans += [s._replace(start=s.start - ahead, stop=s.stop - ahead) for s in starmap(Span, theirs)]
+        ledgers.append(Ledger({(what, peer): Count(*count) for what, peer, *count in counts}))
         errors.append(error)
     return Trace(tuple(spans), tuple(ledgers), max(errors))
 
@@ -266,33 +262,3 @@ def compare_clocks(comm: Communicator, clock: Callable[[], float], rank: int) ->
         ((after - before) / 2, theirs - (before + after) / 2) for before, theirs, after in rounds
     )
     return ahead, error
-
-
-def pack_trace(spans: list[Span], ledger: Ledger) -> list[Array]:
-    """A rank's trace as arrays: the names, a row for each span, a row for each count. None becomes NaN."""
-    names = sorted({s.what for s in spans} | {what for what, _ in ledger.counts})
-    number = {name: i for i, name in enumerate(names)}
-    rows = [[number[s.what], s.peer, s.bytes, s.tag, s.start, s.stop] for s in spans]
-    counts = [[number[what], peer, *count] for (what, peer), count in ledger.counts.items()]
-    return [
-        np.frombuffer("\n".join(names).encode(), "uint8"),
-        np.array(rows, "float64").reshape(-1, 6),  # exact for bytes up to 2**53
-        np.array(counts, "float64").reshape(-1, 4),
-    ]
-
-
-def unpack_trace(rank: int, text: Array, rows: Array, counts: Array) -> tuple[list[Span], Ledger]:
-    """The spans and ledger that ``pack_trace`` packed on ``rank``."""
-    names = text.tobytes().decode().split("\n")
-    spans = [
-        Span(rank, names[int(what)], to_int(peer), int(nbytes), to_int(tag), start, stop)
-        for what, peer, nbytes, tag, start, stop in rows.tolist()
-    ]
-    ledger = Ledger()
-    for what, peer, messages, nbytes in counts.tolist():
-        ledger.add(names[int(what)], to_int(peer), int(nbytes), int(messages))
-    return spans, ledger
-
-
-def to_int(x: float) -> int | None:
-    return None if math.isnan(x) else int(x)

@@ -12,12 +12,14 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
+
+from minigrad.backend import at_least_one
 
 from .mailboxes import World
-from .threads import ThreadComm, positive, run_world
+from .threads import ThreadComm, run_world
 
 Result = TypeVar("Result")
 
@@ -45,11 +47,11 @@ class Transfer(NamedTuple):
 
 @dataclass
 class VirtualCluster:
-    """``size`` ranks on a virtual clock; ``run`` gives what they returned, ``clocks`` when each was done.
+    """``size`` ranks on a virtual clock; ``clocks`` holds the seconds at which each rank was done.
 
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
-    computing takes that many times as long (stragglers); ``jitter`` the largest share by which a
-    message or a computation is drawn out at random, from ``seed``; ``reduction`` is seconds per byte reduced.
+    computing takes that many times as long (stragglers). A message or computation takes longer by a random
+    share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds.
     """
 
     size: int
@@ -63,16 +65,14 @@ class VirtualCluster:
     transfers: list[Transfer] = field(default_factory=list)
 
     def run(self, fn: Callable[[VirtualComm], Result]) -> list[Result]:
-        """Run ``fn(comm)`` on every rank from time 0; the results by rank. Errors as for ``run_ranks``."""
-        n = positive(self.size)
+        """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
+        n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
-        self._out, self._in = [0.0] * n, [0.0] * n
+        self._out, self._in = [0.0] * n, [0.0] * n  # when each rank's ports are free
         self._draw = random.Random(self.seed)
-        world = self._world = World(
-            n, turns=lambda w, ready: min(ready, key=lambda r: (self.ready_at(w, r), r))
-        )
+        world = VirtualWorld(self)
         try:
-            return run_world(world, fn, lambda rank: VirtualComm(self, world, rank, list(range(n))))
+            return run_world(world, fn, lambda rank: VirtualComm(world, rank, list(range(n))))
         finally:
             del self.clocks[n:]  # those of backgrounds, whose jobs are done
 
@@ -81,17 +81,9 @@ class VirtualCluster:
         """When the last rank was done."""
         return max(self.clocks)
 
-    def ready_at(self, world: World, rank: int) -> float:
-        """When ``rank``, which can continue, does so."""
-        return max(self.clocks[rank], world.waits[rank].at())
-
-    def transfer(self, source: int, destination: int, nbytes: int, tag: int) -> float:
-        """Occupy both ports as soon as both are free; returns the time of arrival.
-
-        A background uses the ports of its rank.
-        """
-        start = stop = self.clocks[source]
-        source, destination = self._world.owners[source], self._world.owners[destination]
+    def transfer(self, source: int, destination: int, nbytes: int, tag: int, now: float) -> float:
+        """Occupy both ports as soon as both are free; returns the time of arrival."""
+        start = stop = now
         if source != destination:  # what a rank sends itself needs no port
             start = max(start, self._out[source], self._in[destination])
             link = self.links.get((source, destination), self.link)
@@ -104,47 +96,50 @@ class VirtualCluster:
         return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
 
 
+class VirtualWorld(World):
+    """The state of a cluster's run; the rank that can continue earliest runs next."""
+
+    def __init__(self, cluster: VirtualCluster):
+        self.cluster, self.clocks = cluster, cluster.clocks
+        super().__init__(cluster.size, turns=lambda _, ready: min(ready, key=lambda r: (self.ready_at(r), r)))
+
+    def ready_at(self, rank: int) -> float:
+        """When ``rank``, which can continue, does so."""
+        return max(self.clocks[rank], self.waits[rank].at())
+
+
 class VirtualComm(ThreadComm):
     """A rank's end of a communicator on the virtual clock."""
 
-    def __init__(
-        self, cluster: VirtualCluster, world: World, rank: int, members: list[int], group: Hashable = ()
-    ):
-        super().__init__(world, rank, members, group)
-        self.cluster = cluster
-
-    def new(self, rank: int, members: list[int], group: Hashable) -> Self:
-        return type(self)(self.cluster, self.world, rank, members, group)
+    world: VirtualWorld
 
     def share(self, nbytes: int) -> None:
-        """None: each rank of a cluster is a machine of its own."""
+        """Returns None, because each rank of a cluster is a machine of its own."""
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""
-        return self.cluster.clocks[self.world_rank]
-
-    now = time
+        return self.world.clocks[self.world_rank]
 
     def compute(self, seconds: float) -> None:
         """Advance this rank's clock by ``seconds`` of computing, times its slowness."""
         if seconds < 0:
             raise ValueError(f"computing takes at least 0 seconds, got {seconds}")
-        cluster = self.cluster
-        cluster.clocks[self.world_rank] += cluster.with_jitter(
-            seconds * cluster.slowness.get(self.world.owners[self.world_rank], 1.0)
-        )
-        with self.world.lock:
-            self.world.wait_for(self.world_rank, self.turn())
+        cluster, rank = self.world.cluster, self.world_rank
+        slowness = cluster.slowness.get(self.world.owners[rank], 1.0)
+        cluster.clocks[rank] += cluster.with_jitter(seconds * slowness)
+        self.wait_for(self.turn())
 
     def reduction_seconds(self, nbytes: int) -> float:
-        return nbytes * self.cluster.reduction
+        return nbytes * self.world.cluster.reduction
 
     def arrival_time(self, nbytes: int, to: int, tag: int) -> float:
-        return self.cluster.transfer(self.world_rank, to, nbytes, tag)
+        # A background uses the ports of its rank.
+        source, destination = self.world.owners[self.world_rank], self.world.owners[to]
+        return self.world.cluster.transfer(source, destination, nbytes, tag, self.time())
 
     def advance_clock(self, to: float) -> None:
-        clocks = self.cluster.clocks
+        clocks = self.world.clocks
         clocks[self.world_rank] = max(clocks[self.world_rank], to)
 
     def add_clock(self) -> None:
-        self.cluster.clocks.append(self.time())
+        self.world.clocks.append(self.time())

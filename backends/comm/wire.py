@@ -21,9 +21,7 @@ from minigrad.environment import variable
 INLINE = 4096  # the most bytes of an array that is part of the first piece
 START = struct.Struct("<4sBB18s")  # format, number of axes, whether on a GPU, NumPy's text for the dtype
 SIGN = b"mga1"  # a minigrad array, and the version of this format
-AXES = (
-    64  # at most, as in NumPy; behind the start the length of each (8 bytes), then their order (1 byte each)
-)
+AXES = 64  # at most, as in NumPy; after the start come their lengths (8 bytes each) and order (1 byte each)
 PIECE = INLINE + START.size + 9 * AXES  # the longest first piece
 DTYPE = re.compile(rb"[<>|][biufcmMSUV][1-9]\d{0,8}(\[\w{1,8}\])?")  # no objects, no fields
 

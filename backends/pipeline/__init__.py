@@ -2,9 +2,10 @@
 
 from .layer_wise import LayerWise
 from .pipeline import Pipeline
-from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
+from .schedule import Schedule
 from .schedules import SCHEDULES, find_schedule, schedule_names
 from .simulation import Costs, Simulation, simulate
+from .timetable import Backward, Forward, Instruction, Place, Timetable, Weight
 from .validator import check_schedule, check_timetable
 
 __all__ = [

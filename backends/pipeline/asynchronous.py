@@ -30,7 +30,7 @@ from ..consistency import check_same_on_all_ranks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .engine import Input
 from .layer_wise import LayerWise, Stage
-from .schedule import Backward, Forward, span_name
+from .timetable import Backward, Forward, span_name
 from .weight_stash import WeightStash
 
 LOSS_TAG = 30_000  # above those of ``p2p``
@@ -83,10 +83,7 @@ class AsynchronousPipeline(LayerWise):
     flags = {
         "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
         "stale_rate": Flag(
-            str,
-            "effect of staleness on the learning rate (default: damped)",
-            "NAME",
-            lambda: STALE_RATES,
+            str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
         ),
     }
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, repeat
 
-from .schedule import Backward, Forward, Instruction, Place, Schedule, Weight, take
+from .schedule import Schedule, take
+from .timetable import Backward, Forward, Instruction, Place, Weight
 
 
 def down_or_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
@@ -25,7 +26,6 @@ def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruc
     A unit is as many micro-batches as there are ranks, half of them each way; units follow one another (Li
     and Hoefler 2021). A direction takes every other slot, and the number of ranks is even: they never meet.
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("chimera", ranks=4, micros=4))
     rank 0 |0   2   .   1'  b1' 3'  b3' b0  .   b2 | 20% idle
     rank 1 |.   0   1'  2   3'  b1' b0  b3' b2  .  | 20% idle
@@ -50,7 +50,6 @@ def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instru
     nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What
     DualPipe runs as one, overlapped, F0 and B1, is here F0, then B1.
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("dualpipe", ranks=4, micros=8))
     rank 0 |0   2   4   1'  b1' 3'  6   b3' 5'  b0  b5' .   7'  b2  b7' b4  .   b6 | 11% idle
     rank 1 |.   0   1'  2   3'  4   b1' 5'  b0  6   b3' 7'  b2  b5' b4  b7' b6  .  | 11% idle
@@ -114,10 +113,6 @@ SCHEDULES = (
         ),
     ),
     Schedule(
-        dualpipe,
-        route=down_or_up,
-        check=full_twice,
-        chunks=2,
-        most_in_flight=lambda rank, n: n.ranks + 1,
+        dualpipe, route=down_or_up, check=full_twice, chunks=2, most_in_flight=lambda rank, n: n.ranks + 1
     ),
 )

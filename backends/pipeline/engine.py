@@ -7,9 +7,7 @@ of the batch, so the gradients of the micro-batches are only added up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from minigrad.backend import Work
@@ -19,9 +17,8 @@ from minigrad.recompute import Replay
 from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm.communicator import Communicator
 from .p2p import Hop, PipelineComm
-from .schedule import Backward, Forward, Instruction, Timetable, Weight, present, span_name
+from .timetable import Backward, Forward, Instruction, Weight, present, span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
@@ -48,14 +45,11 @@ class Engine:
     """One rank's part in the steps of a pipeline.
 
     ``parts`` are the rank's layers by chunk, ``shared`` those of its parameters that are in other stages too.
-    With ``recompute`` the rank keeps only a stage's input of a micro-batch, and computes the stage once more
-    before the backward.
+    With ``recompute`` a micro-batch keeps only a stage's input, and the backward computes the stage again.
     """
 
-    comm: Communicator
-    table: Timetable
-    parts: Mapping[int, Module]
     p2p: PipelineComm
+    parts: Mapping[int, Module]
     shared: tuple[Tensor, ...] = ()
     recompute: bool = False
 
@@ -76,14 +70,14 @@ class Step:
 
     def __init__(self, engine: Engine, micros: Mapping[int, Work]):
         self.engine, self.micros = engine, micros
-        self.rank, self.table, self.p2p = engine.comm.rank, engine.table, engine.p2p
+        self.p2p, self.table, self.comm = engine.p2p, engine.p2p.table, engine.p2p.comm
         self.saved_forwards: dict[tuple[int, int], SavedForward] = {}
         self.saved_inputs: dict[tuple[int, int], tuple[Input, Replay]] = {}
         self.deferred: dict[tuple[int, int], list[WeightGradient]] = {}
         self.losses: dict[int, float] = {}
 
     def run(self, on_grad: OnGrad | None) -> dict[int, float]:
-        plan = self.table.instructions[self.rank]
+        plan = self.table.instructions[self.comm.rank]
         instructions = [i for one in plan if (i := present(one, self.micros)) is not None]
         final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
 
@@ -113,16 +107,16 @@ class Step:
         return isinstance(i, Weight) or (isinstance(i, Backward) and not self.splits(i))
 
     def splits(self, i: Backward) -> bool:
-        return (i.micro, i.chunk) in self.table.split[self.rank]
+        return (i.micro, i.chunk) in self.table.split[self.comm.rank]
 
     def hop(self, i: Forward | Backward) -> Hop:
-        return Hop(type(i), i.micro, self.table.stage(i.micro, self.rank, i.chunk))
+        return Hop(type(i), i.micro, self.table.stage(i.micro, self.comm.rank, i.chunk))
 
     def forward(self, i: Forward) -> None:
         hop, micro = self.hop(i), self.micros[i.micro].batch
         x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
         x.requires_grad = hop.stage > self.p2p.first
-        with self.computing(i):
+        with self.comm.computing(span_name(i)):
             if self.engine.recompute:
                 self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
                 y = self.through(i, x)
@@ -138,13 +132,12 @@ class Step:
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         hop, place = self.hop(i), (i.micro, i.chunk)
-        comes = self.p2p.comes(hop)
-        micro = self.micros[i.micro]
+        comes, micro = self.p2p.comes(hop), self.micros[i.micro]
         seed = self.p2p.receive(hop, micro.batch.x.shape) if comes else micro.loss_weight
         if hop.stage < self.p2p.first:
             self.saved_forwards.pop(place, self.saved_inputs.pop(place, None))
             return
-        with self.computing(i):
+        with self.comm.computing(span_name(i)):
             if place in self.saved_inputs:
                 x, replay = self.saved_inputs.pop(place)
                 with replay, Tape() as tape:
@@ -162,9 +155,9 @@ class Step:
             self.p2p.send(hop, x.grad)
 
     def weight(self, i: Weight, on_grad: OnGrad | None) -> None:
-        with self.computing(i):
+        with self.comm.computing(span_name(i)):
             gradients = [self.deferred.pop((micro, i.chunk), []) for micro in i.micros]
-            finish_weights(list(chain.from_iterable(gradients)), on_grad)
+            finish_weights(sum(gradients, []), on_grad)
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """The output of a chunk of layers for ``x``; in the last stage the loss."""
@@ -177,10 +170,6 @@ class Step:
                 "next; keep layers that hand on more than that in one module, or choose other bounds"
             )
         return y
-
-    def computing(self, instruction: Instruction) -> AbstractContextManager:
-        """A span of the instruction's name, where the communicator is traced."""
-        return self.engine.comm.computing(span_name(instruction))
 
 
 def no_gradient_error(stage: int) -> ValueError:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from ..comm import timeline
 from ..comm.spans import Trace
 from ..comm.timeline import Panel, save, text_runs
-from .schedule import Backward, Forward, Instruction, Weight, numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
+from .timetable import Backward, Forward, Instruction, Weight, numbers
 from .trace import Pairs, as_trace, bubble_of, bubbles_of, instructions_of
 
 if TYPE_CHECKING:

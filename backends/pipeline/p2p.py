@@ -13,7 +13,7 @@ from typing import NamedTuple
 from minigrad.device import Array, array_module
 
 from ..comm.communicator import Communicator
-from .schedule import Backward, Forward, Timetable, Weight
+from .timetable import Backward, Forward, Timetable, Weight
 
 FIRST_TAG, TAGS = 10_000, 20_000
 Shape = tuple[int, ...]

@@ -24,9 +24,10 @@ from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
 from ..placement import all_gather_named, parameter_shard, share_dropout_state
 from .engine import Engine
 from .p2p import PipelineComm
-from .schedule import Order, Schedule, Timetable
+from .schedule import Order, Schedule
 from .schedules import find_schedule
 from .stages import StageMap, keep_only
+from .timetable import Timetable
 from .validator import check_schedule
 
 
@@ -102,14 +103,9 @@ class Pipeline(Backend):
             chunk: keep_only(model, range(self.bounds[stage], self.bounds[stage + 1]))
             for chunk, stage in self.table.stages_of(self.rank).items()
         }
-        self.engine = Engine(
-            self.comm,
-            self.table,
-            chunks,
-            PipelineComm(self.comm, self.table, self.stage_map.first),
-            tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad),
-            self.recompute,
-        )
+        shared = tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad)
+        p2p = PipelineComm(self.comm, self.table, self.stage_map.first)
+        self.engine = Engine(p2p, chunks, shared, self.recompute)
         model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return Staged(model, self.engine)
 
@@ -204,7 +200,7 @@ class Staged(Module):
                 "a tape of this rank cannot record what other ranks compute; train with backend.step, and "
                 "call the model outside of any Tape"
             )
-        comm, route = self.engine.comm, self.engine.table.routes[0]
+        comm, route = self.engine.p2p.comm, self.engine.p2p.table.routes[0]
         y = x if isinstance(x, Tensor) else Tensor(x)
         for stage, (rank, chunk) in enumerate(route):
             if rank != comm.rank:

@@ -1,82 +1,22 @@
 """A schedule is a list of instructions for each rank: its micro-batches' forwards and backwards in order.
 
-Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models. The same
-instructions are checked (``validator``), simulated (``simulation``), drawn (``gantt``), run (``engine``).
+Lecture section: pipelining. Lesson: 13_pipeline. A schedule knows neither messages nor models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 
 from minigrad.backend import at_least_one
 
+from .timetable import Instruction, Place, Timetable
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """An instruction for one micro-batch in one of the rank's chunks of layers."""
-
-    micro: int
-    chunk: int = 0
-
-    @property
-    def micros(self) -> tuple[int, ...]:
-        return (self.micro,)
-
-
-class Forward(Pass):
-    """Take a micro-batch forward through a chunk."""
-
-    __slots__ = ()
-
-
-class Backward(Pass):
-    """Take a micro-batch back; where a ``Weight`` of it follows, without the gradients of the weights."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """Compute the gradients of a chunk's weights for some micro-batches, where possible in one product."""
-
-    micros: tuple[int, ...]
-    chunk: int = 0
-
-
-Instruction = Forward | Backward | Weight
 Order = Callable[[int, int, int, int], Iterator[Instruction]]
 """``order(rank, ranks, micros, chunks)`` yields one rank's instructions."""
-Place = tuple[int, int]
-"""A rank and one of its chunks, which hold a stage, a part of the model."""
 Route = Callable[[int, int, int, int], list[Place]]
 """``route(micro, ranks, micros, chunks)``: the places of the model's stages 0, 1, ... for a micro-batch."""
-
-
-def span_name(instruction: Instruction) -> str:
-    """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
-    kind = type(instruction).__name__.lower()
-    micros = numbers(instruction.micros)
-    return f"{kind} {micros}/{instruction.chunk}" if instruction.chunk else f"{kind} {micros}"
-
-
-def numbers(micros: tuple[int, ...]) -> str:
-    """Runs of consecutive numbers by their ends: (0, 1, 2, 5) is "0-2,5"."""
-    runs: list[list[int]] = []
-    for micro in micros:
-        if runs and micro == runs[-1][-1] + 1:
-            runs[-1].append(micro)
-        else:
-            runs.append([micro])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def present(i: Instruction, micros: Container[int]) -> Instruction | None:
-    """The instruction without all micro-batches but ``micros``; None where it is for none of them."""
-    some = tuple(micro for micro in i.micros if micro in micros)
-    return (Weight(some, i.chunk) if isinstance(i, Weight) else i) if some else None
 
 
 def around(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
@@ -131,14 +71,9 @@ class Schedule:
         except ValueError as error:
             error.args = (f"schedule {self.name}: {error}",)
             raise
-        return Timetable(
-            self,
-            ranks,
-            micros,
-            chunks,
-            tuple(self.instructions(rank, ranks, micros, chunks) for rank in range(ranks)),
-            tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros)),
-        )
+        instructions = tuple(self.instructions(rank, ranks, micros, chunks) for rank in range(ranks))
+        routes = tuple(tuple(self.route(micro, ranks, micros, chunks)) for micro in range(micros))
+        return Timetable(self, ranks, micros, chunks, instructions, routes)
 
     def instructions(self, rank: int, ranks: int, micros: int, chunks: int) -> tuple[Instruction, ...]:
         """One rank's instructions; ValueError for an order three times as long as a complete one can be."""
@@ -150,40 +85,3 @@ class Schedule:
                 f"micro-batches in {chunks} chunks take {3 * micros * chunks} at most; let it end"
             )
         return instructions
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """A schedule written out: ``instructions[rank]`` in order, ``routes[micro]`` the place of each stage."""
-
-    schedule: Schedule
-    ranks: int
-    micros: int
-    chunks: int
-    instructions: tuple[tuple[Instruction, ...], ...]
-    routes: tuple[tuple[Place, ...], ...]
-
-    @property
-    def stages(self) -> int:
-        """The number of parts of the model."""
-        return len(self.routes[0])
-
-    def stage(self, micro: int, rank: int, chunk: int) -> int:
-        """The stage of a chunk for a micro-batch; ValueError where its route does not pass the chunk."""
-        return self.routes[micro].index((rank, chunk))
-
-    def stages_of(self, rank: int) -> dict[int, int]:
-        """The stage of each of the rank's chunks, by chunk."""
-        stages = {
-            chunk: stage
-            for route in self.routes
-            for stage, (other, chunk) in enumerate(route)
-            if other == rank
-        }
-        return dict(sorted(stages.items()))
-
-    @cached_property
-    def split(self) -> tuple[frozenset[tuple[int, int]], ...]:
-        """By rank, the (micro-batch, chunk) pairs whose weight gradients it computes in a ``Weight``."""
-        weights = [[i for i in mine if isinstance(i, Weight)] for mine in self.instructions]
-        return tuple(frozenset((micro, i.chunk) for i in mine for micro in i.micros) for mine in weights)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from .schedule import Backward, Forward, Instruction, Timetable, Weight
+from .timetable import Backward, Forward, Instruction, Timetable, Weight
 
 Time = float | Fraction  # whole numbers and fractions stay exact
 Times = Time | Sequence[Time]  # the same for all stages, or one for each

@@ -13,7 +13,7 @@ from minigrad import nn
 from minigrad.module import Sequential
 
 from ..placement import Placeholder
-from .schedule import Timetable
+from .timetable import Timetable
 
 
 class StageMap:

@@ -15,8 +15,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ..comm.spans import Ledger, Span, Trace, covered
-from .schedule import Backward, Forward, Instruction, Timetable, Weight, present, span_name
 from .simulation import Costs, Simulation, simulate
+from .timetable import Backward, Forward, Instruction, Timetable, Weight, present, span_name
 
 NAME = re.compile(r"(forward|backward|weight) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?:/(\d+))?")
 
@@ -104,20 +104,14 @@ def pairs_in(table: Timetable, run: Trace) -> Pairs:
     """The instructions in a trace with their spans, also those that took less than its clock can measure."""
     pairs = [(span, i) for span in run.spans if (i := instruction_of(span.what)) is not None]
     for span, i in pairs:
-        if span.rank >= table.ranks or not is_in(table, span.rank, i):
+        mine = table.instructions[span.rank] if span.rank < table.ranks else ()
+        # A ``Weight`` of the table may be for more micro-batches: some may have had no samples.
+        if not any(type(i) is type(j) and i.chunk == j.chunk and {*i.micros} <= {*j.micros} for j in mine):
             raise ValueError(
                 f"rank {span.rank} did {span.what!r}, which is not in schedule {table.schedule.name} for "
                 f"{table.ranks} ranks, {table.micros} micro-batches and {table.chunks} chunks"
             )
     return pairs
-
-
-def is_in(table: Timetable, rank: int, i: Instruction) -> bool:
-    """Whether an instruction, or for a ``Weight`` one of more micro-batches, is in the table."""
-    return any(
-        type(i) is type(other) and i.chunk == other.chunk and set(i.micros) <= set(other.micros)
-        for other in table.instructions[rank]
-    )
 
 
 def costs_of(table: Timetable, pairs: Pairs) -> Costs:

@@ -1,6 +1,7 @@
 """Every micro-batch goes down the ranks and back up; the order on each rank decides time and memory.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Naive, GPipe, one forward one backward, interleaved.
+Lecture section: pipelining. Lesson: 13_pipeline. Naive, GPipe, one forward one backward, interleaved;
+``gantt.text_of_plan`` draws them.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from .schedule import Backward, Forward, Instruction, Schedule, take
+from .schedule import Schedule, take
+from .timetable import Backward, Forward, Instruction
 
 
 def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """Each micro-batch forward and back before the next one comes: one rank is busy at a time.
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("naive", ranks=3, micros=2))
     rank 0 |0  .  .  .  .  b0 1  .  .  .  .  b1| 67% idle
     rank 1 |.  0  .  .  b0 .  .  1  .  .  b1 . | 67% idle
@@ -29,7 +30,6 @@ def naive(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """All micro-batches forward, then all back: fill and drain (Huang et al. 2019).
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("gpipe", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  .  .  .  b0 b1 b2 b3| 43% idle
     rank 1 |.  0  1  2  3  .  .  .  .  b0 b1 b2 b3 . | 43% idle
@@ -44,7 +44,6 @@ def gpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def one_f_one_b(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """After ranks - rank - 1 forwards one forward, one backward in turn (Narayanan et al. 2021).
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("1f1b", ranks=4, micros=4))
     rank 0 |0  1  2  3  .  .  .  b0 .  b1 .  b2 .  b3| 43% idle
     rank 1 |.  0  1  2  .  .  b0 3  b1 .  b2 .  b3 . | 43% idle
@@ -61,7 +60,6 @@ def interleaved(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Ins
     A chunk is shorter than a stage of 1F1B, so the pipeline fills and drains sooner. A rank is two forwards
     ahead of the next, not one: during a message it works on another micro-batch.
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("interleaved", ranks=2, micros=4))
     rank 0 |0   1   0'  1'  2   b0' 3   b1' 2'  b0  3'  b1  .   b2' .   b3' b2  b3 | 11% idle
     rank 1 |.   0   1   0'  b0' 1'  b1' 2   b0  3   b1  2'  b2' 3'  b3' b2  b3  .  | 11% idle

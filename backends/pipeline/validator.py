@@ -7,30 +7,24 @@ name the rank and the instruction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from .schedule import Backward, Forward, Instruction, Place, Schedule, Timetable, Weight
-from .simulation import Stuck, in_flight, simulate
+from .schedule import Schedule
+from .simulation import in_flight, simulate
+from .timetable import Backward, Forward, Instruction, Place, Timetable, Weight
 
 Bound = int | Sequence[int]  # the same for all ranks, or one for each
 
 
 def check_schedule(
-    schedule: Schedule,
-    ranks: int,
-    micros: int,
-    chunks: int | None = None,
-    bound: Bound | None = None,
-    *,
-    blocking: bool = False,
+    schedule: Schedule, ranks: int, micros: int, chunks: int | None = None, bound: Bound | None = None
 ) -> Timetable:
     """The schedule's timetable for these numbers; raises ValueError as ``check_timetable`` does."""
     table = schedule.of(ranks, micros, chunks)
-    check_timetable(table, bound, blocking=blocking)
+    check_timetable(table, bound)
     return table
 
 
-def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: bool = False) -> None:
+def check_timetable(table: Timetable, bound: Bound | None = None) -> None:
     """Raise ValueError, naming rank and instruction, for a timetable that would not train the model.
 
     Every micro-batch passes all stages, is taken forward once in each, and back once after that; a chunk of
@@ -39,8 +33,7 @@ def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: b
 
     No rank has more micro-batches in flight, from the forward to the last gradient, than ``bound`` or, where
     none is given, than the schedule promises. No rank waits for ever: ``Stuck`` names those that do.
-    Messages are taken to be started early and finished late, as the engine does; where they are
-    ``blocking``, a send lasts until its receiver comes to the matching receive.
+    Messages are taken to be started early and finished late, as the engine does.
     """
     try:
         check_routes(table)
@@ -52,18 +45,10 @@ def check_timetable(table: Timetable, bound: Bound | None = None, *, blocking: b
         error.args = (f"schedule {table.schedule.name} of {table.ranks} ranks: {error}",)
         raise
     simulate(table)
-    if blocking:
-        check_blocking(table)
 
 
 def check_routes(table: Timetable) -> None:
     """Every route passes as many stages, and a chunk of a rank is the same stage in all that pass it."""
-    for what, number, needed in (
-        ("lists of instructions for ranks", len(table.instructions), table.ranks),
-        ("routes for micro-batches", len(table.routes), table.micros),
-    ):
-        if number != needed:
-            raise ValueError(f"it has {number} {what}; it needs {needed}")
     first: dict[Place, tuple[int, int]] = {}  # the stage that it is, and for which micro-batch
     for micro, route in enumerate(table.routes):
         if len(route) != table.stages:
@@ -150,76 +135,18 @@ def needed_before(part: Instruction) -> tuple[Instruction | None, str]:
 
 def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:
     """No more micro-batches are in flight, each in one chunk, than ``bound`` or the schedule's promise."""
-    promise = table.schedule.most_in_flight
+    promise, whose = table.schedule.most_in_flight, "the bound given"
     if isinstance(bound, Sequence):
         if len(bound) != table.ranks:
             raise ValueError(f"{len(bound)} bounds were given; give one number, or {table.ranks}")
-        most, whose = bound[rank], "the bound given"
-    elif bound is not None:
-        most, whose = bound, "the bound given"
-    elif promise is not None:
-        most, whose = promise(rank, table), "the schedule's most_in_flight"
-    else:
+        bound = bound[rank]
+    elif bound is None and promise is not None:
+        bound, whose = promise(rank, table), "the schedule's most_in_flight"
+    if bound is None:
         return
-    numbers = in_flight(table, rank, until_weight=True)
-    for i, number in zip(table.instructions[rank], numbers, strict=True):
-        if number > most:
+    for i, number in zip(table.instructions[rank], in_flight(table, rank, until_weight=True), strict=True):
+        if number > bound:
             raise ValueError(
-                f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {most}: "
+                f"rank {rank}: {i} makes {number} micro-batches in flight; {whose} is {bound}: "
                 "finish one first"
             )
-
-
-class Message(NamedTuple):
-    """A message that one rank's instruction sends and another's needs."""
-
-    source: int
-    sends: Instruction
-    to: int
-    needs: Instruction
-
-
-def messages(table: Timetable, rank: int) -> list[Message]:
-    """A rank's messages in order: it receives right before an instruction and sends right after it."""
-    ordered = []
-    for i in table.instructions[rank]:
-        if isinstance(i, Weight):
-            continue
-        route, way = table.routes[i.micro], 1 if isinstance(i, Forward) else -1
-        stage = route.index((rank, i.chunk))
-        for other, receives in ((stage - way, True), (stage + way, False)):
-            if 0 <= other < len(route) and route[other][0] != rank:
-                peer, chunk = route[other]
-                its = type(i)(i.micro, chunk)
-                ordered.append(Message(peer, its, rank, i) if receives else Message(rank, i, peer, its))
-    return ordered
-
-
-def check_blocking(table: Timetable) -> None:
-    """Raise Stuck where sends that wait for their receivers never end, as 1F1B's between neighbours."""
-    pending = [messages(table, rank)[::-1] for rank in range(table.ranks)]
-    progress = True
-    while progress:
-        progress = False
-        for mine in pending:
-            while mine and meet(mine[-1], pending):
-                message = mine[-1]
-                pending[message.source].pop()
-                pending[message.to].pop()
-                progress = True
-    waiting = [
-        f"rank {rank}, after {m.sends}, waits for rank {m.to} to receive it"
-        if m.source == rank
-        else f"rank {rank} waits for rank {m.source} to send what {m.needs} needs"
-        for rank, m in ((rank, mine[-1]) for rank, mine in enumerate(pending) if mine)
-    ]
-    if waiting:
-        raise Stuck(
-            f"schedule {table.schedule.name} of {table.ranks} ranks never ends where sends wait for their "
-            f"receivers: {'; '.join(waiting)}"
-        )
-
-
-def meet(message: Message, pending: list[list[Message]]) -> bool:
-    """Whether a message is the next one of both of its ranks."""
-    return pending[message.source][-1:] == pending[message.to][-1:] == [message]

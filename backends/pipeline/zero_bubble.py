@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from minigrad.backend import at_least_one
 
-from .schedule import Backward, Forward, Instruction, Order, Schedule, Weight
+from .schedule import Order, Schedule
+from .timetable import Backward, Forward, Instruction, Weight
 from .unidirectional import gpipe, in_turn, one_f_one_b
 
 
@@ -20,7 +21,6 @@ def zb_h1(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 
     All ranks have activations of the same number of micro-batches.
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("zb-h1", ranks=4, micros=4, weight=1))
     rank 0 |0  1  2  3  .  .  .  b0 w0 b1 w1 b2 w2 b3 w3| 20% idle
     rank 1 |.  0  1  2  .  .  b0 3  b1 w0 b2 w1 b3 w2 w3| 20% idle
@@ -37,7 +37,6 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
     This holds where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
     or more. It takes nearly twice the memory of ZB-H1 (Qi et al. 2023, ZB-H2).
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("zb-h2", ranks=3, micros=5, weight=1))
     rank 0 |0  1  2  3  4  b0 w0 b1 w1 b2 w2 b3 w3 b4 w4 .  . | 12% idle
     rank 1 |.  0  1  2  b0 3  b1 4  b2 w0 b3 w1 b4 w2 w3 w4 . | 12% idle
@@ -56,7 +55,6 @@ def zb_batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Inst
     For F <= B and m > 3 (p - 1) micro-batches in p stages it takes m (F + B + W) + (p - 1) (B + max(0,
     F - 2 W)).
 
-    >>> from backends.pipeline.gantt import text_of_plan
     >>> print(text_of_plan("zb-batched", ranks=3, micros=4, weight=1))
     rank 0 |0  1  2  .  .  b0 3  w0 b1 .  .  b2 b3 w1-3----| 25% idle
     rank 1 |.  0  1  .  b0 2  b1 3  w0-1- b2 b3 w2-3- .  . | 25% idle
@@ -108,20 +106,12 @@ def with_weights(
 SCHEDULES = (
     Schedule(zb_h1, most_in_flight=lambda rank, n: min(n.micros, n.ranks)),
     Schedule(zb_h2, most_in_flight=lambda rank, n: min(n.micros, 2 * n.ranks - 1)),
-    Schedule(
-        with_weights_batched(gpipe),
-        "gpipe-batched",
-        most_in_flight=lambda rank, n: n.micros,
-    ),
+    Schedule(with_weights_batched(gpipe), "gpipe-batched", most_in_flight=lambda rank, n: n.micros),
     Schedule(
         with_weights_batched(one_f_one_b, 2),
         "1f1b-pairs",
         most_in_flight=lambda rank, n: min(n.micros, n.ranks - rank + 1),
     ),
-    Schedule(
-        with_weights_batched(one_f_one_b),
-        "1f1b-batched",
-        most_in_flight=lambda rank, n: n.micros,
-    ),
+    Schedule(with_weights_batched(one_f_one_b), "1f1b-batched", most_in_flight=lambda rank, n: n.micros),
     Schedule(zb_batched, most_in_flight=lambda rank, n: n.micros),
 )

@@ -86,7 +86,7 @@ class Watched(Step):
         bases = {id(base): base for base in map(base_of, retained_arrays(held))}
         sizes = (base.nbytes for key, base in bases.items() if key not in self.there_anyway)
         self.sizes[micro, chunk] = sum(sizes)
-        self.engine.held.append((self.engine.comm.time() - START, sum(self.sizes.values())))
+        self.engine.held.append((self.comm.time() - START, sum(self.sizes.values())))
 
 
 class WatchedEngine(Engine):

@@ -20,8 +20,9 @@ from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import p2p
 from backends.pipeline.pipeline import Pipeline
-from backends.pipeline.schedule import Backward, Forward, Schedule
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.timetable import Backward, Forward
 from backends.stack import Stack
 from backends.tracing import Recorded
 from minigrad import ops

@@ -6,9 +6,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from backends.pipeline.schedule import Backward, Forward, Schedule, Timetable, Weight
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, Simulation, simulate
+from backends.pipeline.timetable import Backward, Forward, Timetable, Weight
 
 
 def defined(schedule: Schedule, ranks: int, micros: int, chunks: int | None = None) -> bool:

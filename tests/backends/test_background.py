@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
 from backends.comm.communicator import Wrapper
-from backends.comm.conformance import PROMISES, shift
 from backends.comm.mailboxes import Deadlock, RankFailed
 from backends.comm.virtual import Link, VirtualCluster
+from tests.backends.conformance import PROMISES, shift
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary
 X = np.ones(3)

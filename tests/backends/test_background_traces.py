@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import ring_allreduce
-from backends.comm.conformance import shift
 from backends.comm.timeline import gantt
 from backends.comm.trace import Ledger, Span, Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
+from tests.backends.communication_time import communicating, hidden
+from tests.backends.conformance import shift
 from tests.backends.test_chrome import obeys
 from tests.bugs.mutant import mutant
 
@@ -43,8 +44,8 @@ def exposes_what_computing_does_not_hide(seconds, n, module=trace):
     found = overlapped(seconds, n, module=module)
     for rank in range(2):
         assert found.exposed(rank) == max(message - seconds, 0)
-        assert found.communicating(rank) == message
-        assert found.hidden(rank) == min(message, seconds)
+        assert communicating(found, rank) == message
+        assert hidden(found, rank) == min(message, seconds)
         (job,) = (s for s in found.spans if s.rank == rank and s.what == "start_shift")
         assert job == Span(rank, "start_shift", None, 8 * n, None, 0.0, message)
         assert found.ledgers[rank].sent(1 - rank) == found.ledgers[rank].received(1 - rank) == (1, 8 * n)
@@ -133,9 +134,9 @@ def test_communicating_and_hidden_are_unions(spans):
 
     blocked = seconds(("wait", "recv"))
     under_way = blocked | seconds(("start_recv", "start_sum"))
-    assert found.communicating(0) == len(under_way)
-    assert found.hidden(0) == len(under_way - blocked)
-    assert found.communicating(1) == found.hidden(1) == 0
+    assert communicating(found, 0) == len(under_way)
+    assert hidden(found, 0) == len(under_way - blocked)
+    assert communicating(found, 1) == hidden(found, 1) == 0
 
 
 # Seeded bugs

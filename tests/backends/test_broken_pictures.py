@@ -5,10 +5,10 @@ import inspect
 import pytest
 
 from backends.comm import timeline
-from backends.pipeline import schedule, trace
-from backends.pipeline.schedule import Backward, Forward, Weight
+from backends.pipeline import timetable, trace
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
+from backends.pipeline.timetable import Backward, Forward, Weight
 from tests.backends.test_pipeline_picture import bubbles_are_the_plans, every_slot_is_drawn, pictures_agree
 from tests.bugs.mutant import mutant
 
@@ -77,8 +77,8 @@ def test_the_law_of_the_bubble_catches(bug):
 
 
 NAME_BUGS = {
-    "the chunk is not named": ("schedule", "if instruction.chunk else", "if False else"),
-    "runs may have gaps": ("schedule", "micro == runs[-1][-1] + 1", "micro > runs[-1][-1]"),
+    "the chunk is not named": ("timetable", "if instruction.chunk else", "if False else"),
+    "runs may have gaps": ("timetable", "lambda pair: pair[1] - pair[0]", "lambda pair: 0"),
     "runs end one early": ("trace", "run[-1] + 1)", "run[-1])"),
     "what goes back went forward": (
         "trace",
@@ -91,9 +91,9 @@ NAME_BUGS = {
 @pytest.mark.parametrize("bug", NAME_BUGS)
 def test_the_law_of_the_names_catches(bug):
     where, right, wrong = NAME_BUGS[bug]
-    broken = {name: vars(module) for name, module in (("schedule", schedule), ("trace", trace))}
+    broken = {name: vars(module) for name, module in (("timetable", timetable), ("trace", trace))}
     broken[where] = vars(mutant(f"backends.pipeline.{where}", (right, wrong)))
     broken[where].update(Forward=Forward, Backward=Backward, Weight=Weight)
     with pytest.raises(AssertionError):
         for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):
-            assert broken["trace"]["instruction_of"](broken["schedule"]["span_name"](i)) == i
+            assert broken["trace"]["instruction_of"](broken["timetable"]["span_name"](i)) == i

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from backends.pipeline import validator
-from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.timetable import Backward, Forward, Weight
 
 
 def edited(name, ranks, micros, rank, edit, **settings):
@@ -143,14 +144,6 @@ BROKEN = {
     "a rank without instructions": (
         lambda: edited("gpipe", 3, 2, 1, lambda mine: mine.clear()),
         "rank 1: Forward(micro=0, chunk=0) is missing",
-    ),
-    "a rank without a list": (
-        lambda: replace(SCHEDULES["gpipe"].of(3, 2), instructions=((F(0), F(1), B(0), B(1)),)),
-        "it has 1 lists of instructions for ranks; it needs 3",
-    ),
-    "a micro-batch without a route": (
-        lambda: replace(SCHEDULES["gpipe"].of(2, 2), routes=(((0, 0), (1, 0)),)),
-        "it has 1 routes for micro-batches; it needs 2",
     ),
     "a route that leaves out a stage": (
         lambda: rerouted(1, [(0, 0), (2, 0)]),

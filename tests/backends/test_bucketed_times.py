@@ -13,6 +13,7 @@ from backends.data_parallel.flat import buckets
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.op import op
+from tests.backends.communication_time import communicating, hidden
 
 # Powers of two, so that every sum below is exact and times can be compared with ==.
 EVERYTHING = 1 << 30
@@ -70,7 +71,7 @@ def timed(layers, ranks, nbytes, progress="thread"):
         traced.record.spans.clear()
         backend.step(model, batch, ops.mse)
         trace = Trace(tuple(s._replace(rank=0) for s in traced.record.closed()), ())
-        return comm.time() - START, trace.communicating(0), trace.hidden(0), trace.exposed(0)
+        return comm.time() - START, communicating(trace, 0), hidden(trace, 0), trace.exposed(0)
 
     (found, *others) = VirtualCluster(ranks, Link(A, B)).run(work)
     assert all(other == found for other in others)

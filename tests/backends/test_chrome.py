@@ -104,8 +104,8 @@ BUGS = {
     ),
     "no thread is named": ('metadata("thread_name"', 'metadata("thread_sort_index"'),
     "what is received counts as sent": (
-        'if what in SENT:\n        return "sent"',
-        'if what:\n        return "sent"',
+        "if what in SENT or (is_started(what) and what not in RECEIVED):",
+        "if what:",
     ),
 }
 

@@ -7,9 +7,9 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.comm.communicator import Wrapper
-from backends.comm.conformance import PROMISES
 from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import VirtualCluster
+from tests.backends.conformance import PROMISES
 
 WORLDS = {
     "threads": run_ranks,

@@ -42,9 +42,6 @@ SETTINGS = {
     "all_to_all": lambda comm, root, axis, sizes: {"axis": axis, "sizes": sizes},
     "share_out": lambda comm, root, axis, sizes: {"axis": axis, "sizes": sizes},
     "join_in": lambda comm, root, axis, sizes: {"axis": axis},
-    "send_receive": lambda comm, root, axis, sizes: {
-        "to": (comm.rank + root + 1) % comm.size, "source": (comm.rank - root - 1) % comm.size
-    },
 }  # fmt: skip
 REPLICATED = {
     "fan_out": {"replicated_in": True},
@@ -260,10 +257,6 @@ BUGS = {
     "all_to_all does not go back": (
         "all_to_all",
         ("lambda g: concatenate(collectives.alltoall(comm, cut(g, joint, lengths)), axis)", "lambda g: g"),
-    ),
-    "gradients go on in the direction of the values": (
-        "send_receive",
-        ("send_recv(comm, g, source, to, Tag.GRADIENT)", "send_recv(comm, g, to, source, Tag.GRADIENT)"),
     ),
 }  # fmt: skip
 

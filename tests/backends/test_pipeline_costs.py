@@ -225,8 +225,8 @@ class Work(nn.Module):
 class Wires(VirtualCluster):
     """A cluster in which messages do not wait for one another, as in the simulation."""
 
-    def transfer(self, source, destination, nbytes, tag):
-        return self.clocks[source] + self.link.seconds(nbytes)
+    def transfer(self, source, destination, nbytes, tag, now):
+        return now + self.link.seconds(nbytes)
 
 
 NOON = 2.0**20  # when the step starts on all ranks
@@ -304,7 +304,7 @@ BUGS = {
     ),
     "computes weights at once, and nothing in their place": (
         partial(keeps_to_the_plan, "zb-h1", Numbers(2, 4, 1), PLAN),
-        ("engine", "return (i.micro, i.chunk) in self.table.split[self.rank]", "return False"),
+        ("engine", "return (i.micro, i.chunk) in self.table.split[self.comm.rank]", "return False"),
     ),
     "idles for a second before every instruction": (
         partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),

@@ -8,8 +8,9 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.pipeline.pipeline import Pipeline
-from backends.pipeline.schedule import Backward, Forward, Schedule
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
+from backends.pipeline.timetable import Backward, Forward
 from minigrad import nn, ops
 from minigrad.op import op
 from minigrad.tape import Tape

@@ -19,9 +19,9 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import gantt as picture
 from backends.pipeline import trace as spans
 from backends.pipeline.gantt import draw_pair, figure_of, slots
-from backends.pipeline.schedule import Backward, Forward, Weight, span_name
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
+from backends.pipeline.timetable import Backward, Forward, Weight, span_name
 from backends.pipeline.trace import as_trace, between, bubble_of, bubbles_of, instruction_of
 from tests.backends.test_chrome import keeps_the_rules
 from tests.backends.test_validator import tables

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.pipeline import simulation
-from backends.pipeline.schedule import Backward, Forward, Schedule, Weight
+from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Stuck, simulate
+from backends.pipeline.timetable import Backward, Forward, Weight
 from tests.backends.schedule_laws import NUMBERS, ran, stops
 from tests.bugs.mutant import mutant
 

@@ -115,5 +115,5 @@ def test_a_peer_that_does_not_exist_is_refused():
 
 
 def test_there_must_be_a_rank():
-    with pytest.raises(ValueError, match="at least 1 rank, got 0"):
+    with pytest.raises(ValueError, match="number of ranks must be at least 1, got 0"):
         run_ranks(0, lambda comm: None)

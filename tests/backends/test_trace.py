@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import allreduce, ring_allreduce
 from backends.comm.communicator import Wrapper
-from backends.comm.conformance import PROMISES
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import VirtualCluster
+from tests.backends.conformance import PROMISES
 from tests.bugs.mutant import mutant
 
 HOW = ("send", "start_send", "start_recv", "both", "any")
@@ -44,11 +44,11 @@ def run(comm, program):
     return half.rank, [(x.dtype.name, x.tolist()) for x in found]
 
 
-def traced_run(program, ranks, module=trace, clock=None):
+def traced_run(program, ranks, module=trace):
     """The results of ``program`` traced, by rank, and the trace."""
 
     def work(comm):
-        traced = module.Traced(comm, clock)
+        traced = module.Traced(comm)
         return run(traced, program), gather_trace(comm, traced)
 
     results = run_ranks(ranks, work)

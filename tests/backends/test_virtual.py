@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm.conformance import shift
 from backends.comm.virtual import Link, VirtualCluster
+from tests.backends.conformance import shift
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary
 X = np.zeros(128)  # 1 KB

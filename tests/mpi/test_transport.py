@@ -6,7 +6,7 @@ MESSAGES = """
 import numpy as np
 from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import naive_allreduce
-from backends.comm.conformance import PROMISES
+from tests.backends.conformance import PROMISES
 from backends.comm.mpi import MPIComm
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 

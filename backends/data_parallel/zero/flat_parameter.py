@@ -18,8 +18,9 @@ from minigrad.module import Module
 from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
+from ...comm.background import Background
 from ...comm.collectives import allgather, reduce_scatter
-from ...comm.communicator import Background, Communicator
+from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 
 HUGE = (

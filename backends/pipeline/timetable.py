@@ -1,0 +1,100 @@
+"""The instructions of a pipeline's ranks, written out: all that the engine knows of a schedule.
+
+Lecture section: pipelining. Lesson: 13_pipeline. The same instructions are checked, simulated, drawn and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Pass:
+    """An instruction for one micro-batch in one of the rank's chunks of layers."""
+
+    micro: int
+    chunk: int = 0
+
+    @property
+    def micros(self) -> tuple[int, ...]:
+        return (self.micro,)
+
+
+class Forward(Pass):
+    """Take a micro-batch forward through a chunk."""
+
+
+class Backward(Pass):
+    """Take a micro-batch back; where a ``Weight`` of it follows, without the gradients of the weights."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Compute the gradients of a chunk's weights for some micro-batches, where possible in one product."""
+
+    micros: tuple[int, ...]
+    chunk: int = 0
+
+
+Instruction = Forward | Backward | Weight
+Place = tuple[int, int]
+"""A rank and one of its chunks, which hold a stage, a part of the model."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """A schedule written out: ``instructions[rank]`` in order, ``routes[micro]`` the place of each stage."""
+
+    schedule: Schedule
+    ranks: int
+    micros: int
+    chunks: int
+    instructions: tuple[tuple[Instruction, ...], ...]
+    routes: tuple[tuple[Place, ...], ...]
+
+    @property
+    def stages(self) -> int:
+        """The number of parts of the model."""
+        return len(self.routes[0])
+
+    def stage(self, micro: int, rank: int, chunk: int) -> int:
+        """The stage of a chunk for a micro-batch; ValueError where its route does not pass the chunk."""
+        return self.routes[micro].index((rank, chunk))
+
+    def stages_of(self, rank: int) -> dict[int, int]:
+        """The stage of each of the rank's chunks, by chunk."""
+        stages = {(chunk, s) for route in self.routes for s, (r, chunk) in enumerate(route) if r == rank}
+        return dict(sorted(stages))
+
+    @cached_property
+    def split(self) -> tuple[frozenset[tuple[int, int]], ...]:
+        """By rank, the (micro-batch, chunk) pairs whose weight gradients it computes in a ``Weight``."""
+        weights = [[i for i in mine if isinstance(i, Weight)] for mine in self.instructions]
+        return tuple(frozenset((micro, i.chunk) for i in mine for micro in i.micros) for mine in weights)
+
+
+def span_name(instruction: Instruction) -> str:
+    """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
+    kind = type(instruction).__name__.lower()
+    micros = numbers(instruction.micros)
+    return f"{kind} {micros}/{instruction.chunk}" if instruction.chunk else f"{kind} {micros}"
+
+
+def numbers(micros: tuple[int, ...]) -> str:
+    """Runs of consecutive numbers by their ends: (0, 1, 2, 5) is "0-2,5"."""
+    runs = groupby(enumerate(micros), lambda pair: pair[1] - pair[0])  # which is the same for all of a run
+    ends = [(run[0][1], run[-1][1]) for run in (list(run) for _, run in runs)]
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
+
+
+def present(i: Instruction, micros: Container[int]) -> Instruction | None:
+    """The instruction without all micro-batches but ``micros``; None where it is for none of them."""
+    some = tuple(micro for micro in i.micros if micro in micros)
+    return (Weight(some, i.chunk) if isinstance(i, Weight) else i) if some else None
