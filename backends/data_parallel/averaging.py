@@ -199,18 +199,12 @@ class ElasticAveraging(ModelAveraging):
     def place(self, model: Module) -> Module:
         model = super().place(model)
         self.layout = FlatLayout(trained_parameters(model))
-        self.center = self.parameters()
+        self.center = self.layout.weights()
         return model
-
-    def parameters(self) -> Array:
-        """A copy of this rank's parameters, end to end."""
-        return self.layout.pack([p.data for p in self.layout.parameters])
 
     def exchange(self, model: Module) -> None:
         """Pull this rank's model and the center towards each other, in one all-reduce of the parameters."""
-        pull = self.parameters()
-        pull -= self.center
-        pull *= self.alpha
+        pull = self.alpha * (self.layout.weights() - self.center)
         for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):
             parameter.data -= part
         self.center += self.allreduce(self.comm, pull)
@@ -219,8 +213,7 @@ class ElasticAveraging(ModelAveraging):
         """A last exchange, as above; then the model becomes the center, with averaged statistics."""
         super().finalize(model)
         if self.size > 1:
-            for parameter, part in zip(self.layout.parameters, self.layout.views(self.center), strict=True):
-                parameter.data[...] = part
+            self.layout.load(self.center)
             if running_statistics(model):
                 self.average([], model)
 

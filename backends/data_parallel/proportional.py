@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,28 +21,6 @@ from minigrad.module import Module
 from ..comm.collectives import allgather, allreduce, barrier
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
-
-
-class Imbalance(NamedTuple):
-    """The seconds that each rank computed before a reduction, by rank."""
-
-    seconds: tuple[float, ...]
-
-    @property
-    def idle(self) -> tuple[float, ...]:
-        """The seconds that each rank waited for the slowest, by rank."""
-        return tuple(max(self.seconds) - s for s in self.seconds)
-
-    @property
-    def cost(self) -> float:
-        """(max - mean) / max: the share of all ranks' time that was spent waiting."""
-        slowest = max(self.seconds)
-        return 1 - sum(self.seconds) / len(self.seconds) / slowest if slowest else 0.0
-
-
-def imbalance(comm: Communicator, seconds: float) -> Imbalance:
-    """The seconds that each rank computed, on every rank: an all-gather of one number."""
-    return Imbalance(tuple(float(s[0]) for s in allgather(comm, np.array([seconds]))))
 
 
 class TimedAllreduce:

@@ -100,8 +100,8 @@ class SharedMemoryDataParallel(DataParallel):
         """
         views = [[p.data for p in flat.parameters], *self.gradients]
         stripe = BLOCK * self.size
-        for start in range(0, flat.elements, stripe):
-            share = shares(min(stripe, flat.elements - start), self.size)[self.rank]
+        for start in range(0, flat.size, stripe):
+            share = shares(min(stripe, flat.size - start), self.size)[self.rank]
             for n, (first, last) in enumerate(pairwise(flat.starts)):
                 elements = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
                 if elements.start < elements.stop:

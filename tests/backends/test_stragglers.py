@@ -12,10 +12,8 @@ from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.data_parallel.proportional import (
-    Imbalance,
     ProportionalDataParallel,
     TimedAllreduce,
-    imbalance,
     proportional_shares,
 )
 from backends.laws import trains_like_serial
@@ -30,15 +28,6 @@ SECOND = 2.0**-10  # of computing for one sample: sums of it are exact
 SLOWNESS = st.lists(st.sampled_from([1.0, 1.5, 2.0, 4.0, 8.0]), min_size=2, max_size=6)
 
 # The measure
-
-
-@given(seconds=st.lists(st.integers(0, 64).map(lambda n: n / 8), min_size=1, max_size=6))
-def test_the_slowest_costs_what_the_others_wait(seconds):
-    found = run_ranks(len(seconds), lambda comm: imbalance(comm, seconds[comm.rank]))
-    assert found == [Imbalance(tuple(seconds))] * len(seconds)
-    assert found[0].idle == tuple(max(seconds) - s for s in seconds)
-    whole = max(seconds) * len(seconds)
-    assert found[0].cost == pytest.approx(sum(found[0].idle) / whole if whole else 0.0, abs=1e-15)
 
 
 def waits_are_the_clocks(timed, slowness, steps=3):

@@ -111,7 +111,7 @@ class Compressed(DataParallel):
             warnings.warn(
                 f"compress={self.compressor_settings['compress']} sends {len(whole)} of "
                 f"{len(self.layout.parameters)} parameters as they are, {sum(p.size for p in whole):,} of "
-                f"{self.layout.elements:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
+                f"{self.layout.size:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
                 stacklevel=3,
             )
 

@@ -40,6 +40,7 @@ from ...consistency import (
     trained_parameters,
 )
 from ...stale_rates import find_stale_rate
+from ..flat import FlatLayout
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -52,7 +53,6 @@ from .server import (
     send_results,
     weighted_statistics,
 )
-from .sharding import Sharding, check_servers, colocate_servers
 
 
 class ParameterServer(Backend):
@@ -158,16 +158,21 @@ class ParameterServer(Backend):
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
-        self.layout = Sharding(trained_parameters(model), self.servers)
+        self.layout = FlatLayout(trained_parameters(model), self.servers)
+        if self.servers > self.layout.size:
+            raise ValueError(
+                f"{self.layout.size} parameters cannot be cut among {self.servers} servers; "
+                "take fewer servers"
+            )
         if (number := self.rank - self.workers) >= 0:
-            weights = self.layout.pack([p.data for p in self.layout.parameters])
+            weights = self.layout.weights()
             order = {p: n for n, p in enumerate(model.parameters())}  # the optimizer's numbers
             segments = [
                 segment._replace(n=order[self.layout.parameters[segment.n]])
                 for segment in self.layout.segments(number)
             ]
             # The first element becomes the version, which the server sets.
-            answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
+            answer = array_module(weights).concatenate([weights[:1], weights[self.layout.parts[number]]])
             clocks = dict.fromkeys(range(self.workers), 0)
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return model
@@ -249,9 +254,12 @@ class ParameterServer(Backend):
         for number, version in enumerate(self.versions):
             server = self.workers + number
             self.pending_pulls.append(self.comm.start_recv(server, PULL))
-            reached, gradient = self.layout.gradient(number)
-            if not self.step_samples:
-                gradient = [piece[:0] for piece in gradient]
+            reached, gradient = [], []
+            for n, within, _ in self.layout.segments(number):
+                w, g = self.layout.parameters[n].data, self.layout.parameters[n].grad
+                reached.append(g is not None)
+                piece = (array_module(w).zeros_like(w) if g is None else g).reshape(-1)[within]
+                gradient.append(piece if self.step_samples else piece[:0])
             message = Push.pack((self.steps, version, self.step_samples), reached, gradient)
             self.pending_pushes.append(self.comm.start_send(message, server, PUSH))
         self.samples += self.step_samples
@@ -268,11 +276,7 @@ class ParameterServer(Backend):
             finish()
         self.pending_pulls, self.pending_pushes = [], []
         self.versions = [int(answer[0]) for answer in answers]
-        self.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
-
-    def load(self, values: Array) -> None:
-        for parameter, view in zip(self.layout.parameters, self.layout.views(values), strict=True):
-            parameter.data[...] = view
+        self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
     def leave(self, error: Exception) -> None:
         """Report to the servers that this worker leaves, and why."""
@@ -287,7 +291,7 @@ class ParameterServer(Backend):
             self.server.apply(self.server.pushes, self.optimizer)
         statistics = running_statistics(model)
         values, mean, text = self.results(statistics)
-        self.load(values)
+        self.layout.load(values)
         if mean.size:
             for array, value in zip(statistics, unflatten(mean, statistics), strict=True):
                 array[...] = value
@@ -346,3 +350,30 @@ class ParameterServer(Backend):
         current = dict(zip(self.layout.parameters, views, strict=True))
         values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)
+
+
+def check_servers(servers: int, ranks: int) -> None:
+    """Raise ValueError unless that many ranks can be servers; a single rank may be its own server."""
+    if not 1 <= servers < max(ranks, 2):
+        raise ValueError(
+            f"of {ranks} ranks 1 to {max(ranks - 1, 1)} can be servers, got {servers}; "
+            "take fewer servers or start more ranks"
+        )
+
+
+def colocate_servers(comm: Communicator, servers: int) -> Communicator:
+    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
+
+    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
+    mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.
+    Collective. Raises ValueError for more servers than workers.
+    """
+    workers = comm.size - servers
+    if servers > workers:
+        raise ValueError(
+            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
+        )
+    pair, serves = divmod(comm.rank, 2)
+    if pair >= servers:
+        return comm.split(0, comm.rank - servers)
+    return comm.split(0, workers + pair if serves else pair)

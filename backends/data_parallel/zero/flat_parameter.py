@@ -33,10 +33,10 @@ Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 class FlatParameter:
     """Some parameters of one dtype, laid end to end and cut into equal parts; part k belongs to rank k.
 
-    ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient:
-    ``layout.part_size`` elements each, the last of them padding. The parameters' ``data`` are views of the
-    array ``unsharded``. With ``reshard_after_forward`` the shard has memory of its own, and the array has
-    memory only between ``unshard`` and ``reshard``; otherwise ``data`` reads NaN.
+    ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient. The
+    parameters' ``data`` are views of the array ``unsharded``. With ``reshard_after_forward`` the shard has
+    memory of its own, and the array has memory only between ``unshard`` and ``reshard``; otherwise ``data``
+    reads NaN.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FlatParameter:
         for parameter, view in zip(self.parameters, self.views, strict=True):
             view[...] = parameter.data
             parameter.data = view
-        self.shard: Array = self.unsharded[self.layout.part(comm.rank)]
+        self.shard: Array = self.unsharded[self.layout.parts[comm.rank]]
         self.grad_shard: Array | None = None
         self.missing: set[Tensor] = set(parameters)  # not yet announced in this step
         self.reached: set[Tensor] = set()  # by this rank's loss, after the step by any
@@ -91,14 +91,14 @@ class FlatParameter:
     def unshard_for_good(self) -> None:
         """Gather the weights and keep them; the shard becomes a view of the whole array."""
         self.unshard()
-        self.shard, self.free = self.unsharded[self.layout.part(self.comm.rank)], None
+        self.shard, self.free = self.unsharded[self.layout.parts[self.comm.rank]], None
 
     def all_gather(self) -> None:
         """Copy the parts of all ranks into the whole array."""
         self.start_all_gather()
         for rank, part in enumerate(self.wait_all_gather()):
             if rank != self.comm.rank or self.free is not None:
-                self.unsharded[self.layout.part(rank)] = part
+                self.unsharded[self.layout.parts[rank]] = part
 
     def start_all_gather(self) -> None:
         """Start to gather the parts of all ranks, unless that has been started."""
@@ -119,7 +119,7 @@ class FlatParameter:
         self.reached = {p for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
-        parts = [whole[self.layout.part(rank)] for rank in range(self.comm.size)]
+        parts = [whole[part] for part in self.layout.parts]
         self.pending_reduce_scatter = self.start(
             lambda comm: reduce_scatter(comm, parts), "reduce_scatter", whole.nbytes
         )
@@ -139,7 +139,7 @@ class FlatParameter:
         return array_module(self.shard).ravel(parameter.grad)[within]
 
     def parts(self, numbers: dict[Parameter, int]) -> Iterator[Part]:
-        """This rank's elements of each parameter that has a number, for the optimizer, without padding."""
+        """This rank's elements of each parameter that has a number, for the optimizer."""
         for n, _, place in self.segments:
             parameter = self.parameters[n]
             if parameter in numbers:

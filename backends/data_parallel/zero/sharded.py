@@ -48,9 +48,8 @@ class Sharded(DataParallel):
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
     weights, which are whole only while a layer computes. Parameters travel as flat parameters (FSDP's term):
     buckets of ``bucket_bytes``, in stage 3 the parameters of one module. Beside the table's bytes a rank
-    holds padding, less than N elements for each flat parameter; the frozen parameters; and a second copy of a
-    flat parameter while it travels. The gradients of several ``micro_batches`` add up whole, and are reduced
-    once.
+    holds the frozen parameters, and a second copy of a flat parameter while it travels. The gradients of
+    several ``micro_batches`` add up whole, and are reduced once.
 
     After ``step`` a parameter's ``grad`` reads NaN and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,

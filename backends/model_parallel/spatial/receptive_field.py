@@ -86,13 +86,6 @@ class Window(NamedTuple):
         return RowRange(low, high, before, stop - start - before - (high - low))
 
 
-def halo_of(owned: tuple[int, int], rows: RowRange) -> tuple[int, int]:
-    """The numbers of ``rows`` that lie before and after the rows owned[0] to owned[1]."""
-    if rows.start >= rows.stop:
-        return 0, 0
-    return max(0, owned[0] - rows.start), max(0, rows.stop - owned[1])
-
-
 def window_along(axis: int, geometry: Geometry) -> Window:
     """The window along one axis."""
     return Window(*(pair[axis - ROWS] for pair in geometry[:4]))
