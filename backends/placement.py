@@ -45,16 +45,23 @@ def all_gather_named(comm: Communicator, values: Values) -> Values:
     return values_of_all
 
 
-def parameter_shard(owner: Module, attribute: str) -> Any:
-    """Which ``Shard`` of the serial model's array a module holds; None if it holds the whole array."""
-    return getattr(owner, "shards", {}).get(attribute)
+def shards_of(model: Module) -> dict[tuple[Module, str], Any]:
+    """By module and attribute: which ``Shard`` of the serial model's array it holds, where not the whole."""
+    return {
+        (owner, attribute): shards[name]
+        for module in model.modules()
+        if (shards := getattr(module, "shards", None))
+        for name, owner, attribute in module.named_arrays()
+        if name in shards
+    }
 
 
 def full_nbytes(layer: Module) -> int:
     """Bytes of a layer's parameters before they were split, the same on all ranks."""
     sizes: dict[int, int] = {}
+    shards = shards_of(layer)
     for _, owner, attribute in layer.named_arrays():
-        value, shard = getattr(owner, attribute), parameter_shard(owner, attribute)
+        value, shard = getattr(owner, attribute), shards.get((owner, attribute))
         if isinstance(value, Parameter):
             shape = [shard.length if shard and i == shard.axis else n for i, n in enumerate(value.shape)]
             sizes[id(value)] = math.prod(shape) * value.dtype.itemsize

@@ -7,7 +7,6 @@ the result differs from that of one machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
@@ -55,10 +54,6 @@ class ModelAveraging(Backend):
         self.same_start = same_start
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        return {name: getattr(self, name) for name in ("period", "same_start", "micro_batches")}
 
     def place(self, model: Module) -> Module:
         """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
@@ -151,9 +146,6 @@ class LocalSGD(ModelAveraging):
         self.average_momentum = average_momentum
         self.optimizer: Optimizer | None = None
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "average_momentum": self.average_momentum}
-
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         if self.average_momentum and self.optimizer is not optimizer:
             self.optimizer = optimizer
@@ -192,9 +184,6 @@ class ElasticAveraging(ModelAveraging):
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "alpha": self.alpha}
 
     def place(self, model: Module) -> Module:
         model = super().place(model)

@@ -8,7 +8,6 @@ Source: Chen, Pan, Monga, Bengio and Jozefowicz 2016.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -71,9 +70,6 @@ class BackupWorkers(DataParallel):
         ] = {}  # by version: those that a worker has yet to use, the collector to send
         # On the collector: the number of updates that each worker has received.
         self.received = dict.fromkeys(range(1, comm.size) if comm.rank == COLLECTOR else (), 0)
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "backups": self.backups}
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm import collectives
 from ..comm.communicator import Communicator
-from .data_parallel import DataParallel
+from .data_parallel import DataParallel, copy_gradient
 from .flat import FlatLayout, buckets
 
 Allreduce = Callable[[Communicator, Array], Array]
 
 
-class Progress(NamedTuple):
+class Reducer(NamedTuple):
     """How all-reduces advance while the rank computes.
 
     ``start`` starts to sum an array over all ranks, and returns the function that waits for the sum. ``poll``
@@ -69,18 +69,14 @@ class Bucketed(DataParallel):
         super().__init__(
             comm, allreduce or collectives.allreduce, micro_batches=micro_batches, batch_norm=batch_norm
         )
-        self.progress_name, self.algorithm = progress, allreduce
-        self.open_progress = lookup("progress", progress, PROGRESS)
+        self.progress, self.algorithm = progress, allreduce
+        self.open_reducer = lookup("progress", progress, PROGRESS)
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
-        self.progress: Progress | None = None  # opened once, by all ranks together
+        self.reducer: Reducer | None = None  # opened once, by all ranks together
         self.buckets: list[Bucket] = []
         self.bucket_of: dict[Tensor, Bucket] = {}
         self.waiting: deque[Bucket] = deque()  # not yet started in this step
-
-    def settings(self) -> dict[str, Any]:
-        sizes = {"bucket_bytes": self.bucket_bytes, "first_bucket_bytes": self.first_bucket_bytes}
-        return {**super().settings(), **sizes, "progress": self.progress_name}
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of rank 0.
@@ -94,9 +90,9 @@ class Bucketed(DataParallel):
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
-        if self.progress is None:
-            self.progress = self.open_progress(self.comm, self.algorithm)
-        self.start, self.poll, _ = self.progress
+        if self.reducer is None:
+            self.reducer = self.open_reducer(self.comm, self.algorithm)
+        self.start, self.poll, _ = self.reducer
         return model
 
     def on_grad(self, parameter: Tensor) -> None:
@@ -128,7 +124,7 @@ class Bucketed(DataParallel):
         """
         summary, parameters = self.summary, self.summary.parameters
         for bucket in self.waiting:
-            for parameter in [p for p in bucket.views if p in bucket.missing]:
+            for parameter in list(bucket.missing):
                 bucket.fill(parameter)
         self.buckets[-1].message[-len(summary) :] = self.pack_summary(loss)
         while self.waiting:
@@ -145,10 +141,10 @@ class Bucketed(DataParallel):
     def close(self) -> None:
         """Free the buckets, and the thread or the communicator that summed them."""
         super().close()
-        if self.progress is not None:
-            self.progress.close()
+        if self.reducer is not None:
+            self.reducer.close()
             del self.start, self.poll
-        self.progress, self.buckets, self.bucket_of = None, [], {}
+        self.reducer, self.buckets, self.bucket_of = None, [], {}
         self.waiting.clear()
 
 
@@ -162,30 +158,24 @@ class Bucket:
         self.flat = FlatLayout(parameters)
         first = parameters[0].data
         self.message: Array = array_module(first).zeros(self.flat.size + room, first.dtype)
-        self.views = dict(zip(parameters, self.flat.views(self.message), strict=True))
+        self.views: dict[Tensor, Array] = dict(zip(parameters, self.flat.views(self.message), strict=True))
         self.missing: set[Tensor] = set(parameters)
         self.wait: Callable[[], Array] | None = None
 
-    def fill(self, parameter: Any) -> None:
+    def fill(self, parameter: Tensor) -> None:
         """Copy the gradient into the message, unless backward wrote it there; zeros for None."""
-        view = self.views[parameter]
-        if parameter.grad is None:
-            view[...] = 0
-        elif parameter.grad is not view:
-            view[...] = parameter.grad
+        copy_gradient(parameter, self.views[parameter])
         self.missing.discard(parameter)
 
     def sum(self) -> Array:
         """Wait for the sum over all ranks; then the message may be filled again."""
         assert self.wait is not None
         total, self.wait = self.wait(), None
-        for parameter, view in self.views.items():
-            parameter.grad_buffer = view  # the next backward may write its gradient there
         self.missing = set(self.views)
         return total
 
 
-def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """A background thread computes the sums."""
     background = comm.background()
     algorithm = allreduce or collectives.allreduce
@@ -198,23 +188,23 @@ def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress
 
         return background.start(job, "allreduce", x.nbytes)
 
-    return Progress(start, lambda: None, background.close)
+    return Reducer(start, lambda: None, background.close)
 
 
-def polling_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def polling_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """MPI starts each sum, and advances it when the rank polls."""
     own = comm.split(0)  # so that its messages do not mix with those that layers send during backward
     if allreduce is None:
-        return Progress(own.start_allreduce, own.progress, own.close)
-    return Progress(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
+        return Reducer(own.start_allreduce, own.progress, own.close)
+    return Reducer(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
 
 
-def no_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def no_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """MPI starts each sum, and nobody polls before the end."""
     return polling_progress(comm, allreduce)._replace(poll=lambda: None)
 
 
-def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """Each sum is complete when ``start`` returns."""
     own = comm.split(0)
 
@@ -222,7 +212,7 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Progre
         total = own.allreduce(x) if allreduce is None else allreduce(own, x)
         return lambda: total
 
-    return Progress(start, lambda: None, own.close)
+    return Reducer(start, lambda: None, own.close)
 
 
 PROGRESS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,12 +19,16 @@ from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, unflatten
 from minigrad.lookup import lookup
 from minigrad.module import Module
+from minigrad.nn import BatchNorm
+from minigrad.tensor import Tensor
 
-from ..comm.collectives import ALLREDUCE, allreduce
+from ..comm.collectives import ALLREDUCE, allgather, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
-from .batch_norm import SYNCHRONIZED, synchronize_batch_norms
 from .step_summary import StepSummary
+
+SYNCHRONIZED = {"ranks": False, "synchronised": True}
+"""Whether batch-norms use the statistics of all ranks, by the name of the setting."""
 
 
 class DataParallel(Backend):
@@ -54,10 +59,6 @@ class DataParallel(Backend):
         self.step_summary: StepSummary | None = None
         self.message: Any = None  # from the first step on: the gradients, then the summary
         self.message_views: list[Array] = []
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        return {"micro_batches": self.micro_batches, "batch_norm": self.batch_norm}
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of rank 0.
@@ -112,11 +113,7 @@ class DataParallel(Backend):
     def copy_gradients_in(self, views: list[Array]) -> None:
         """Copy each gradient into its view, and let the next backward write it there directly."""
         for parameter, view in zip(self.summary.parameters, views, strict=True):
-            if parameter.grad is None:
-                view[...] = 0
-            elif parameter.grad is not view:
-                view[...] = parameter.grad
-            parameter.grad_buffer = view
+            copy_gradient(parameter, view)
 
     def pack_summary(self, loss: float) -> Array:
         """This rank's summary of the step."""
@@ -144,3 +141,23 @@ class DataParallel(Backend):
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.copy()
         self.step_summary, self.message_views, self.message = None, [], None
+
+
+def copy_gradient(parameter: Tensor, view: Array) -> None:
+    """Copy the gradient into ``view``, zeros for None, and let the next backward write it there directly."""
+    if parameter.grad is None:
+        view[...] = 0
+    elif parameter.grad is not view:
+        view[...] = parameter.grad
+    parameter.grad_buffer = view
+
+
+def synchronize_batch_norms(model: Module, comm: Communicator) -> None:
+    """Let every batch-norm of ``model`` use the statistics of all ranks.
+
+    Each adds an all-gather to a forward pass, of a count, the means and the squared deviations from them, and
+    one to a backward pass. So all ranks must take part in every pass, also those without samples.
+    """
+    for _, owner, _ in model.named_arrays():
+        if isinstance(owner, BatchNorm):
+            owner.synchronize("data", partial(allgather, comm))

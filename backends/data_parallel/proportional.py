@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -91,9 +90,6 @@ class ProportionalDataParallel(DataParallel):
         self.every, self.clock = at_least_one("every", every), comm.time
         self.speeds = [0.0] * comm.size  # 0: unknown
         self.steps, self.samples, self.seconds = 0, 0, 0.0
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "every": self.every}
 
     def shard(self, batch: Batch) -> Batch:
         """This rank's share, in proportion to its speed."""

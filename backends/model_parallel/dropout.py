@@ -13,7 +13,7 @@ import numpy as np
 from minigrad.nn import Dropout
 
 from ..comm.communicator import Communicator
-from .layer import Elementwise
+from .replicated import Elementwise
 from .sharding import Shard, ShardedTensor
 
 

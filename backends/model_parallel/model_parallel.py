@@ -14,17 +14,18 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
-from minigrad.device import array_module
+from minigrad.device import array_module, unflatten
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
-from ..placement import parameter_shard, share_dropout_state
+from ..placement import shards_of, share_dropout_state
 from .class_parallel import ClassLinear, class_parallel_loss
-from .layer import Replicated, ShardedLayer, ShardedSequential
+from .layer import ShardedLayer
 from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
+from .replicated import Replicated
 from .sharding import Shard, ShardedTensor
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
@@ -65,8 +66,7 @@ class ModelParallel(Backend):
 
         Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
         """
-        settings = {"plan": self.requested_plan, "sample": self.sample, "batch_size": self.batch_size}
-        check_same_on_all_ranks(self.comm, model, {**settings, "micro_batches": self.micro_batches})
+        check_same_on_all_ranks(self.comm, model, {**self.settings(), "plan": self.requested_plan})
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
@@ -161,15 +161,15 @@ class ModelParallel(Backend):
             xp = array_module(parameters[0].data)
             terms = [p.grad.reshape(-1) for p in parameters if p.grad is not None]
             total = allreduce(comm, xp.concatenate(terms))
-            ends = np.cumsum([p.size for p in parameters])[:-1].tolist()
-            for parameter, g in zip(parameters, xp.split(total, ends), strict=True):
-                parameter.grad = g.reshape(parameter.shape)
+            for parameter, g in zip(parameters, unflatten(total, parameters), strict=True):
+                parameter.grad = g
         return loss
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Sums over the ranks, in which what several hold counts once."""
-        shards = [parameter_shard(owner, attribute) for _, owner, attribute in owned(model)]
-        once = [shard.comm.size / self.size if shard else float(self.rank == 0) for shard in shards]
+        shards, names = shards_of(model), model.named_parameters()
+        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
+        once = [shards[p].comm.size / self.size if p in shards else float(self.rank == 0) for p in parameters]
         return allreduce(self.comm, squares * np.array(once)[:, None])
 
     def close(self) -> None:
@@ -178,11 +178,10 @@ class ModelParallel(Backend):
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
-        values = dict(values)
-        for name, owner, attribute in model.named_arrays():
-            shard = parameter_shard(owner, attribute)
-            if shard is not None and values.get(name) is not None:
-                values[name] = shard.gather(values[name])
+        values, shards = dict(values), shards_of(model)
+        for name, *place in model.named_arrays():
+            if tuple(place) in shards and values.get(name) is not None:
+                values[name] = shards[tuple(place)].gather(values[name])
         return values
 
     def refusal(self, inner: Backend) -> str:
@@ -190,10 +189,19 @@ class ModelParallel(Backend):
         return super().refusal(inner) or splits
 
 
-def owned(model: Module) -> list[tuple[str, Module, str]]:
-    """Name, owner and attribute of each parameter, once, in the order of ``model.parameters()``."""
-    names = model.named_parameters()
-    return [array for array in model.named_arrays() if array[0] in names]
+class ShardedSequential(ShardedLayer, Sequential):
+    """The layers of a Sequential under its names; the tensors between them stay split."""
+
+    def __init__(self, layers: list[ShardedLayer]):
+        super().__init__()
+        self.layers = list(layers)
+        self.out_sharding = layers[-1].out_sharding if layers else None
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        for i, layer in enumerate(self.layers):
+            with named_in_errors(i):
+                a = layer.sharded_forward(a)
+        return a
 
 
 def partial_gradients(model: Module) -> dict[Parameter, Communicator]:

@@ -35,8 +35,9 @@ from .conv import (
     ShardedFlatten,
 )
 from .dropout import ShardedDropout
-from .layer import Elementwise, ShardedLayer
+from .layer import ShardedLayer
 from .linear import ColumnLinear, GatheredLinear, RowLinear
+from .replicated import Elementwise
 from .sharding import Shard
 
 Plan = dict[str, str]

@@ -12,9 +12,9 @@ from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.batch_norm import ChannelBatchNorm
 from backends.model_parallel.dropout import ShardedDropout
-from backends.model_parallel.layer import Elementwise
 from backends.model_parallel.linear import ColumnLinear, GatheredLinear, RowLinear
 from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.replicated import Elementwise
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch

@@ -160,7 +160,7 @@ BUGS = [
         "*sums, summary = [*views, self.allreduce(self.comm, self.message)[-len(summary):]]",
         replicated_trains_like_serial, SERIAL),
     Bug("what this loss did not reach keeps the last gradient", REPLICATED,
-        "                view[...] = 0\n", "                pass\n",
+        "        view[...] = 0\n", "        pass\n",
         ranks_may_take_their_own_way_back, SERIAL),
     Bug("what some rank did not reach is no gradient", STEP_SUMMARY,
         "reached = [bool(x) for x in total[start : start + len(self.parameters)]]",

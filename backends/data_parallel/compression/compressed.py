@@ -74,8 +74,8 @@ class Compressed(DataParallel):
         self.feedback = self.compressor.feedback if feedback is None else feedback
         self.equals_serial = self.compressor.lossless
         self.applies_momentum = bool(self.compressor.momentum)
-        name = compress if isinstance(compress, str) else type(compress).__name__
-        self.compressor_settings = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
+        self.compress = compress if isinstance(compress, str) else type(compress).__name__
+        self.compressor_settings = dict(vars(self.compressor))
         self.error: Array = None  # None without feedback
 
     @classmethod
@@ -109,7 +109,7 @@ class Compressed(DataParallel):
         """Warn that these parameters, if any, are sent uncompressed."""
         if whole:
             warnings.warn(
-                f"compress={self.compressor_settings['compress']} sends {len(whole)} of "
+                f"compress={self.compress} sends {len(whole)} of "
                 f"{len(self.layout.parameters)} parameters as they are, {sum(p.size for p in whole):,} of "
                 f"{self.layout.size:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
                 stacklevel=3,

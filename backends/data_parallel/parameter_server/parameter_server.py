@@ -141,11 +141,6 @@ class ParameterServer(Backend):
     def survives(cls, options: Mapping[str, Any]) -> bool:
         return bool(options.get("survive"))
 
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        names = ("servers", "staleness", "softsync", "stale_rate", "survive", "colocated", "micro_batches")
-        return {name: getattr(self, name) for name in names}
-
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; a server copies its part of them.
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 
@@ -83,10 +82,6 @@ class Sharded(DataParallel):
         self.flat_of: dict[Tensor, FlatParameter] = {}
         self.prefetcher = Prefetcher(ahead=overlap)
         self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
-
-    def settings(self) -> dict[str, Any]:
-        own = {"stage": self.stage, "bucket_bytes": self.bucket_bytes, "overlap": self.overlap}
-        return {**super().settings(), **own}
 
     def place(self, model: Module) -> Module:
         """The model with the parameters of rank 0, of which this rank keeps its part.

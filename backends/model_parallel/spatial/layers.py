@@ -26,7 +26,8 @@ from minigrad.tensor import Parameter, Tensor
 
 from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
-from ..layer import Replicated, ShardedLayer
+from ..layer import ShardedLayer
+from ..replicated import Replicated
 from ..sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
 from .receptive_field import COLUMNS, ROWS, window_along
@@ -181,7 +182,7 @@ class SpatialBatchNorm(Replicated):
         super().__init__(layer)
         self.tiling = tiling
         self.partial = dict.fromkeys(layer.parameters(), tiling.comm)
-        layer.gather = partial(allgather, tiling.comm)
+        layer.synchronize("model", partial(allgather, tiling.comm))
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x, shards = self.tiling.receptive_field(self.tiling.own(a), POINT)
