@@ -85,16 +85,9 @@ def share_state(comm: Communicator, rng: np.random.Generator) -> None:
     text = json.dumps(bits.state, default=np.ndarray.tolist).encode()
     first = json.loads(broadcast(comm, np.frombuffer(text, np.uint8)).tobytes())
     try:
-        bits.state = like(bits.state, first)
+        bits.state = first
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"a dropout layer draws its random numbers from {type(bits).__name__} on this rank, from "
             f"{first['bit_generator']} on rank 0; build the same model on every rank"
         ) from error
-
-
-def like(state: Any, first: Any) -> Any:
-    """``first``, with arrays where ``state``, of the same kind of generator, has them."""
-    if isinstance(state, dict):
-        return {name: like(value, first[name]) for name, value in state.items()}
-    return np.array(first, state.dtype) if isinstance(state, np.ndarray) else first

@@ -6,7 +6,7 @@ the result differs from that of one machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
@@ -14,7 +14,7 @@ from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ..comm.collectives import ALLREDUCE, allreduce
+from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
@@ -23,8 +23,6 @@ from ..consistency import (
     trained_parameters,
 )
 from .flat import FlatLayout
-
-Allreduce = Callable[[Communicator, Array], Array]
 
 
 class ModelAveraging(Backend):
@@ -38,20 +36,18 @@ class ModelAveraging(Backend):
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}
     outermost_only = True
+    period: int | None = None  # None: one exchange, at the end
 
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Allreduce,
+        allreduce: Allreduce = allreduce,
         *,
-        period: int | None,
-        same_start: bool,
-        micro_batches: int,
+        same_start: bool = True,
+        micro_batches: int = 1,
     ):
-        self.comm, self.allreduce = comm, allreduce
+        self.comm, self.allreduce, self.same_start = comm, allreduce, same_start
         self.rank, self.size = comm.rank, comm.size
-        self.period = None if period is None else at_least_one("period", period)
-        self.same_start = same_start
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
 
@@ -113,16 +109,6 @@ class ParallelSGD(ModelAveraging):
     their hidden neurons are in different orders.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        allreduce: Allreduce = allreduce,
-        *,
-        same_start: bool = True,
-        micro_batches: int = 1,
-    ):
-        super().__init__(comm, allreduce, period=None, same_start=same_start, micro_batches=micro_batches)
-
 
 class LocalSGD(ModelAveraging):
     """Parameters are averaged every ``period`` updates and at the end: ceil(updates / period) all-reduces.
@@ -142,8 +128,8 @@ class LocalSGD(ModelAveraging):
         same_start: bool = True,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, period=period, same_start=same_start, micro_batches=micro_batches)
-        self.average_momentum = average_momentum
+        super().__init__(comm, allreduce, same_start=same_start, micro_batches=micro_batches)
+        self.period, self.average_momentum = at_least_one("period", period), average_momentum
         self.optimizer: Optimizer | None = None
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
@@ -180,7 +166,8 @@ class ElasticAveraging(ModelAveraging):
         period: int = 8,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, period=period, same_start=True, micro_batches=micro_batches)
+        super().__init__(comm, allreduce, micro_batches=micro_batches)
+        self.period = at_least_one("period", period)
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")

@@ -20,11 +20,10 @@ from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm import collectives
+from ..comm.collectives import Allreduce
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel, copy_gradient
 from .flat import FlatLayout, buckets
-
-Allreduce = Callable[[Communicator, Array], Array]
 
 
 class Reducer(NamedTuple):

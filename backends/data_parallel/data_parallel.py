@@ -6,7 +6,7 @@ backward, on which the other synchronous forms build. ``naive.py`` is the slide 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from minigrad.module import Module
 from minigrad.nn import BatchNorm
 from minigrad.tensor import Tensor
 
-from ..comm.collectives import ALLREDUCE, allgather, allreduce
+from ..comm.collectives import ALLREDUCE, Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from .step_summary import StepSummary
@@ -45,7 +45,7 @@ class DataParallel(Backend):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         micro_batches: int = 1,
         batch_norm: str = "ranks",

@@ -7,7 +7,7 @@ the slow machine changes from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -17,7 +17,7 @@ from minigrad.data import Batch
 from minigrad.device import Array
 from minigrad.module import Module
 
-from ..comm.collectives import allgather, allreduce, barrier
+from ..comm.collectives import Allreduce, allgather, allreduce, barrier
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
 
@@ -30,7 +30,7 @@ class TimedAllreduce:
     trace each wait is a span called "idle".
     """
 
-    def __init__(self, comm: Communicator, allreduce: Callable[[Communicator, Array], Array] = allreduce):
+    def __init__(self, comm: Communicator, allreduce: Allreduce = allreduce):
         self.clock, self.allreduce = comm.time, allreduce
         self.compute_seconds: list[float] = []
         self.wait_seconds: list[float] = []
@@ -80,7 +80,7 @@ class ProportionalDataParallel(DataParallel):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         every: int = 10,
         micro_batches: int = 1,

@@ -157,19 +157,16 @@ class SharedMemoryDataParallel(DataParallel):
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks; the gradients of a block are summed when the optimizer reaches it."""
-        numbers = {id(parameter): n for n, parameter in enumerate(optimizer.parameters)}
-        number_of = [numbers.get(id(parameter)) for parameter in self.summary.parameters]
+        numbers = {parameter: n for n, parameter in enumerate(optimizer.parameters)}
         for n, w, gradients in self.blocks:
-            number = number_of[n]
-            if number is not None:
-                yield Part(number, w, total(gradients) if self.reached[n] else None)
+            parameter = self.summary.parameters[n]
+            if parameter in numbers:
+                yield Part(numbers[parameter], w, total(gradients) if self.reached[n] else None)
 
     def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
-        values: dict[str, np.ndarray | None] = dict.fromkeys(model.named_parameters())
-        names = {id(parameter): name for name, parameter in model.named_parameters().items()}
-        for parameter, *gradients in zip(self.summary.parameters, *self.gradients, strict=True):
-            if parameter.grad is not None:
-                values[names[id(parameter)]] = total(gradients)
+        gradients = zip(self.summary.parameters, *self.gradients, strict=True)
+        sums = {p: total(gs) for p, *gs in gradients if p.grad is not None}
+        values = {name: sums.get(p) for name, p in model.named_parameters().items()}
         self.memory.barrier("to read the gradients")
         return (unshard or self.unshard_values)(model, values)
 

@@ -78,11 +78,8 @@ class Shard:
 
     def same_as(self, other: Shard) -> bool:
         """Whether every rank holds the same elements in both."""
-        if (self.axis, self.bounds) != (other.axis, other.bounds) or self.comm is not other.comm:
-            return False
-        if self.order is None or other.order is None:
-            return self.order is other.order
-        return bool((self.order == other.order).all())
+        same_bounds = (self.axis, self.comm, self.bounds) == (other.axis, other.comm, other.bounds)
+        return same_bounds and np.array_equal(self.order, other.order)  # pyright: ignore
 
 
 def even_shard(axis: int, comm: Communicator, n: int) -> Shard:

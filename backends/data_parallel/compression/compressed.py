@@ -7,7 +7,7 @@ parallelism with a lossy sum, which error feedback corrects (Seide et al. 2014; 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minigrad.backend import Backend, SquareNorms
@@ -18,7 +18,7 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Parameter
 
-from ...comm.collectives import allreduce
+from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
 from ..data_parallel import DataParallel
 from ..flat import FlatLayout
@@ -61,7 +61,7 @@ class Compressed(DataParallel):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         compress: str | Compressor = COMPRESSOR,
         feedback: bool | None = None,

@@ -19,7 +19,7 @@ from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm.collectives import allgather, reduce_scatter
-from ...comm.communicator import Background, Communicator
+from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 
 HUGE = (
@@ -151,26 +151,6 @@ class FlatParameter:
         xp = array_module(self.shard)
         own = xp.zeros_like(self.shard) if self.grad_shard is None else self.grad_shard
         return self.layout.views(xp.concatenate(allgather(self.comm, own)))
-
-
-class CollectiveStarter:
-    """Starts collectives: each runs at once, or after the others in the ``background`` if there is one."""
-
-    def __init__(self, comm: Communicator):
-        self.comm = comm
-        self.background: Background | None = None
-
-    def __call__(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
-        if self.background is not None:
-            return self.background.start(job, what, nbytes)
-        result = job(self.comm)
-        return lambda: result
-
-    def close(self) -> None:
-        """End the background."""
-        if self.background is not None:
-            self.background.close()
-            self.background = None
 
 
 def freeable_array(like: Array, size: int) -> tuple[Array, Callable[[], object]]:

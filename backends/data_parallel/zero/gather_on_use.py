@@ -128,17 +128,10 @@ def wrap_layers(
         if flat_parameter is not None and flat_parameter not in needs.setdefault(owner, []):
             needs[owner].append(flat_parameter)
     wrappers = {layer: GatherOnUse(layer, needed, prefetcher) for layer, needed in needs.items() if needed}
-    places = [(parent, name, wrappers[c]) for parent, name, c in children_in(model) if c in wrappers]
+    children = [(parent, name, c) for parent in model.modules() for name, c in parent.children().items()]
+    places = [(parent, name, wrappers[child]) for parent, name, child in children if child in wrappers]
     for parent, name, wrapper in places:
         parent.replace(name, wrapper)
     if model in wrappers:  # in no place but the caller's
         places.append((wrappers[model], "layer", wrappers[model]))
     return wrappers.get(model, model), places
-
-
-def children_in(model: Module) -> list[tuple[Module, str, Module]]:
-    """(parent, name, child) of every module inside."""
-    children = []
-    for name, child in model.children().items():
-        children += [(model, name, child), *children_in(child)]
-    return children

@@ -13,10 +13,11 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +35,10 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
-from ...comm.communicator import Communicator
+from ...comm.communicator import Background, Communicator
 from ..data_parallel import DataParallel
 from ..flat import buckets
-from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
+from .flat_parameter import FlatParameter, group_by_owner, nan_like
 from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
 
 
@@ -76,7 +77,7 @@ class Sharded(DataParallel):
         self.stage, self.overlap = stage, overlap
         self.communicates_in_forward |= stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.start = CollectiveStarter(comm)
+        self.background: Background | None = None
         self.flats: list[FlatParameter] = []
         self.waiting: list[FlatParameter] = []  # not yet reduced in this step
         self.flat_of: dict[Tensor, FlatParameter] = {}
@@ -119,8 +120,8 @@ class Sharded(DataParallel):
             parameter.grad = nan_like(parameter.data)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        if self.overlap and self.start.background is None:
-            self.start.background = self.comm.background()
+        if self.overlap and self.background is None:
+            self.background = self.comm.background()
         for flat in self.flats:
             flat.grad_shard = None  # of the step before
         return super().forward_backward(work, inner)
@@ -179,6 +180,13 @@ class Sharded(DataParallel):
         for flat in whole:
             flat.all_gather()
 
+    def start(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
+        """Start a collective: at once, or after the others in the background if there is one."""
+        if self.background is not None:
+            return self.background.start(job, what, nbytes)
+        result = job(self.comm)
+        return lambda: result
+
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """The sum over the ranks, as each has those of its parts."""
         return self.sum(squares)
@@ -199,7 +207,9 @@ class Sharded(DataParallel):
         for flat in self.flats:
             if not flat.ref_count:
                 flat.unshard_for_good()
-        self.start.close()
+        if self.background is not None:
+            self.background.close()
+            self.background = None
 
     def close(self) -> None:
         """Free the background and the shards; weights become whole, as in ``finalize``."""

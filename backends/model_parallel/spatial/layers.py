@@ -59,6 +59,7 @@ class Tiling:
         self, a: ShardedTensor, geometry: Geometry, value: float = 0.0
     ) -> tuple[Tensor, tuple[Shard, ...]]:
         """The input, with the border, of this tile's windows, and how their outputs are split."""
+        a = self.own(a)
         if a.local.ndim != 4:
             raise ValueError(
                 f"rows and tiles are of images (N, C, H, W), got shape {a.shape}; leave it out of the plan"
@@ -117,7 +118,6 @@ class Windowed(ShardedLayer):
         self.partial = dict.fromkeys(self.own_parameters, tiling.comm)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = self.tiling.own(a)
         geometry = self.checked(np.broadcast_to(0.0, a.shape))
         x, shards = self.tiling.receptive_field(a, geometry, self.border)
         weights = self.own_parameters
@@ -185,7 +185,7 @@ class SpatialBatchNorm(Replicated):
         layer.synchronize("model", partial(allgather, tiling.comm))
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        x, shards = self.tiling.receptive_field(self.tiling.own(a), POINT)
+        x, shards = self.tiling.receptive_field(a, POINT)
         return ShardedTensor(self.layer(x), shards)
 
 
@@ -197,7 +197,6 @@ class SpatialFlatten(ShardedLayer):
         self.tiling = tiling
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = self.tiling.own(a)
         x, shards = self.tiling.receptive_field(a, POINT)
         y = ops.flatten(x, start_axis=1)
         return ShardedTensor(y, (self.tiling.features(a.shape[1:], shards),) if shards else ())
