@@ -36,12 +36,11 @@ def all_gather_named(comm: Communicator, values: Values) -> Values:
     values_of_all: Values = {}
     for rank in range(comm.size):
         own = values if rank == comm.rank else {}
-        text = "\n".join(name + "?" * (value is None) for name, value in own.items())
+        text = json.dumps({name: value is not None for name, value in own.items()})
         message = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
-        for name in bytes(message).decode().split():
-            absent = name.endswith("?")
-            value = None if absent else broadcast(comm, own.get(name, np.zeros(0)), rank)
-            values_of_all[name.rstrip("?")] = value
+        for name, present in json.loads(bytes(message)).items():
+            value = broadcast(comm, own.get(name, np.zeros(0)), rank) if present else None
+            values_of_all[name] = value
     return values_of_all
 
 

@@ -7,7 +7,7 @@ Lesson: 06_data_parallel. As PyTorch's DistributedDataParallel does it (Li et al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tensor import Tensor
 
 from ..comm import collectives
 from ..comm.collectives import Allreduce
 from ..comm.communicator import Communicator
-from .data_parallel import DataParallel, copy_gradient
+from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout, buckets
 
 
@@ -73,9 +73,9 @@ class Bucketed(DataParallel):
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
         self.reducer: Reducer | None = None  # opened once, by all ranks together
-        self.buckets: list[Bucket] = []
         self.bucket_of: dict[Tensor, Bucket] = {}
         self.waiting: deque[Bucket] = deque()  # not yet started in this step
+        self.sums: dict[Bucket, Callable[[], Array]] = {}  # the started ones
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of rank 0.
@@ -85,9 +85,9 @@ class Bucketed(DataParallel):
         """
         model = super().place(model)
         *groups, last = buckets(self.summary.parameters, self.bucket_bytes, self.first_bucket_bytes)
-        self.buckets = [*(Bucket(group) for group in groups), Bucket(last, len(self.summary))]
+        self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
+        self.buckets.append(Bucket(last, FlatLayout(last).zeros(len(self.summary))))
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
-        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
         if self.reducer is None:
             self.reducer = self.open_reducer(self.comm, self.algorithm)
@@ -107,35 +107,20 @@ class Bucketed(DataParallel):
                 f"rank {self.rank}: {self.names[parameter]} was announced twice in one step, and its bucket "
                 "may be on its way; use micro_batches, or pass on_grad only to the last backward of a step"
             )
-        bucket.fill(parameter)
+        bucket.fill([parameter])
         while len(self.waiting) > 1 and not self.waiting[0].missing:
             self.send(self.waiting.popleft())
         self.poll()
 
     def send(self, bucket: Bucket) -> None:
-        bucket.wait = self.start(bucket.message)
+        self.sums[bucket] = self.start(bucket.message)
 
-    def finish(self, model: Module, loss: float) -> float:
-        """Start the remaining buckets, the last one with the summary, and wait for all.
-
-        Each ``grad`` becomes a view of its bucket's sum, valid until the next backward. Raises RuntimeError,
-        naming two ranks, where ranks ran backward a different number of times.
-        """
-        summary, parameters = self.summary, self.summary.parameters
-        for bucket in self.waiting:
-            for parameter in list(bucket.missing):
-                bucket.fill(parameter)
-        self.buckets[-1].message[-len(summary) :] = self.pack_summary(loss)
+    def reduce(self) -> list[Array]:
+        """Start the remaining buckets, the last one with the summary, and wait for all."""
         while self.waiting:
             self.send(self.waiting.popleft())
-        sums = [bucket.sum() for bucket in self.buckets]
         self.waiting.extend(self.buckets)
-        loss, flags = summary.unpack(sums[-1][-len(summary) :])
-        reached = {p for p, flag in zip(parameters, flags, strict=True) if flag}
-        for bucket, total in zip(self.buckets, sums, strict=True):
-            for parameter, g in zip(bucket.views, bucket.flat.views(total), strict=True):
-                parameter.grad = g if parameter in reached else None
-        return loss
+        return [self.sums.pop(bucket)() for bucket in self.buckets]
 
     def close(self) -> None:
         """Free the buckets, and the thread or the communicator that summed them."""
@@ -143,35 +128,8 @@ class Bucketed(DataParallel):
         if self.reducer is not None:
             self.reducer.close()
             del self.start, self.poll
-        self.reducer, self.buckets, self.bucket_of = None, [], {}
+        self.reducer, self.bucket_of = None, {}
         self.waiting.clear()
-
-
-class Bucket:
-    """The gradients of some parameters of one dtype, end to end in one message, then ``room`` elements.
-
-    ``missing`` are the parameters whose gradient of this step has not been computed.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], room: int = 0):
-        self.flat = FlatLayout(parameters)
-        first = parameters[0].data
-        self.message: Array = array_module(first).zeros(self.flat.size + room, first.dtype)
-        self.views: dict[Tensor, Array] = dict(zip(parameters, self.flat.views(self.message), strict=True))
-        self.missing: set[Tensor] = set(parameters)
-        self.wait: Callable[[], Array] | None = None
-
-    def fill(self, parameter: Tensor) -> None:
-        """Copy the gradient into the message, unless backward wrote it there; zeros for None."""
-        copy_gradient(parameter, self.views[parameter])
-        self.missing.discard(parameter)
-
-    def sum(self) -> Array:
-        """Wait for the sum over all ranks; then the message may be filled again."""
-        assert self.wait is not None
-        total, self.wait = self.wait(), None
-        self.missing = set(self.views)
-        return total
 
 
 def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:

@@ -40,10 +40,10 @@ class FlatLayout:
         self.size = self.starts[-1]
         self.parts = shares(self.size, parts)
 
-    def zeros(self) -> Array:
-        """A new array of this layout."""
+    def zeros(self, room: int = 0) -> Array:
+        """A new array of this layout, with ``room`` for more elements at its end."""
         first = self.parameters[0].data
-        return array_module(first).zeros(self.size, first.dtype)
+        return array_module(first).zeros(self.size + room, first.dtype)
 
     def views(self, buffer: Array) -> list[Array]:
         """The parameters' elements of ``buffer``, each in the shape of its parameter."""

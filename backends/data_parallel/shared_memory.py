@@ -23,7 +23,7 @@ from minigrad.optim import Optimizer, Part
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
-from .data_parallel import DataParallel
+from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout
 
 BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
@@ -70,6 +70,7 @@ class SharedMemoryDataParallel(DataParallel):
         self.memory = self.shared((flat.size + 2 * length) * first.itemsize)
         windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
         self.gradients = [flat.views(window) for window in windows]
+        self.bucket = Bucket(parameters, windows[self.rank])
         # Two for each rank, in turns: a rank writes one while slower ranks may still read the one before.
         self.summaries = [window[flat.size :].reshape(2, length) for window in windows]
         self.turn = 0
@@ -113,13 +114,13 @@ class SharedMemoryDataParallel(DataParallel):
 
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        summary, mine = self.pack_summary(loss), self.gradients[self.rank]
-        self.copy_gradients_in(mine)
+        summary = self.summary.pack(loss)
+        self.bucket.fill(self.bucket.views)
         self.summaries[self.rank][self.turn] = summary
         self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
-        for parameter, g, reached in zip(self.summary.parameters, mine, self.reached, strict=True):
+        for (parameter, g), reached in zip(self.bucket.views.items(), self.reached, strict=True):
             parameter.grad = g if reached else None
         return loss
 
@@ -132,8 +133,7 @@ class SharedMemoryDataParallel(DataParallel):
         yield
         if not earlier:
             return
-        mine = zip(self.summary.parameters, self.gradients[self.rank], strict=True)
-        for n, (parameter, view) in enumerate(mine):
+        for n, (parameter, view) in enumerate(self.bucket.views.items()):
             if parameter in earlier:
                 view += earlier[parameter]
                 parameter.grad, self.reached[n] = view, True

@@ -59,7 +59,7 @@ class ModelParallel(Backend):
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.tilings: dict[str, Tiling | None] = {}
-        self.partial: dict[Parameter, Communicator] = {}
+        self.partial: dict[Tensor, Communicator] = {}  # of these, each rank has a term of the gradient
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``, with rank 0's parameters.
@@ -77,7 +77,8 @@ class ModelParallel(Backend):
             model = self.sharded_sequential(model, first)
         else:
             self.replace_inside(model)
-        self.partial = partial_gradients(model)
+        layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
+        self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
         return model
 
     def chosen(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ class ModelParallel(Backend):
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of which each rank has one term: one all-reduce for each group and dtype."""
         together: dict[tuple[Communicator, Any], list[Parameter]] = {}
-        for parameter, comm in partial_gradients(model).items():
+        for parameter, comm in self.partial.items():
             if parameter.grad is not None:
                 together.setdefault((comm, parameter.dtype), []).append(parameter)
         for (comm, _), parameters in together.items():
@@ -202,12 +203,6 @@ class ShardedSequential(ShardedLayer, Sequential):
             with named_in_errors(i):
                 a = layer.sharded_forward(a)
         return a
-
-
-def partial_gradients(model: Module) -> dict[Parameter, Communicator]:
-    """Replicated parameters of which each rank has one term of the gradient, and the ranks that have all."""
-    layers = [layer for _, layer in model.named_modules() if isinstance(layer, ShardedLayer)]
-    return {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
 
 
 @contextmanager

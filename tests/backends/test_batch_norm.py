@@ -223,7 +223,7 @@ class MeanOfStatistics(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         loss = super().forward_backward(work, inner)
-        self.batch_fraction += 1 / self.size - work.loss_weight
+        self.summary.batch_fraction += 1 / self.size - work.loss_weight
         return loss
 
 

@@ -20,7 +20,7 @@ from minigrad.tensor import Parameter
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
-from ..data_parallel import DataParallel
+from ..data_parallel import Bucket, DataParallel
 from ..flat import FlatLayout
 from .compressor import Compressor
 
@@ -96,11 +96,9 @@ class Compressed(DataParallel):
         """
         model = super().place(model)
         self.layout = FlatLayout(self.summary.parameters)
-        self.gradient = self.layout.zeros()
-        self.gradient_views = self.layout.views(self.gradient)
+        self.bucket = Bucket(self.summary.parameters, self.layout.zeros())
         self.error = self.layout.zeros() if self.feedback else None
         self.compressor.start(self.layout, self.rank, self.size)
-        self.names = {p: name for name, p in model.named_parameters().items()}
         if self.rank == 0:
             self.warn_uncompressed(self.compressor.uncompressed_parameters())
         return model
@@ -121,9 +119,9 @@ class Compressed(DataParallel):
         Raises FloatingPointError on every rank, naming rank and parameter, where a gradient is not finite,
         before a residual changes; RuntimeError where ranks ran backward a different number of times.
         """
-        self.copy_gradients_in(self.gradient_views)
-        summary = self.pack_summary(loss)
-        v = self.compressor.apply_feedback(self.error, self.gradient)
+        self.bucket.fill(self.bucket.views)
+        summary = self.summary.pack(loss)
+        v = self.compressor.apply_feedback(self.error, self.bucket.message)
         flags = self.not_finite(v)
         if flags.any():
             v = array_module(v).zeros_like(v)

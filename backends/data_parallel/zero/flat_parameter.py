@@ -22,9 +22,8 @@ from ...comm.collectives import allgather, reduce_scatter
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 
-HUGE = (
-    1 << 22
-)  # bytes from which pages of 2 MB are requested, as in NumPy: allocating them is five times as fast
+# Bytes from which pages of 2 MB are requested, as in NumPy: allocating them is five times as fast.
+HUGE = 1 << 22
 
 Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, with its name and bytes; returns the function that waits for its result."""

@@ -92,7 +92,8 @@ class GatherOnUse(Module):
                     f"in {self.layer!r}: forward returned {type(out).__name__}; weights are gathered for "
                     "layers that return one Tensor: let it do so, or use stage=2"
                 )
-            if any(may_share_memory(out, flat.unsharded) for flat in self.flat_parameters):
+            share_memory = array_module(out.data).may_share_memory
+            if any(share_memory(out.data, flat.unsharded) for flat in self.flat_parameters):
                 out = out * 1  # a copy, as freed memory reads zeros
             if tape is not None and tape.index_of(out) is not None:
                 on_tape.append(True)
@@ -108,10 +109,6 @@ class GatherOnUse(Module):
     def release(self) -> None:
         """Stop gathering: from now on the weights are whole."""
         self.flat_parameters = []
-
-
-def may_share_memory(x: Tensor, array: Any) -> bool:
-    return bool(array_module(array).may_share_memory(x.data, array))
 
 
 def wrap_layers(

@@ -96,7 +96,6 @@ class Sharded(DataParallel):
             FlatParameter(group, self.comm, self.start, reshard_after_forward=by_module) for group in groups
         ]
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
-        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = list(self.flats)
         if by_module:
             model, self.wrapped = wrap_layers(model, self.flat_of, self.prefetcher)
@@ -156,8 +155,8 @@ class Sharded(DataParallel):
         for flat in self.waiting:
             flat.start_reduce_scatter()
         reached = {p for flat in self.flats for p in flat.reached}
-        total = self.sum(self.summary.pack(loss, self.batch_fraction, self.n_backwards, reached))
-        self.batch_fraction, self.n_backwards, self.waiting = 0.0, 0, list(self.flats)
+        total = self.sum(self.summary.pack(loss, reached))
+        self.waiting = list(self.flats)
         self.prefetcher.end_step(self.flats)
         for flat in self.flats:
             flat.wait_reduce_scatter()

@@ -57,10 +57,7 @@ def routes(bounds: Sequence[int], needed: Sequence[RowRange], rank: int) -> Rout
     here, there = bounds[rank], needed[rank].start
     sends = {r: part for r in others if size(part := shared(rank, r, here))}
     receives = {r: part for r in others if size(part := shared(r, rank, there))}
-    own_rows = shared(rank, rank, here)
-    if not size(own_rows):
-        return Routes(sends, receives, slice(0, 0), slice(0, 0))
-    return Routes(sends, receives, own_rows, shared(rank, rank, there))
+    return Routes(sends, receives, shared(rank, rank, here), shared(rank, rank, there))
 
 
 @op

@@ -76,10 +76,8 @@ class Window(NamedTuple):
         """The input rows of outputs ``first`` to ``last``, in an image of ``n`` rows and its border."""
         if first >= last:
             return RowRange(0, 0)
-        start, stop = (
-            first * self.stride - self.padding,
-            (last - 1) * self.stride - self.padding + self.extent,
-        )
+        start = first * self.stride - self.padding
+        stop = (last - 1) * self.stride - self.padding + self.extent
         low = min(max(start, 0), n)
         high = max(min(stop, n), low)
         before = min(max(-start, 0), stop - start)
