@@ -52,13 +52,6 @@ def optimal(costs: Numbers, parts: int) -> list[int]:
     return [*bounds, n]
 
 
-def optimal_before(costs: Sequence[float], places: Sequence[int], parts: int) -> list[int]:
-    """The bounds of ``optimal`` if parts may only begin at layer 0 and at ``places``, in rising order."""
-    starts = [0, *(place for place in places if place), len(costs)]
-    blocks = [sum(costs[a:b]) for a, b in pairwise(starts)]
-    return [starts[i] for i in optimal(blocks, parts)]
-
-
 def exact(costs: Numbers, parts: int) -> list[int]:
     """The costs as whole numbers in the same proportions. Raises ValueError as ``optimal``."""
     n = len(costs)
@@ -103,7 +96,9 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
     if starts is None:
         sized = [i for i, size in enumerate(sizes) if size]
         starts = sized if len(sized) >= stages else range(len(sizes))
-    return tuple(optimal_before(sizes, starts[1:], stages))
+    cuts = [0, *starts[1:], len(sizes)]
+    blocks = [sum(sizes[a:b]) for a, b in pairwise(cuts)]
+    return tuple(cuts[i] for i in optimal(blocks, stages))
 
 
 def bounds_by_time(

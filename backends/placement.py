@@ -57,8 +57,7 @@ def shards_of(model: Module) -> dict[tuple[Module, str], Any]:
 
 def full_nbytes(layer: Module) -> int:
     """Bytes of a layer's parameters before they were split, the same on all ranks."""
-    sizes: dict[int, int] = {}
-    shards = shards_of(layer)
+    sizes, shards = {}, shards_of(layer)
     for _, owner, attribute in layer.named_arrays():
         value, shard = getattr(owner, attribute), shards.get((owner, attribute))
         if isinstance(value, Parameter):

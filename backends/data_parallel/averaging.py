@@ -6,11 +6,9 @@ the result differs from that of one machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
-from minigrad.device import Array, array_module, unflatten
+from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
@@ -19,8 +17,10 @@ from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
     check_same_on_all_ranks,
+    load_mean,
     running_statistics,
     trained_parameters,
+    weighted,
 )
 from .flat import FlatLayout
 
@@ -89,13 +89,13 @@ class ModelAveraging(Backend):
 
     def exchange(self, model: Module) -> None:
         """Replace the parameters and running statistics by their mean over all ranks, in one all-reduce."""
-        self.average(
-            [p.data for p in (trained_parameters(model) if self.same_start else model.parameters())], model
-        )
+        parameters = trained_parameters(model) if self.same_start else model.parameters()
+        self.average([p.data for p in parameters], model)
 
     def average(self, arrays: list[Array], model: Module) -> None:
         """Replace ``arrays`` and the running statistics by their mean, weighted by the ranks' samples."""
-        weighted_mean(self.comm, self.allreduce, [*arrays, *running_statistics(model)], float(self.samples))
+        arrays = [*arrays, *running_statistics(model)]
+        load_mean(arrays, self.allreduce(self.comm, weighted(arrays[0], arrays, float(self.samples))))
         self.samples = 0
 
 
@@ -209,17 +209,3 @@ def complete_state(optimizer: Optimizer) -> None:
                     state[name] = 0
                 elif not isinstance(value, float):
                     value[...] = 0
-
-
-def weighted_mean(comm: Communicator, allreduce: Allreduce, arrays: Sequence[Array], weight: float) -> None:
-    """Replace ``arrays``, in place, by their mean over the ranks, weighted by each rank's ``weight``.
-
-    One all-reduce of 1 + all their elements. If all weights are 0 the arrays do not change.
-    """
-    xp = array_module(arrays[0])
-    message = xp.concatenate([xp.ones(1, arrays[0].dtype), *(a.reshape(-1) for a in arrays)])
-    message *= weight
-    total = allreduce(comm, message)
-    if float(total[0]):
-        for array, mean in zip(arrays, unflatten(total[1:] / total[0], arrays), strict=True):
-            array[...] = mean

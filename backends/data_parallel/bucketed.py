@@ -45,7 +45,7 @@ class Bucketed(DataParallel):
     registration, which is about the order in which backward reaches them; the first has
     ``first_bucket_bytes``, so that communication begins early. (PyTorch has 25 MiB and 1 MiB, for larger
     nets.) The last bucket carries the summary, so it waits for the end of backward: one bucket alone overlaps
-    with nothing. Every rank sends its buckets in the same order, whatever the order of its gradients.
+    with nothing. All ranks send their buckets in the same order.
 
     ``progress`` chooses how all-reduces advance during backward: "thread", in a background thread; "test", by
     the rank, which polls MPI whenever a gradient is final; "none", not before ``finish``, unless MPI has a
@@ -78,11 +78,7 @@ class Bucketed(DataParallel):
         self.sums: dict[Bucket, Callable[[], Array]] = {}  # the started ones
 
     def place(self, model: Module) -> Module:
-        """The whole model, with the parameters and state arrays of rank 0.
-
-        Raises ValueError where ranks built different models or chose different settings, and where a bucket
-        would hold parameters of several dtypes.
-        """
+        """As ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
         model = super().place(model)
         *groups, last = buckets(self.summary.parameters, self.bucket_bytes, self.first_bucket_bytes)
         self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
@@ -128,8 +124,7 @@ class Bucketed(DataParallel):
         if self.reducer is not None:
             self.reducer.close()
             del self.start, self.poll
-        self.reducer, self.bucket_of = None, {}
-        self.waiting.clear()
+        self.reducer, self.bucket_of, self.waiting = None, {}, deque()
 
 
 def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:

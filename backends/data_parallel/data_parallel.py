@@ -68,7 +68,7 @@ class DataParallel(Backend):
         if self.batch_norm == "synchronised":
             synchronize_batch_norms(model, self.comm)
         self.step_summary = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
-        self.names = {parameter: name for name, parameter in model.named_parameters().items()}
+        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.buckets = []
         return model
 
@@ -139,7 +139,7 @@ class Bucket:
 
     def __init__(self, parameters: Sequence[Tensor], message: Array):
         self.message = message
-        self.views = dict(zip(parameters, unflatten(message, parameters), strict=True))
+        self.views: dict[Any, Array] = dict(zip(parameters, unflatten(message, parameters), strict=True))
         self.missing = set(parameters)
 
     def fill(self, parameters: Iterable[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""One slow rank makes all ranks wait: how long, and shares of the batch in proportion to speed.
+"""One slow rank makes all ranks wait, unless each gets a share of the batch in proportion to its speed.
 
 Lecture section: synchronous data parallelism (stragglers). Lesson: 06_data_parallel. A step takes as long as
 its slowest rank. Proportional shares help where some machines are always slower; ``backup_workers`` where
@@ -14,37 +14,11 @@ import numpy as np
 
 from minigrad.backend import ForwardBackward, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch
-from minigrad.device import Array
 from minigrad.module import Module
 
-from ..comm.collectives import Allreduce, allgather, allreduce, barrier
+from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
-
-
-class TimedAllreduce:
-    """An all-reduce that first waits for all ranks in a barrier, and measures how long.
-
-    ``DataParallel(comm, TimedAllreduce(comm))``. Each reduction appends to ``compute_seconds`` the time since
-    the last one, and to ``wait_seconds`` the time in the barrier (ceil(log2 ranks) empty messages). In a
-    trace each wait is a span called "idle".
-    """
-
-    def __init__(self, comm: Communicator, allreduce: Allreduce = allreduce):
-        self.clock, self.allreduce = comm.time, allreduce
-        self.compute_seconds: list[float] = []
-        self.wait_seconds: list[float] = []
-        self.end = self.clock()  # of the last reduction
-
-    def __call__(self, comm: Communicator, x: Array) -> Array:
-        arrival = self.clock()
-        with comm.computing("idle"):
-            barrier(comm)
-        self.compute_seconds.append(arrival - self.end)
-        self.wait_seconds.append(self.clock() - arrival)
-        total = self.allreduce(comm, x)
-        self.end = self.clock()
-        return total
 
 
 def proportional_shares(n: int, speeds: Sequence[float]) -> list[slice]:

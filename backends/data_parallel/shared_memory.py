@@ -55,6 +55,7 @@ class SharedMemoryDataParallel(DataParallel):
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None
+        self.bucket: Any = None  # of this rank's gradients
 
     def place(self, model: Module) -> Module:
         """The model with the parameters of rank 0; the trained ones are in shared memory."""
@@ -110,10 +111,7 @@ class SharedMemoryDataParallel(DataParallel):
                     yield Block(n, w, gradients)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Wait until all ranks have their gradients; return the loss of the batch.
-
-        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
-        """
+        """Wait until all ranks have their gradients; return the loss of the batch."""
         summary = self.summary.pack(loss)
         self.bucket.fill(self.bucket.views)
         self.summaries[self.rank][self.turn] = summary
@@ -153,7 +151,8 @@ class SharedMemoryDataParallel(DataParallel):
         for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.data = parameter.data.copy()
         super().close()
-        self.memory, self.gradients, self.summaries, self.blocks = None, [], [], []
+        self.memory = self.bucket = None
+        self.gradients, self.summaries, self.blocks = [], [], []
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks; the gradients of a block are summed when the optimizer reaches it."""

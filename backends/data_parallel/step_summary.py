@@ -50,14 +50,14 @@ class StepSummary:
 
         Raises ValueError for a parameter that was frozen when the model was placed and no longer is.
         """
-        self.batch_fraction += fraction
-        self.n_backwards += 1
         for name, parameter in self.frozen.items():
             if parameter.requires_grad:
                 raise ValueError(
                     f"{name} was frozen when the model was placed, so ranks would not sum its gradients; "
                     "call model = backend.place(model) after requires_grad is set"
                 )
+        self.batch_fraction += fraction
+        self.n_backwards += 1
 
     def pack(self, loss: float, reached: Collection[Tensor] | None = None) -> Array:
         """This rank's vector; its counts start again.

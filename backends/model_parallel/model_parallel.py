@@ -16,7 +16,7 @@ from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.device import array_module, unflatten
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
@@ -154,7 +154,7 @@ class ModelParallel(Backend):
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of which each rank has one term: one all-reduce for each group and dtype."""
-        together: dict[tuple[Communicator, Any], list[Parameter]] = {}
+        together: dict[tuple[Communicator, Any], list[Tensor]] = {}
         for parameter, comm in self.partial.items():
             if parameter.grad is not None:
                 together.setdefault((comm, parameter.dtype), []).append(parameter)
@@ -180,9 +180,9 @@ class ModelParallel(Backend):
     def unshard_values(self, model: Module, values: Values) -> Values:
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
         values, shards = dict(values), shards_of(model)
-        for name, *place in model.named_arrays():
-            if tuple(place) in shards and values.get(name) is not None:
-                values[name] = shards[tuple(place)].gather(values[name])
+        for name, owner, attribute in model.named_arrays():
+            if (owner, attribute) in shards and values.get(name) is not None:
+                values[name] = shards[owner, attribute].gather(values[name])
         return values
 
     def refusal(self, inner: Backend) -> str:

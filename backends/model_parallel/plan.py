@@ -156,6 +156,7 @@ def cheapest(
         for split, before in best.items():
             gather, back = n_in if split else 0, 0 if first else n_in
             # The kind, the activations to send, whether the output is split, and the weights to store.
+            options: list[tuple[str | None, int, bool, float]]
             if isinstance(layer, tuple(PASS_THROUGH)):  # a split input stays split
                 options = [(None, 0, split, weights)]
             else:
@@ -188,13 +189,8 @@ def show(choices: Sequence[Choice]) -> str:
     sums = (f"{sum(c.weights for c in choices):,.0f}", f"{sum(c.activations for c in choices):,.0f}")
     rows.append(("all", "", "", *sums))
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.ljust(n) if i < 3 else text.rjust(n)
-            for i, (text, n) in enumerate(zip(row, width, strict=True))
-        )
-        for row in rows
-    )
+    cells = ([f"{text:{side}{n}}" for text, side, n in zip(row, "<<<>>", width, strict=True)] for row in rows)
+    return "\n".join("  ".join(row) for row in cells)
 
 
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:

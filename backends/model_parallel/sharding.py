@@ -161,11 +161,8 @@ class ShardedTensor:
 
     def split(self, shard: Shard) -> ShardedTensor:
         """This rank's part of a tensor that is whole along the shard's axis; forward sends no message."""
-        if self.shard_of(shard.axis) is not None:
-            raise ValueError(f"axis {shard.axis} is split already; gather it first")
         if shard.order is not None:
             raise ValueError("a tensor can only be split in its own order")
         settings = {"comm": shard.comm, "axis": shard.axis, "sizes": shard.sizes}
-        return ShardedTensor(
-            in_channels_last(differentiable.share_out, self.local, **settings), (*self.shards, shard)
-        )
+        part = in_channels_last(differentiable.share_out, self.local, **settings)
+        return ShardedTensor(part, (*self.shards, shard))

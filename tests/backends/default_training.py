@@ -104,8 +104,9 @@ def injected(seed, workers, staleness, stale_rate=DEFAULT):
             method.zero_grad()
             with np.errstate(over="ignore", invalid="ignore"):
                 Serial().step(model, batch[share], ops.cross_entropy)
-                reached, gradient = layout.gradient(0)
-                push = Push(worker, step, version, len(batch[share]), reached, np.concatenate(gradient))
+                grads = [p.grad for p in layout.parameters]
+                reached = [g is not None for g in grads]
+                push = Push(worker, step, version, len(batch[share]), reached, layout.pack(grads))
                 server.take(push)
                 server.apply(server.pushes, method)
             past = [*past[-staleness:], server.weights.copy()]

@@ -230,9 +230,9 @@ def parts(shard):
 class EachDropsItsOwn(ShardedDropout):
     """Every rank goes on with the random numbers it has."""
 
-    def __init__(self, layer, comm: Any, in_sharding=None):
-        Elementwise.__init__(self, layer, comm, in_sharding)
-        self.p, self.rng = layer.p, np.random.default_rng(comm.rank)
+    def __init__(self, layer: Any, comm: Any, in_sharding=None):
+        own = nn.Dropout(layer.p, rng=np.random.default_rng(comm.rank))
+        super().__init__(own, comm, in_sharding)
 
 
 class MaskOfThePart(ShardedDropout):

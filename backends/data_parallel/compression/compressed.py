@@ -16,7 +16,6 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tensor import Parameter
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
@@ -89,35 +88,30 @@ class Compressed(DataParallel):
         return {**super().settings(), **self.compressor_settings}
 
     def place(self, model: Module) -> Module:
-        """The whole model, with the parameters and state arrays of rank 0; residuals start at 0.
+        """As ``DataParallel``, with residuals of 0; raises ValueError too for parameters of several dtypes.
 
-        Raises ValueError where ranks built different models or chose different settings, and for
-        parameters of several dtypes. Rank 0 warns of parameters that are sent uncompressed.
+        Rank 0 warns of parameters that are sent uncompressed.
         """
         model = super().place(model)
         self.layout = FlatLayout(self.summary.parameters)
         self.bucket = Bucket(self.summary.parameters, self.layout.zeros())
         self.error = self.layout.zeros() if self.feedback else None
         self.compressor.start(self.layout, self.rank, self.size)
-        if self.rank == 0:
-            self.warn_uncompressed(self.compressor.uncompressed_parameters())
-        return model
-
-    def warn_uncompressed(self, whole: list[Parameter]) -> None:
-        """Warn that these parameters, if any, are sent uncompressed."""
-        if whole:
+        whole = self.compressor.uncompressed_parameters()
+        if whole and self.rank == 0:
             warnings.warn(
-                f"compress={self.compress} sends {len(whole)} of "
-                f"{len(self.layout.parameters)} parameters as they are, {sum(p.size for p in whole):,} of "
-                f"{self.layout.size:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
-                stacklevel=3,
+                f"compress={self.compress} sends {len(whole)} of {len(self.layout.parameters)} parameters as "
+                f"they are, {sum(p.size for p in whole):,} of {self.layout.size:,} numbers; no matrices: "
+                f"{', '.join(self.names[p] for p in whole)}",
+                stacklevel=2,
             )
+        return model
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the compressed gradients of all ranks, and store the residual.
 
         Raises FloatingPointError on every rank, naming rank and parameter, where a gradient is not finite,
-        before a residual changes; RuntimeError where ranks ran backward a different number of times.
+        before a residual changes.
         """
         self.bucket.fill(self.bucket.views)
         summary = self.summary.pack(loss)

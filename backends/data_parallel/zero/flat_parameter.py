@@ -177,12 +177,9 @@ def nan_like(like: Array) -> Array:
 
 def group_by_owner(model: Module) -> list[list[Parameter]]:
     """The trained parameters in groups by the module that holds them first, last module first."""
-    owners: dict[Parameter, Module] = {}
-    for _, owner, attribute in model.named_arrays():
-        value = getattr(owner, attribute)
-        if isinstance(value, Parameter) and value.requires_grad:
-            owners.setdefault(value, owner)
+    names = {name for name, p in model.named_parameters().items() if p.requires_grad}
     groups: dict[Module, list[Parameter]] = {}
-    for parameter, owner in owners.items():
-        groups.setdefault(owner, []).append(parameter)
+    for name, owner, attribute in model.named_arrays():
+        if name in names:
+            groups.setdefault(owner, []).append(getattr(owner, attribute))
     return list(groups.values())[::-1]

@@ -85,10 +85,7 @@ class Sharded(DataParallel):
         self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
 
     def place(self, model: Module) -> Module:
-        """The model with the parameters of rank 0, of which this rank keeps its part.
-
-        Raises ValueError where ranks built different models or chose different settings.
-        """
+        """As ``DataParallel``; this rank keeps its part of the parameters."""
         model = super().place(model)
         by_module = self.stage == 3
         groups = group_by_owner(model) if by_module else buckets(self.summary.parameters, self.bucket_bytes)
@@ -148,10 +145,7 @@ class Sharded(DataParallel):
             flat.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
-        """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients.
-
-        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
-        """
+        """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients."""
         for flat in self.waiting:
             flat.start_reduce_scatter()
         reached = {p for flat in self.flats for p in flat.reached}
@@ -194,11 +188,8 @@ class Sharded(DataParallel):
         """The sum of a small array over all ranks."""
         return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
 
-    def finalize(self, model: Module) -> None:
+    def finalize(self, model: Module | None = None) -> None:
         """Gather sharded weights for good, remove the wrappers from the model, and end the background."""
-        self.unshard_for_good()
-
-    def unshard_for_good(self) -> None:
         for parent, name, wrapper in self.wrapped:
             wrapper.release()
             parent.replace(name, wrapper.layer)
@@ -212,7 +203,7 @@ class Sharded(DataParallel):
 
     def close(self) -> None:
         """Free the background and the shards; weights become whole, as in ``finalize``."""
-        self.unshard_for_good()
+        self.finalize()
         super().close()
         self.flats, self.flat_of, self.waiting = [], {}, []
         self.prefetcher = Prefetcher(ahead=self.overlap)
