@@ -92,7 +92,7 @@ def describe_arrays(model: Module) -> dict[str, str]:
 def weighted(like: Array, arrays: Sequence[Array], weight: float) -> Array:
     """``weight``, then ``arrays`` times it, end to end; all zeros for weight 0, also where they are NaN.
 
-    Without arrays in the dtype of ``like``, on whose device the result is.
+    ``like`` has the device and, where there are no arrays, the dtype.
     """
     xp, dtype = array_module(like), (arrays[0] if arrays else like).dtype
     if not weight:

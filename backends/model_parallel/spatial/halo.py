@@ -86,7 +86,7 @@ def fetch(
             return concatenate(allgather(shard.comm, back(inside(g, border))), axis)
         return back(inside(g, border))
 
-    if whole:
+    if whole:  # all rows are here
         route = Routes({}, {}, slice(mine.start, mine.stop), slice(0, mine.stop - mine.start))
     if route.silent and not border:
         return x[index_along(axis, route.own_rows)], (to_x,)  # nothing to put together: no copy
