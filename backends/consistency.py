@@ -6,11 +6,12 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from minigrad.device import Array
+from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Parameter
 
@@ -86,3 +87,21 @@ def describe_arrays(model: Module) -> dict[str, str]:
         text = f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
         texts[name] = f"tied to {first}" if first != name else text
     return texts
+
+
+def weighted(like: Array, arrays: Sequence[Array], weight: float) -> Array:
+    """``weight``, then ``arrays`` times it, end to end; all zeros for weight 0, also where they are NaN.
+
+    ``like`` has the device and, where there are no arrays, the dtype.
+    """
+    xp, dtype = array_module(like), (arrays[0] if arrays else like).dtype
+    if not weight:
+        return xp.zeros(1 + sum(a.size for a in arrays), dtype)
+    return xp.concatenate([xp.ones(1, dtype), *(a.reshape(-1) for a in arrays)]) * weight
+
+
+def load_mean(arrays: Sequence[Array], total: Array) -> None:
+    """Replace ``arrays`` by their mean, for the ``total`` of ``weighted``; not where all weights were 0."""
+    if float(total[0]):
+        for array, mean in zip(arrays, unflatten(total[1:] / total[0], arrays), strict=True):
+            array[...] = mean

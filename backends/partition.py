@@ -52,48 +52,6 @@ def optimal(costs: Numbers, parts: int) -> list[int]:
     return [*bounds, n]
 
 
-def optimal_before(costs: Sequence[float], places: Sequence[int], parts: int) -> list[int]:
-    """The bounds of ``optimal`` if parts may only begin at layer 0 and at ``places``, in rising order."""
-    starts = [0, *(place for place in places if place), len(costs)]
-    blocks = [sum(costs[a:b]) for a, b in pairwise(starts)]
-    return [starts[i] for i in optimal(blocks, parts)]
-
-
-def block_partition(costs: Numbers, parts: int) -> list[int]:
-    """The bounds of ``parts`` parts of which the largest and the smallest differ by one layer's cost at most.
-
-    That is at most the largest cost L, so the largest part is at most the mean + L (k - 1) / k, and less than
-    twice the optimum. While parts differ by more, the smallest one takes a layer from its neighbor on the
-    side of a largest one (Barany and Grinberg 2013, arXiv 1308.2452; torchgpipe balances its stages so). It
-    begins with parts of equal length. Raises ValueError as ``optimal``.
-    """
-    sizes = exact(costs, parts)
-    n, ends = len(sizes), list(accumulate(sizes, initial=0))
-    bounds = [i * n // parts for i in range(parts + 1)]
-    high = None
-    while True:
-        blocks = [ends[b] - ends[a] for a, b in pairwise(bounds)]
-        if high is None:
-            high = max(range(parts), key=blocks.__getitem__)
-        # The nearest of the smallest: one that gave its only layer away is it, and gets the next one at once.
-        low = min((block, abs(i - high), i) for i, block in enumerate(blocks))[-1]
-        if blocks[high] - blocks[low] <= max(sizes):
-            return bounds
-        if low < high:
-            bounds[low + 1] += 1
-            giver = low + 1
-        else:
-            bounds[low] -= 1
-            giver = low - 1
-        if giver == high:
-            high = None
-
-
-def lower_bound(costs: Numbers, parts: int) -> float:
-    """A lower bound of the largest of ``parts`` parts: the mean part, or the largest layer."""
-    return max(max(costs), sum(costs) / parts)
-
-
 def exact(costs: Numbers, parts: int) -> list[int]:
     """The costs as whole numbers in the same proportions. Raises ValueError as ``optimal``."""
     n = len(costs)
@@ -138,7 +96,9 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
     if starts is None:
         sized = [i for i, size in enumerate(sizes) if size]
         starts = sized if len(sized) >= stages else range(len(sizes))
-    return tuple(optimal_before(sizes, starts[1:], stages))
+    cuts = [0, *starts[1:], len(sizes)]
+    blocks = [sum(sizes[a:b]) for a, b in pairwise(cuts)]
+    return tuple(cuts[i] for i in optimal(blocks, stages))
 
 
 def bounds_by_time(

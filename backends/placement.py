@@ -36,25 +36,30 @@ def all_gather_named(comm: Communicator, values: Values) -> Values:
     values_of_all: Values = {}
     for rank in range(comm.size):
         own = values if rank == comm.rank else {}
-        text = "\n".join(name + "?" * (value is None) for name, value in own.items())
+        text = json.dumps({name: value is not None for name, value in own.items()})
         message = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
-        for name in bytes(message).decode().split():
-            absent = name.endswith("?")
-            value = None if absent else broadcast(comm, own.get(name, np.zeros(0)), rank)
-            values_of_all[name.rstrip("?")] = value
+        for name, present in json.loads(bytes(message)).items():
+            value = broadcast(comm, own.get(name, np.zeros(0)), rank) if present else None
+            values_of_all[name] = value
     return values_of_all
 
 
-def parameter_shard(owner: Module, attribute: str) -> Any:
-    """Which ``Shard`` of the serial model's array a module holds; None if it holds the whole array."""
-    return getattr(owner, "shards", {}).get(attribute)
+def shards_of(model: Module) -> dict[tuple[Module, str], Any]:
+    """By module and attribute: which ``Shard`` of the serial model's array it holds, where not the whole."""
+    return {
+        (owner, attribute): shards[name]
+        for module in model.modules()
+        if (shards := getattr(module, "shards", None))
+        for name, owner, attribute in module.named_arrays()
+        if name in shards
+    }
 
 
 def full_nbytes(layer: Module) -> int:
     """Bytes of a layer's parameters before they were split, the same on all ranks."""
-    sizes: dict[int, int] = {}
+    sizes, shards = {}, shards_of(layer)
     for _, owner, attribute in layer.named_arrays():
-        value, shard = getattr(owner, attribute), parameter_shard(owner, attribute)
+        value, shard = getattr(owner, attribute), shards.get((owner, attribute))
         if isinstance(value, Parameter):
             shape = [shard.length if shard and i == shard.axis else n for i, n in enumerate(value.shape)]
             sizes[id(value)] = math.prod(shape) * value.dtype.itemsize
@@ -78,16 +83,9 @@ def share_state(comm: Communicator, rng: np.random.Generator) -> None:
     text = json.dumps(bits.state, default=np.ndarray.tolist).encode()
     first = json.loads(broadcast(comm, np.frombuffer(text, np.uint8)).tobytes())
     try:
-        bits.state = like(bits.state, first)
+        bits.state = first
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"a dropout layer draws its random numbers from {type(bits).__name__} on this rank, from "
             f"{first['bit_generator']} on rank 0; build the same model on every rank"
         ) from error
-
-
-def like(state: Any, first: Any) -> Any:
-    """``first``, with arrays where ``state``, of the same kind of generator, has them."""
-    if isinstance(state, dict):
-        return {name: like(value, first[name]) for name, value in state.items()}
-    return np.array(first, state.dtype) if isinstance(state, np.ndarray) else first

@@ -100,20 +100,12 @@ def communication(backend: Any, pause: float) -> Callable[[], float]:
     In the pause a shaped link earns the right to a burst, and it does so while the ranks compute, too.
     """
 
-    def at_the_end() -> float:
+    def reduce() -> float:
         sleep(pause)
-        backend.allreduce(backend.comm, backend.message)
+        backend.reduce()
         return 0.0
 
-    def in_buckets() -> float:
-        sleep(pause)
-        for bucket in backend.buckets:
-            backend.send(bucket)
-        for bucket in backend.buckets:
-            bucket.sum()
-        return 0.0
-
-    return in_buckets if hasattr(backend, "buckets") else at_the_end
+    return reduce
 
 
 def hidden_table(title: str, link: str, by_setting: dict[str, Figures]) -> Table:

@@ -45,6 +45,11 @@ class Declaration:
         """Whether this rank writes the files and the table at the end of a run; one rank does."""
         return self.rank == 0
 
+    def settings(self) -> dict[str, Any]:
+        """Its options by name, which must be the same on all ranks."""
+        options = settings_of(type(self))
+        return {name: value for name, value in vars(self).items() if name in options}
+
     def chosen(self) -> dict[str, Any]:
         """The settings that it chose itself when the model was placed, for ``config`` in metrics.json."""
         return {}

@@ -163,8 +163,8 @@ class BatchNorm(Module):
 
     In training mode it uses the batch's statistics and moves the running ones towards them
     (``running += momentum * (batch - running)``, variance unbiased as in PyTorch); in eval mode it uses
-    the running ones and leaves them as they are. Where ranks share the batch, ``gather`` returns the arrays
-    of all ranks (see ``ops.batch_norm``); without it each rank normalises its own samples.
+    the running ones and leaves them as they are. Where ranks share the batch, each normalises its own samples
+    until ``synchronize``.
     """
 
     def __init__(
@@ -173,14 +173,14 @@ class BatchNorm(Module):
         *,
         momentum: float = 0.1,
         eps: float = 1e-5,
-        gather: Gather | None = None,
         dtype: Any = np.float32,
     ):
         self.weight = Parameter(np.ones(channels, dtype))
         self.bias = Parameter(np.zeros(channels, dtype))
         self.running_mean: Array = np.zeros(channels, dtype)
         self.running_var: Array = np.ones(channels, dtype)
-        self.momentum, self.eps, self.gather = momentum, eps, gather
+        self.momentum, self.eps = momentum, eps
+        self.gathers: dict[str, Gather] = {}
 
     def forward(self, x: Any) -> Tensor:
         if not self.training:
@@ -190,7 +190,22 @@ class BatchNorm(Module):
 
     def normalize(self, x: Any, observe: Observe) -> Tensor:
         """``x`` normalised by its own statistics, which are passed to ``observe``."""
-        return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=self.gather)
+        gather = self.gather if self.gathers else None
+        return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=gather)
+
+    def synchronize(self, axis: str, gather: Gather) -> None:
+        """Use the statistics of all ranks along an axis of the grid, inner axes first.
+
+        ``gather`` returns their arrays, see ``ops.batch_norm``; it replaces an earlier one along the axis.
+        """
+        self.gathers[axis] = gather
+
+    def gather(self, x: Array) -> list[Array]:
+        """``x`` of all ranks whose statistics are used."""
+        arrays = [x]
+        for gather in reversed(self.gathers.values()):
+            arrays = [part for array in arrays for part in gather(array)]
+        return arrays
 
     def observe(self, mean: Array, var: Array, count: float) -> None:
         """Move the running statistics towards those of a batch of ``count`` values per channel."""

@@ -6,26 +6,23 @@ the result differs from that of one machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
-from minigrad.device import Array, array_module, unflatten
+from minigrad.device import Array, array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ..comm.collectives import ALLREDUCE, allreduce
+from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
     check_same_on_all_ranks,
+    load_mean,
     running_statistics,
     trained_parameters,
+    weighted,
 )
 from .flat import FlatLayout
-
-Allreduce = Callable[[Communicator, Array], Array]
 
 
 class ModelAveraging(Backend):
@@ -39,26 +36,20 @@ class ModelAveraging(Backend):
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}
     outermost_only = True
+    period: int | None = None  # None: one exchange, at the end
 
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Allreduce,
+        allreduce: Allreduce = allreduce,
         *,
-        period: int | None,
-        same_start: bool,
-        micro_batches: int,
+        same_start: bool = True,
+        micro_batches: int = 1,
     ):
-        self.comm, self.allreduce = comm, allreduce
+        self.comm, self.allreduce, self.same_start = comm, allreduce, same_start
         self.rank, self.size = comm.rank, comm.size
-        self.period = None if period is None else at_least_one("period", period)
-        self.same_start = same_start
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        return {name: getattr(self, name) for name in ("period", "same_start", "micro_batches")}
 
     def place(self, model: Module) -> Module:
         """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
@@ -98,13 +89,13 @@ class ModelAveraging(Backend):
 
     def exchange(self, model: Module) -> None:
         """Replace the parameters and running statistics by their mean over all ranks, in one all-reduce."""
-        self.average(
-            [p.data for p in (trained_parameters(model) if self.same_start else model.parameters())], model
-        )
+        parameters = trained_parameters(model) if self.same_start else model.parameters()
+        self.average([p.data for p in parameters], model)
 
     def average(self, arrays: list[Array], model: Module) -> None:
         """Replace ``arrays`` and the running statistics by their mean, weighted by the ranks' samples."""
-        weighted_mean(self.comm, self.allreduce, [*arrays, *running_statistics(model)], float(self.samples))
+        arrays = [*arrays, *running_statistics(model)]
+        load_mean(arrays, self.allreduce(self.comm, weighted(arrays[0], arrays, float(self.samples))))
         self.samples = 0
 
 
@@ -117,16 +108,6 @@ class ParallelSGD(ModelAveraging):
     False each rank keeps its own initialization, and the average of such networks is worth little, because
     their hidden neurons are in different orders.
     """
-
-    def __init__(
-        self,
-        comm: Communicator,
-        allreduce: Allreduce = allreduce,
-        *,
-        same_start: bool = True,
-        micro_batches: int = 1,
-    ):
-        super().__init__(comm, allreduce, period=None, same_start=same_start, micro_batches=micro_batches)
 
 
 class LocalSGD(ModelAveraging):
@@ -147,12 +128,9 @@ class LocalSGD(ModelAveraging):
         same_start: bool = True,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, period=period, same_start=same_start, micro_batches=micro_batches)
-        self.average_momentum = average_momentum
+        super().__init__(comm, allreduce, same_start=same_start, micro_batches=micro_batches)
+        self.period, self.average_momentum = at_least_one("period", period), average_momentum
         self.optimizer: Optimizer | None = None
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "average_momentum": self.average_momentum}
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         if self.average_momentum and self.optimizer is not optimizer:
@@ -188,29 +166,21 @@ class ElasticAveraging(ModelAveraging):
         period: int = 8,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, period=period, same_start=True, micro_batches=micro_batches)
+        super().__init__(comm, allreduce, micro_batches=micro_batches)
+        self.period = at_least_one("period", period)
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "alpha": self.alpha}
-
     def place(self, model: Module) -> Module:
         model = super().place(model)
         self.layout = FlatLayout(trained_parameters(model))
-        self.center = self.parameters()
+        self.center = self.layout.weights()
         return model
-
-    def parameters(self) -> Array:
-        """A copy of this rank's parameters, end to end."""
-        return self.layout.pack([p.data for p in self.layout.parameters])
 
     def exchange(self, model: Module) -> None:
         """Pull this rank's model and the center towards each other, in one all-reduce of the parameters."""
-        pull = self.parameters()
-        pull -= self.center
-        pull *= self.alpha
+        pull = self.alpha * (self.layout.weights() - self.center)
         for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):
             parameter.data -= part
         self.center += self.allreduce(self.comm, pull)
@@ -219,8 +189,7 @@ class ElasticAveraging(ModelAveraging):
         """A last exchange, as above; then the model becomes the center, with averaged statistics."""
         super().finalize(model)
         if self.size > 1:
-            for parameter, part in zip(self.layout.parameters, self.layout.views(self.center), strict=True):
-                parameter.data[...] = part
+            self.layout.load(self.center)
             if running_statistics(model):
                 self.average([], model)
 
@@ -240,17 +209,3 @@ def complete_state(optimizer: Optimizer) -> None:
                     state[name] = 0
                 elif not isinstance(value, float):
                     value[...] = 0
-
-
-def weighted_mean(comm: Communicator, allreduce: Allreduce, arrays: Sequence[Array], weight: float) -> None:
-    """Replace ``arrays``, in place, by their mean over the ranks, weighted by each rank's ``weight``.
-
-    One all-reduce of 1 + all their elements. If all weights are 0 the arrays do not change.
-    """
-    xp = array_module(arrays[0])
-    message = xp.concatenate([xp.ones(1, arrays[0].dtype), *(a.reshape(-1) for a in arrays)])
-    message *= weight
-    total = allreduce(comm, message)
-    if float(total[0]):
-        for array, mean in zip(arrays, unflatten(total[1:] / total[0], arrays), strict=True):
-            array[...] = mean

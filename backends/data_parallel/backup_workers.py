@@ -8,7 +8,6 @@ Source: Chen, Pan, Monga, Bengio and Jozefowicz 2016.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -66,14 +65,10 @@ class BackupWorkers(DataParallel):
         self.equals_serial, self.depends_on_timing = backups == 0, backups > 0
         self.version = self.quorum = 0
         self.updates: list[Update] = []
-        self.means: dict[
-            int, Array
-        ] = {}  # by version: those that a worker has yet to use, the collector to send
+        # By version: the means that a worker has yet to use, the collector to send.
+        self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
         self.received = dict.fromkeys(range(1, comm.size) if comm.rank == COLLECTOR else (), 0)
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "backups": self.backups}
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""
@@ -93,7 +88,7 @@ class BackupWorkers(DataParallel):
                 self.comm.send(self.push(loss), COLLECTOR, PUSH)
                 self.means.update(enumerate(self.comm.recv(COLLECTOR, PULL), self.version))
             mean = self.means.pop(self.version)
-        self.batch_fraction, self.n_backwards = 0.0, 0
+        self.summary.start_again()
         self.version += 1
         return self.use(mean)
 
@@ -104,13 +99,13 @@ class BackupWorkers(DataParallel):
 
     def push(self, loss: float) -> Array:
         """This rank's figures, statistics and gradients, such that the contributors' arrays can be added."""
-        parameters = self.summary.parameters
+        parameters, fraction = self.summary.parameters, self.summary.batch_fraction
         xp, dtype = array_module(parameters[0].data), parameters[0].dtype
         reached = [float(p.grad is not None) for p in parameters]
-        figures = xp.asarray([self.version, self.batch_fraction, loss, *reached], dtype)
+        figures = xp.asarray([self.version, fraction, loss, *reached], dtype)
         grads = (xp.zeros(p.size, dtype) if p.grad is None else p.grad.reshape(-1) for p in parameters)
         return xp.concatenate(
-            [figures, *(self.batch_fraction * s.reshape(-1) for s in self.summary.statistics()), *grads]
+            [figures, *(fraction * s.reshape(-1) for s in self.summary.statistics()), *grads]
         )
 
     def collect(self) -> Array:

@@ -7,9 +7,9 @@ Lesson: 06_data_parallel. As PyTorch's DistributedDataParallel does it (Li et al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,17 +17,16 @@ from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tensor import Tensor
 
 from ..comm import collectives
+from ..comm.collectives import Allreduce
 from ..comm.communicator import Communicator
-from .data_parallel import DataParallel
+from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout, buckets
 
-Allreduce = Callable[[Communicator, Array], Array]
 
-
-class Progress(NamedTuple):
+class Reducer(NamedTuple):
     """How all-reduces advance while the rank computes.
 
     ``start`` starts to sum an array over all ranks, and returns the function that waits for the sum. ``poll``
@@ -46,7 +45,7 @@ class Bucketed(DataParallel):
     registration, which is about the order in which backward reaches them; the first has
     ``first_bucket_bytes``, so that communication begins early. (PyTorch has 25 MiB and 1 MiB, for larger
     nets.) The last bucket carries the summary, so it waits for the end of backward: one bucket alone overlaps
-    with nothing. Every rank sends its buckets in the same order, whatever the order of its gradients.
+    with nothing. All ranks send their buckets in the same order.
 
     ``progress`` chooses how all-reduces advance during backward: "thread", in a background thread; "test", by
     the rank, which polls MPI whenever a gradient is final; "none", not before ``finish``, unless MPI has a
@@ -69,34 +68,26 @@ class Bucketed(DataParallel):
         super().__init__(
             comm, allreduce or collectives.allreduce, micro_batches=micro_batches, batch_norm=batch_norm
         )
-        self.progress_name, self.algorithm = progress, allreduce
-        self.open_progress = lookup("progress", progress, PROGRESS)
+        self.progress, self.algorithm = progress, allreduce
+        self.open_reducer = lookup("progress", progress, PROGRESS)
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
-        self.progress: Progress | None = None  # opened once, by all ranks together
-        self.buckets: list[Bucket] = []
+        self.reducer: Reducer | None = None  # opened once, by all ranks together
         self.bucket_of: dict[Tensor, Bucket] = {}
         self.waiting: deque[Bucket] = deque()  # not yet started in this step
-
-    def settings(self) -> dict[str, Any]:
-        sizes = {"bucket_bytes": self.bucket_bytes, "first_bucket_bytes": self.first_bucket_bytes}
-        return {**super().settings(), **sizes, "progress": self.progress_name}
+        self.sums: dict[Bucket, Callable[[], Array]] = {}  # the started ones
 
     def place(self, model: Module) -> Module:
-        """The whole model, with the parameters and state arrays of rank 0.
-
-        Raises ValueError where ranks built different models or chose different settings, and where a bucket
-        would hold parameters of several dtypes.
-        """
+        """As ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
         model = super().place(model)
         *groups, last = buckets(self.summary.parameters, self.bucket_bytes, self.first_bucket_bytes)
-        self.buckets = [*(Bucket(group) for group in groups), Bucket(last, len(self.summary))]
+        self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
+        self.buckets.append(Bucket(last, FlatLayout(last).zeros(len(self.summary))))
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
-        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = deque(self.buckets)
-        if self.progress is None:
-            self.progress = self.open_progress(self.comm, self.algorithm)
-        self.start, self.poll, _ = self.progress
+        if self.reducer is None:
+            self.reducer = self.open_reducer(self.comm, self.algorithm)
+        self.start, self.poll, _ = self.reducer
         return model
 
     def on_grad(self, parameter: Tensor) -> None:
@@ -112,80 +103,31 @@ class Bucketed(DataParallel):
                 f"rank {self.rank}: {self.names[parameter]} was announced twice in one step, and its bucket "
                 "may be on its way; use micro_batches, or pass on_grad only to the last backward of a step"
             )
-        bucket.fill(parameter)
+        bucket.fill([parameter])
         while len(self.waiting) > 1 and not self.waiting[0].missing:
             self.send(self.waiting.popleft())
         self.poll()
 
     def send(self, bucket: Bucket) -> None:
-        bucket.wait = self.start(bucket.message)
+        self.sums[bucket] = self.start(bucket.message)
 
-    def finish(self, model: Module, loss: float) -> float:
-        """Start the remaining buckets, the last one with the summary, and wait for all.
-
-        Each ``grad`` becomes a view of its bucket's sum, valid until the next backward. Raises RuntimeError,
-        naming two ranks, where ranks ran backward a different number of times.
-        """
-        summary, parameters = self.summary, self.summary.parameters
-        for bucket in self.waiting:
-            for parameter in [p for p in bucket.views if p in bucket.missing]:
-                bucket.fill(parameter)
-        self.buckets[-1].message[-len(summary) :] = self.pack_summary(loss)
+    def reduce(self) -> list[Array]:
+        """Start the remaining buckets, the last one with the summary, and wait for all."""
         while self.waiting:
             self.send(self.waiting.popleft())
-        sums = [bucket.sum() for bucket in self.buckets]
         self.waiting.extend(self.buckets)
-        loss, flags = summary.unpack(sums[-1][-len(summary) :])
-        reached = {p for p, flag in zip(parameters, flags, strict=True) if flag}
-        for bucket, total in zip(self.buckets, sums, strict=True):
-            for parameter, g in zip(bucket.views, bucket.flat.views(total), strict=True):
-                parameter.grad = g if parameter in reached else None
-        return loss
+        return [self.sums.pop(bucket)() for bucket in self.buckets]
 
     def close(self) -> None:
         """Free the buckets, and the thread or the communicator that summed them."""
         super().close()
-        if self.progress is not None:
-            self.progress.close()
+        if self.reducer is not None:
+            self.reducer.close()
             del self.start, self.poll
-        self.progress, self.buckets, self.bucket_of = None, [], {}
-        self.waiting.clear()
+        self.reducer, self.bucket_of, self.waiting = None, {}, deque()
 
 
-class Bucket:
-    """The gradients of some parameters of one dtype, end to end in one message, then ``room`` elements.
-
-    ``missing`` are the parameters whose gradient of this step has not been computed.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], room: int = 0):
-        self.flat = FlatLayout(parameters)
-        first = parameters[0].data
-        self.message: Array = array_module(first).zeros(self.flat.size + room, first.dtype)
-        self.views = dict(zip(parameters, self.flat.views(self.message), strict=True))
-        self.missing: set[Tensor] = set(parameters)
-        self.wait: Callable[[], Array] | None = None
-
-    def fill(self, parameter: Any) -> None:
-        """Copy the gradient into the message, unless backward wrote it there; zeros for None."""
-        view = self.views[parameter]
-        if parameter.grad is None:
-            view[...] = 0
-        elif parameter.grad is not view:
-            view[...] = parameter.grad
-        self.missing.discard(parameter)
-
-    def sum(self) -> Array:
-        """Wait for the sum over all ranks; then the message may be filled again."""
-        assert self.wait is not None
-        total, self.wait = self.wait(), None
-        for parameter, view in self.views.items():
-            parameter.grad_buffer = view  # the next backward may write its gradient there
-        self.missing = set(self.views)
-        return total
-
-
-def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """A background thread computes the sums."""
     background = comm.background()
     algorithm = allreduce or collectives.allreduce
@@ -198,23 +140,23 @@ def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress
 
         return background.start(job, "allreduce", x.nbytes)
 
-    return Progress(start, lambda: None, background.close)
+    return Reducer(start, lambda: None, background.close)
 
 
-def polling_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def polling_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """MPI starts each sum, and advances it when the rank polls."""
     own = comm.split(0)  # so that its messages do not mix with those that layers send during backward
     if allreduce is None:
-        return Progress(own.start_allreduce, own.progress, own.close)
-    return Progress(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
+        return Reducer(own.start_allreduce, own.progress, own.close)
+    return Reducer(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
 
 
-def no_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def no_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """MPI starts each sum, and nobody polls before the end."""
     return polling_progress(comm, allreduce)._replace(poll=lambda: None)
 
 
-def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Progress:
+def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     """Each sum is complete when ``start`` returns."""
     own = comm.split(0)
 
@@ -222,7 +164,7 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Progre
         total = own.allreduce(x) if allreduce is None else allreduce(own, x)
         return lambda: total
 
-    return Progress(start, lambda: None, own.close)
+    return Reducer(start, lambda: None, own.close)
 
 
 PROGRESS = {

@@ -6,8 +6,9 @@ backward, on which the other synchronous forms build. ``naive.py`` is the slide 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,12 +19,16 @@ from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, unflatten
 from minigrad.lookup import lookup
 from minigrad.module import Module
+from minigrad.nn import BatchNorm
+from minigrad.tensor import Tensor
 
-from ..comm.collectives import ALLREDUCE, allreduce
+from ..comm.collectives import ALLREDUCE, Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
-from .batch_norm import SYNCHRONIZED, synchronize_batch_norms
 from .step_summary import StepSummary
+
+SYNCHRONIZED = {"ranks": False, "synchronised": True}
+"""Whether batch-norms use the statistics of all ranks, by the name of the setting."""
 
 
 class DataParallel(Backend):
@@ -40,7 +45,7 @@ class DataParallel(Backend):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
@@ -50,14 +55,8 @@ class DataParallel(Backend):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.batch_norm = batch_norm
         self.communicates_in_forward = lookup("batch_norm", batch_norm, SYNCHRONIZED)
-        self.batch_fraction, self.n_backwards = 0.0, 0  # since the last reduction
         self.step_summary: StepSummary | None = None
-        self.message: Any = None  # from the first step on: the gradients, then the summary
-        self.message_views: list[Array] = []
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        return {"micro_batches": self.micro_batches, "batch_norm": self.batch_norm}
+        self.buckets: list[Bucket] = []  # from the first step on; the last one carries the summary too
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of rank 0.
@@ -69,7 +68,8 @@ class DataParallel(Backend):
         if self.batch_norm == "synchronised":
             synchronize_batch_norms(model, self.comm)
         self.step_summary = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
-        self.message_views, self.message = [], None
+        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
+        self.buckets = []
         return model
 
     @property
@@ -86,43 +86,33 @@ class DataParallel(Backend):
         return accumulated(self.summary.parameters)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        self.summary.refuse_thawed()
-        self.batch_fraction += work.loss_weight
-        self.n_backwards += 1
+        self.summary.count_backward(work.loss_weight)
         return super().forward_backward(work, inner)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients and the summary over all ranks in one all-reduce.
+        """Sum the gradients and the summary over all ranks.
 
         Each ``grad`` becomes a view of the sum, valid until the next backward.
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
-        if not self.message_views:
-            self.message = self.allocate_message()
-            self.message_views = self.views_of(self.message)
-        *views, summary = self.message_views
-        self.copy_gradients_in(views)
-        summary[...] = self.pack_summary(loss)
-        *sums, summary = self.views_of(self.allreduce(self.comm, self.message))
-        loss, flags = self.summary.unpack(summary)
-        for parameter, g, reached in zip(self.summary.parameters, sums, flags, strict=True):
-            parameter.grad = g.astype(parameter.dtype, copy=False) if reached else None
+        summary = self.summary
+        if not self.buckets:
+            self.buckets = [Bucket(summary.parameters, self.allocate_message())]
+        for bucket in self.buckets:
+            bucket.fill(bucket.missing)
+        self.buckets[-1].message[-len(summary) :] = summary.pack(loss)
+        sums = self.reduce()
+        loss, flags = summary.unpack(sums[-1][-len(summary) :])
+        reached = {p for p, flag in zip(summary.parameters, flags, strict=True) if flag}
+        for bucket, total in zip(self.buckets, sums, strict=True):
+            for parameter, g in zip(bucket.views, unflatten(total, bucket.views), strict=True):
+                parameter.grad = g.astype(parameter.dtype, copy=False) if parameter in reached else None
+            bucket.missing = set(bucket.views)
         return loss
 
-    def copy_gradients_in(self, views: list[Array]) -> None:
-        """Copy each gradient into its view, and let the next backward write it there directly."""
-        for parameter, view in zip(self.summary.parameters, views, strict=True):
-            if parameter.grad is None:
-                view[...] = 0
-            elif parameter.grad is not view:
-                view[...] = parameter.grad
-            parameter.grad_buffer = view
-
-    def pack_summary(self, loss: float) -> Array:
-        """This rank's summary of the step."""
-        summary = self.summary.pack(loss, self.batch_fraction, self.n_backwards)
-        self.batch_fraction, self.n_backwards = 0.0, 0
-        return summary
+    def reduce(self) -> list[Array]:
+        """The sum of each bucket's message over all ranks: one all-reduce, as all gradients are in one."""
+        return [self.allreduce(self.comm, bucket.message) for bucket in self.buckets]
 
     def allocate_message(self) -> Array:
         """Memory for the gradients and the summary, from the communicator where its all-reduce uses that."""
@@ -132,15 +122,44 @@ class DataParallel(Backend):
         size = sum(p.size for p in parameters) + len(self.summary)
         return allocate(size, np.result_type(*(x.dtype for x in (*parameters, *self.summary.statistics()))))
 
-    def views_of(self, message: Array) -> list[Array]:
-        """The gradients in the shapes of their parameters, and the summary, as views of ``message``."""
-        views = unflatten(message, self.summary.parameters)
-        return [*views, message[sum(view.size for view in views) :]]
-
     def close(self) -> None:
         """Free the message; gradients that are views of it are copied."""
         for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.grad_buffer = None
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.copy()
-        self.step_summary, self.message_views, self.message = None, [], None
+        self.step_summary, self.buckets = None, []
+
+
+class Bucket:
+    """The gradients of some parameters, end to end in one ``message``, which may have more elements.
+
+    ``missing`` are the parameters whose gradient of this step is not in it.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], message: Array):
+        self.message = message
+        self.views: dict[Any, Array] = dict(zip(parameters, unflatten(message, parameters), strict=True))
+        self.missing = set(parameters)
+
+    def fill(self, parameters: Iterable[Tensor]) -> None:
+        """Copy gradients into the message, zeros for None; the next backward may write them there itself."""
+        for parameter in list(parameters):
+            view = self.views[parameter]
+            if parameter.grad is None:
+                view[...] = 0
+            elif parameter.grad is not view:
+                view[...] = parameter.grad
+            parameter.grad_buffer = view
+            self.missing.discard(parameter)
+
+
+def synchronize_batch_norms(model: Module, comm: Communicator) -> None:
+    """Let every batch-norm of ``model`` use the statistics of all ranks.
+
+    Each adds an all-gather to a forward pass, of a count, the means and the squared deviations from them, and
+    one to a backward pass. So all ranks must take part in every pass, also those without samples.
+    """
+    for _, owner, _ in model.named_arrays():
+        if isinstance(owner, BatchNorm):
+            owner.synchronize("data", partial(allgather, comm))

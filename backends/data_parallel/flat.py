@@ -1,14 +1,16 @@
-"""Parameters laid end to end in one array, so that one message carries them and ranks can own equal parts.
+"""Parameters laid end to end in one array, so that one message carries them and ranks can own even parts.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism; sharded server. Lesson: 06_data_parallel. Large parameters are
+cut and small ones share a part, so the owners of parts differ by one element in what they send and receive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from minigrad.data import shares
 from minigrad.device import Array, array_module, unflatten
 from minigrad.tensor import Parameter
 
@@ -22,7 +24,7 @@ class Segment(NamedTuple):
 
 
 class FlatLayout:
-    """The layout of some parameters of one dtype, padded with zeros to a multiple of ``parts`` elements.
+    """The layout of some parameters of one dtype in ``parts`` slices, whose sizes differ by at most one.
 
     Raises ValueError for parameters of different dtypes, which one array cannot hold.
     """
@@ -34,21 +36,27 @@ class FlatLayout:
             raise ValueError(
                 f"one message carries parameters of one dtype, got {dtypes}; use model.to(dtype=...)"
             )
-        self.starts = [0]
-        for parameter in self.parameters:
-            self.starts.append(self.starts[-1] + parameter.size)
-        self.elements = self.starts[-1]
-        self.part_size = -(-self.elements // parts)
-        self.size = self.part_size * parts
+        self.starts = list(accumulate((p.size for p in self.parameters), initial=0))
+        self.size = self.starts[-1]
+        self.parts = shares(self.size, parts)
 
-    def zeros(self) -> Array:
-        """A new array of this layout."""
+    def zeros(self, room: int = 0) -> Array:
+        """A new array of this layout, with ``room`` for more elements at its end."""
         first = self.parameters[0].data
-        return array_module(first).zeros(self.size, first.dtype)
+        return array_module(first).zeros(self.size + room, first.dtype)
 
     def views(self, buffer: Array) -> list[Array]:
         """The parameters' elements of ``buffer``, each in the shape of its parameter."""
         return unflatten(buffer, self.parameters)
+
+    def weights(self) -> Array:
+        """A copy of the parameters' values, as a new array of this layout."""
+        return self.pack([p.data for p in self.parameters])
+
+    def load(self, buffer: Array) -> None:
+        """Copy the elements of ``buffer`` into the parameters."""
+        for parameter, view in zip(self.parameters, self.views(buffer), strict=True):
+            parameter.data[...] = view
 
     def pack(self, arrays: Sequence[Array | None]) -> Array:
         """A new array of this layout that holds ``arrays``, zeros for those that are None."""
@@ -56,17 +64,11 @@ class FlatLayout:
         buffer = array_module(first).empty(self.size, first.dtype)
         for view, array in zip(self.views(buffer), arrays, strict=True):
             view[...] = 0 if array is None else array
-        buffer[self.elements :] = 0
         return buffer
 
-    def part(self, rank: int) -> slice:
-        """The elements of a buffer that rank number ``rank`` owns."""
-        return slice(rank * self.part_size, (rank + 1) * self.part_size)
-
     def segments(self, rank: int) -> list[Segment]:
-        """The elements of each parameter that are in the ``rank``-th part, without the padding."""
-        part = self.part(rank)
-        segments = []
+        """The elements of each parameter that are in the ``rank``-th part."""
+        part, segments = self.parts[rank], []
         for n, (start, stop) in enumerate(pairwise(self.starts)):
             first, last = max(start, part.start), min(stop, part.stop)
             if first < last:

@@ -1,4 +1,4 @@
-"""One slow rank makes all ranks wait: how long, and shares of the batch in proportion to speed.
+"""One slow rank makes all ranks wait, unless each gets a share of the batch in proportion to its speed.
 
 Lecture section: synchronous data parallelism (stragglers). Lesson: 06_data_parallel. A step takes as long as
 its slowest rank. Proportional shares help where some machines are always slower; ``backup_workers`` where
@@ -7,67 +7,18 @@ the slow machine changes from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigrad.backend import ForwardBackward, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch
-from minigrad.device import Array
 from minigrad.module import Module
 
-from ..comm.collectives import allgather, allreduce, barrier
+from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
-
-
-class Imbalance(NamedTuple):
-    """The seconds that each rank computed before a reduction, by rank."""
-
-    seconds: tuple[float, ...]
-
-    @property
-    def idle(self) -> tuple[float, ...]:
-        """The seconds that each rank waited for the slowest, by rank."""
-        return tuple(max(self.seconds) - s for s in self.seconds)
-
-    @property
-    def cost(self) -> float:
-        """(max - mean) / max: the share of all ranks' time that was spent waiting."""
-        slowest = max(self.seconds)
-        return 1 - sum(self.seconds) / len(self.seconds) / slowest if slowest else 0.0
-
-
-def imbalance(comm: Communicator, seconds: float) -> Imbalance:
-    """The seconds that each rank computed, on every rank: an all-gather of one number."""
-    return Imbalance(tuple(float(s[0]) for s in allgather(comm, np.array([seconds]))))
-
-
-class TimedAllreduce:
-    """An all-reduce that first waits for all ranks in a barrier, and measures how long.
-
-    ``DataParallel(comm, TimedAllreduce(comm))``. Each reduction appends to ``compute_seconds`` the time since
-    the last one, and to ``wait_seconds`` the time in the barrier (ceil(log2 ranks) empty messages). In a
-    trace each wait is a span called "idle".
-    """
-
-    def __init__(self, comm: Communicator, allreduce: Callable[[Communicator, Array], Array] = allreduce):
-        self.clock, self.allreduce = comm.time, allreduce
-        self.compute_seconds: list[float] = []
-        self.wait_seconds: list[float] = []
-        self.end = self.clock()  # of the last reduction
-
-    def __call__(self, comm: Communicator, x: Array) -> Array:
-        arrival = self.clock()
-        with comm.computing("idle"):
-            barrier(comm)
-        self.compute_seconds.append(arrival - self.end)
-        self.wait_seconds.append(self.clock() - arrival)
-        total = self.allreduce(comm, x)
-        self.end = self.clock()
-        return total
 
 
 def proportional_shares(n: int, speeds: Sequence[float]) -> list[slice]:
@@ -103,7 +54,7 @@ class ProportionalDataParallel(DataParallel):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         every: int = 10,
         micro_batches: int = 1,
@@ -113,9 +64,6 @@ class ProportionalDataParallel(DataParallel):
         self.every, self.clock = at_least_one("every", every), comm.time
         self.speeds = [0.0] * comm.size  # 0: unknown
         self.steps, self.samples, self.seconds = 0, 0, 0.0
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "every": self.every}
 
     def shard(self, batch: Batch) -> Batch:
         """This rank's share, in proportion to its speed."""

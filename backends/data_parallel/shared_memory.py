@@ -23,7 +23,7 @@ from minigrad.optim import Optimizer, Part
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
-from .data_parallel import DataParallel
+from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout
 
 BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
@@ -55,6 +55,7 @@ class SharedMemoryDataParallel(DataParallel):
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None
+        self.bucket: Any = None  # of this rank's gradients
 
     def place(self, model: Module) -> Module:
         """The model with the parameters of rank 0; the trained ones are in shared memory."""
@@ -70,6 +71,7 @@ class SharedMemoryDataParallel(DataParallel):
         self.memory = self.shared((flat.size + 2 * length) * first.itemsize)
         windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
         self.gradients = [flat.views(window) for window in windows]
+        self.bucket = Bucket(parameters, windows[self.rank])
         # Two for each rank, in turns: a rank writes one while slower ranks may still read the one before.
         self.summaries = [window[flat.size :].reshape(2, length) for window in windows]
         self.turn = 0
@@ -100,8 +102,8 @@ class SharedMemoryDataParallel(DataParallel):
         """
         views = [[p.data for p in flat.parameters], *self.gradients]
         stripe = BLOCK * self.size
-        for start in range(0, flat.elements, stripe):
-            share = shares(min(stripe, flat.elements - start), self.size)[self.rank]
+        for start in range(0, flat.size, stripe):
+            share = shares(min(stripe, flat.size - start), self.size)[self.rank]
             for n, (first, last) in enumerate(pairwise(flat.starts)):
                 elements = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
                 if elements.start < elements.stop:
@@ -109,17 +111,14 @@ class SharedMemoryDataParallel(DataParallel):
                     yield Block(n, w, gradients)
 
     def finish(self, model: Module, loss: float) -> float:
-        """Wait until all ranks have their gradients; return the loss of the batch.
-
-        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
-        """
-        summary, mine = self.pack_summary(loss), self.gradients[self.rank]
-        self.copy_gradients_in(mine)
+        """Wait until all ranks have their gradients; return the loss of the batch."""
+        summary = self.summary.pack(loss)
+        self.bucket.fill(self.bucket.views)
         self.summaries[self.rank][self.turn] = summary
         self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
-        for parameter, g, reached in zip(self.summary.parameters, mine, self.reached, strict=True):
+        for (parameter, g), reached in zip(self.bucket.views.items(), self.reached, strict=True):
             parameter.grad = g if reached else None
         return loss
 
@@ -132,8 +131,7 @@ class SharedMemoryDataParallel(DataParallel):
         yield
         if not earlier:
             return
-        mine = zip(self.summary.parameters, self.gradients[self.rank], strict=True)
-        for n, (parameter, view) in enumerate(mine):
+        for n, (parameter, view) in enumerate(self.bucket.views.items()):
             if parameter in earlier:
                 view += earlier[parameter]
                 parameter.grad, self.reached[n] = view, True
@@ -153,23 +151,21 @@ class SharedMemoryDataParallel(DataParallel):
         for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.data = parameter.data.copy()
         super().close()
-        self.memory, self.gradients, self.summaries, self.blocks = None, [], [], []
+        self.memory = self.bucket = None
+        self.gradients, self.summaries, self.blocks = [], [], []
 
     def parts(self, optimizer: Optimizer) -> Iterator[Part]:
         """This rank's blocks; the gradients of a block are summed when the optimizer reaches it."""
-        numbers = {id(parameter): n for n, parameter in enumerate(optimizer.parameters)}
-        number_of = [numbers.get(id(parameter)) for parameter in self.summary.parameters]
+        numbers = {parameter: n for n, parameter in enumerate(optimizer.parameters)}
         for n, w, gradients in self.blocks:
-            number = number_of[n]
-            if number is not None:
-                yield Part(number, w, total(gradients) if self.reached[n] else None)
+            parameter = self.summary.parameters[n]
+            if parameter in numbers:
+                yield Part(numbers[parameter], w, total(gradients) if self.reached[n] else None)
 
     def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
-        values: dict[str, np.ndarray | None] = dict.fromkeys(model.named_parameters())
-        names = {id(parameter): name for name, parameter in model.named_parameters().items()}
-        for parameter, *gradients in zip(self.summary.parameters, *self.gradients, strict=True):
-            if parameter.grad is not None:
-                values[names[id(parameter)]] = total(gradients)
+        gradients = zip(self.summary.parameters, *self.gradients, strict=True)
+        sums = {p: total(gs) for p, *gs in gradients if p.grad is not None}
+        values = {name: sums.get(p) for name, p in model.named_parameters().items()}
         self.memory.barrier("to read the gradients")
         return (unshard or self.unshard_values)(model, values)
 

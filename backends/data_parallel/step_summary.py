@@ -33,6 +33,7 @@ class StepSummary:
             )
         self.frozen = {name: p for name, p in model.named_parameters().items() if not p.requires_grad}
         self.attributes = statistic_attributes(model) if statistics else []
+        self.start_again()
 
     def __len__(self) -> int:
         return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())
@@ -40,23 +41,31 @@ class StepSummary:
     def statistics(self) -> list[Array]:
         return [getattr(owner, attribute) for owner, attribute in self.attributes]
 
-    def refuse_thawed(self) -> None:
-        """Raise ValueError for a parameter that was frozen when the model was placed and no longer is."""
+    def start_again(self) -> None:
+        """Forget the backwards before a reduction, and the fraction of the batch that they were over."""
+        self.batch_fraction, self.n_backwards = 0.0, 0
+
+    def count_backward(self, fraction: float) -> None:
+        """Note that this rank runs backward over its ``fraction`` of the batch.
+
+        Raises ValueError for a parameter that was frozen when the model was placed and no longer is.
+        """
         for name, parameter in self.frozen.items():
             if parameter.requires_grad:
                 raise ValueError(
                     f"{name} was frozen when the model was placed, so ranks would not sum its gradients; "
                     "call model = backend.place(model) after requires_grad is set"
                 )
+        self.batch_fraction += fraction
+        self.n_backwards += 1
 
-    def pack(
-        self, loss: float, fraction: float, backwards: int, reached: Collection[Tensor] | None = None
-    ) -> Array:
-        """This rank's vector: its ``fraction`` of the batch, and how often it ran backward.
+    def pack(self, loss: float, reached: Collection[Tensor] | None = None) -> Array:
+        """This rank's vector; its counts start again.
 
         ``reached`` are the parameters that its loss reached: by default those that have a gradient.
         """
-        xp = array_module(self.parameters[0].data)
+        xp, fraction, backwards = array_module(self.parameters[0].data), self.batch_fraction, self.n_backwards
+        self.start_again()
         counts = [float(backwards * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
         figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.parameters[0].dtype)

@@ -11,7 +11,7 @@ from minigrad.nn import BatchNorm
 from minigrad.tensor import Parameter
 
 from ..comm.communicator import Communicator
-from .layer import Replicated
+from .replicated import Replicated
 from .sharding import Shard, ShardedTensor, matching_shard
 
 
@@ -35,7 +35,6 @@ class ChannelBatchNorm(Replicated):
                 part = channels.local_part(whole).copy()
             setattr(self.layer, attribute, part)
             self.shards[name] = channels
-        setattr(self.layer, "shards", self.shards)  # beside the arrays that it describes  # noqa: B010
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         a = a.gather() if self.out_sharding is None else a.redistribute(self.out_sharding)

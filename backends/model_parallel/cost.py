@@ -3,8 +3,7 @@
 Lecture section: data and model parallelism together. Lesson: 14_hybrid. The formulas of Gholami, Azad, Jin,
 Keutzer and Buluc 2018, "Integrated model, batch and domain parallelism in training neural networks".
 P = Pr Pc ranks, of which Pr share the model and Pc the batch of B samples; layer i has |W_i| weights and d_i
-outputs per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) +
-beta n (P - 1) / P.
+outputs per sample. A collective of n numbers over P ranks takes alpha ceil(log2 P) + beta n (P - 1) / P.
 """
 
 from __future__ import annotations
@@ -62,13 +61,9 @@ def model_seconds(net: Network, layers: Sequence[LayerSize], ranks: int, batch: 
 
 def domain_seconds(net: Network, layers: Sequence[LayerSize], ranks: int, batch: int) -> float:
     """Images split over ranks: halos to the neighbour both ways, and an all-reduce of every weight."""
-    halos = sum(
-        net.alpha + net.beta * batch * halo
-        for layer in layers
-        for halo in (layer.halo_in, layer.halo_out)
-        if ranks > 1
-    )
-    return halos + 2 * sum(net.collective(ranks, layer.weights) for layer in layers)
+    halos = [halo for layer in layers for halo in (layer.halo_in, layer.halo_out) if ranks > 1]
+    seconds = sum(net.alpha + net.beta * batch * halo for halo in halos)
+    return seconds + 2 * sum(net.collective(ranks, layer.weights) for layer in layers)
 
 
 def integrated_seconds(
@@ -107,9 +102,8 @@ def best_rows(
     costs = []
     for pr in (pr for pr in range(1, ranks + 1) if ranks % pr == 0):
         rows = [pr if split else 1 for split in only or [True] * len(layers)]
-        if any(ranks // r > batch for r in rows):
-            continue
-        costs.append((integrated_seconds(net, layers, rows, ranks, batch), pr))
+        if all(ranks // r <= batch for r in rows):
+            costs.append((integrated_seconds(net, layers, rows, ranks, batch), pr))
     if not costs:
         raise ValueError(f"no Pr lets {ranks} ranks share a batch of {batch} samples in this way")
     seconds, pr = min(costs)

@@ -12,8 +12,7 @@ import numpy as np
 
 from minigrad.nn import Dropout
 
-from ..comm.communicator import Communicator
-from .layer import Elementwise
+from .replicated import Elementwise
 from .sharding import Shard, ShardedTensor
 
 
@@ -23,13 +22,11 @@ class ShardedDropout(Elementwise):
     The random generators of all ranks must start in the same state (``share_state``); they then stay equal.
     """
 
-    def __init__(self, layer: Dropout, comm: Communicator | None = None, in_sharding: Shard | None = None):
-        super().__init__(layer, comm, in_sharding)
-        self.p, self.rng = layer.p, layer.rng
+    layer: Dropout
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        draws = cast(np.random.Generator, ShardedGenerator(self.rng, a.shards))
-        return ShardedTensor(Dropout(self.p, rng=draws).train(self.layer.training)(a.local), a.shards)
+        draws = cast(np.random.Generator, ShardedGenerator(self.layer.rng, a.shards))
+        return ShardedTensor(Dropout(self.layer.p, rng=draws).train(self.layer.training)(a.local), a.shards)
 
 
 class ShardedGenerator:

@@ -5,10 +5,9 @@ Lecture section: model parallelism. Lesson: 11_model_parallel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from minigrad.module import Module, Sequential
+from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
 from ..comm.communicator import Communicator
@@ -51,46 +50,3 @@ class ShardedLayer(Module):
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         raise NotImplementedError(f"{type(self).__name__} needs a sharded_forward method")
-
-
-class Replicated(ShardedLayer):
-    """A layer that every rank computes whole, on the whole input."""
-
-    def __init__(self, layer: Module, comm: Communicator | None = None, in_sharding: Shard | None = None):
-        super().__init__()
-        self.layer = layer
-
-    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
-        return self.layer.named_arrays(prefix)  # the serial names
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        return ShardedTensor(self.layer(a.gather().local))
-
-
-class Elementwise(Replicated):
-    """A layer that acts on each element alone, and therefore on a split input as on a whole one."""
-
-    def __init__(self, layer: Module, comm: Communicator | None = None, in_sharding: Shard | None = None):
-        super().__init__(layer)
-        self.out_sharding = in_sharding
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        return ShardedTensor(self.layer(a.local), a.shards)
-
-
-class ShardedSequential(ShardedLayer, Sequential):
-    """The layers of a Sequential under its names; the tensors between them stay split."""
-
-    def __init__(self, layers: list[ShardedLayer]):
-        super().__init__()
-        self.layers = list(layers)
-        self.out_sharding = layers[-1].out_sharding if layers else None
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        for i, layer in enumerate(self.layers):
-            try:
-                a = layer.sharded_forward(a)
-            except (ValueError, TypeError) as error:
-                error.args = (f"layer {i}, {error}",)
-                raise
-        return a

@@ -45,7 +45,7 @@ class ColumnLinear(ShardedLayer):
 class GatheredLinear(ColumnLinear):
     """The naive form: some of the neurons, whose outputs are gathered at once."""
 
-    def __init__(self, layer: Linear, comm: Communicator, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(layer, comm)
         self.out_sharding = None
 

@@ -14,17 +14,18 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
-from minigrad.device import array_module
+from minigrad.device import array_module, unflatten
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.tensor import Parameter, Tensor
+from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
-from ..placement import parameter_shard, share_dropout_state
+from ..placement import shards_of, share_dropout_state
 from .class_parallel import ClassLinear, class_parallel_loss
-from .layer import Replicated, ShardedLayer, ShardedSequential
+from .layer import ShardedLayer
 from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
+from .replicated import Replicated
 from .sharding import Shard, ShardedTensor
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
@@ -58,15 +59,14 @@ class ModelParallel(Backend):
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.tilings: dict[str, Tiling | None] = {}
-        self.partial: dict[Parameter, Communicator] = {}
+        self.partial: dict[Tensor, Communicator] = {}  # of these, each rank has a term of the gradient
 
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``, with rank 0's parameters.
 
         Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
         """
-        settings = {"plan": self.requested_plan, "sample": self.sample, "batch_size": self.batch_size}
-        check_same_on_all_ranks(self.comm, model, {**settings, "micro_batches": self.micro_batches})
+        check_same_on_all_ranks(self.comm, model, {**self.settings(), "plan": self.requested_plan})
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
@@ -77,7 +77,8 @@ class ModelParallel(Backend):
             model = self.sharded_sequential(model, first)
         else:
             self.replace_inside(model)
-        self.partial = partial_gradients(model)
+        layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
+        self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
         return model
 
     def chosen(self) -> dict[str, Any]:
@@ -153,23 +154,23 @@ class ModelParallel(Backend):
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients of which each rank has one term: one all-reduce for each group and dtype."""
-        together: dict[tuple[Communicator, Any], list[Parameter]] = {}
-        for parameter, comm in partial_gradients(model).items():
+        together: dict[tuple[Communicator, Any], list[Tensor]] = {}
+        for parameter, comm in self.partial.items():
             if parameter.grad is not None:
                 together.setdefault((comm, parameter.dtype), []).append(parameter)
         for (comm, _), parameters in together.items():
             xp = array_module(parameters[0].data)
             terms = [p.grad.reshape(-1) for p in parameters if p.grad is not None]
             total = allreduce(comm, xp.concatenate(terms))
-            ends = np.cumsum([p.size for p in parameters])[:-1].tolist()
-            for parameter, g in zip(parameters, xp.split(total, ends), strict=True):
-                parameter.grad = g.reshape(parameter.shape)
+            for parameter, g in zip(parameters, unflatten(total, parameters), strict=True):
+                parameter.grad = g
         return loss
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """Sums over the ranks, in which what several hold counts once."""
-        shards = [parameter_shard(owner, attribute) for _, owner, attribute in owned(model)]
-        once = [shard.comm.size / self.size if shard else float(self.rank == 0) for shard in shards]
+        shards, names = shards_of(model), model.named_parameters()
+        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
+        once = [shards[p].comm.size / self.size if p in shards else float(self.rank == 0) for p in parameters]
         return allreduce(self.comm, squares * np.array(once)[:, None])
 
     def close(self) -> None:
@@ -178,11 +179,10 @@ class ModelParallel(Backend):
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
-        values = dict(values)
+        values, shards = dict(values), shards_of(model)
         for name, owner, attribute in model.named_arrays():
-            shard = parameter_shard(owner, attribute)
-            if shard is not None and values.get(name) is not None:
-                values[name] = shard.gather(values[name])
+            if (owner, attribute) in shards and values.get(name) is not None:
+                values[name] = shards[owner, attribute].gather(values[name])
         return values
 
     def refusal(self, inner: Backend) -> str:
@@ -190,16 +190,19 @@ class ModelParallel(Backend):
         return super().refusal(inner) or splits
 
 
-def owned(model: Module) -> list[tuple[str, Module, str]]:
-    """Name, owner and attribute of each parameter, once, in the order of ``model.parameters()``."""
-    names = model.named_parameters()
-    return [array for array in model.named_arrays() if array[0] in names]
+class ShardedSequential(ShardedLayer, Sequential):
+    """The layers of a Sequential under its names; the tensors between them stay split."""
 
+    def __init__(self, layers: list[ShardedLayer]):
+        super().__init__()
+        self.layers = list(layers)
+        self.out_sharding = layers[-1].out_sharding if layers else None
 
-def partial_gradients(model: Module) -> dict[Parameter, Communicator]:
-    """Replicated parameters of which each rank has one term of the gradient, and the ranks that have all."""
-    layers = [layer for _, layer in model.named_modules() if isinstance(layer, ShardedLayer)]
-    return {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        for i, layer in enumerate(self.layers):
+            with named_in_errors(i):
+                a = layer.sharded_forward(a)
+        return a
 
 
 @contextmanager

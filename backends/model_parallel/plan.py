@@ -35,8 +35,9 @@ from .conv import (
     ShardedFlatten,
 )
 from .dropout import ShardedDropout
-from .layer import Elementwise, ShardedLayer
+from .layer import ShardedLayer
 from .linear import ColumnLinear, GatheredLinear, RowLinear
+from .replicated import Elementwise
 from .sharding import Shard
 
 Plan = dict[str, str]
@@ -149,27 +150,26 @@ def cheapest(
     n_out = 0
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):
         weights = sum(p.size for p in layer.parameters())
-        cheapest_here: dict[bool, list[Choice]] = {}
-
-        def way(
-            before: list[Choice], kind: str | None, activations: float, split: bool, stored: float
-        ) -> None:
-            choices = [*before, Choice(name, layer.in_one_line(), kind, 2 * stored, share * activations)]  # noqa: B023
-            if split not in cheapest_here or numbers(choices) < numbers(cheapest_here[split]):  # noqa: B023
-                cheapest_here[split] = choices  # noqa: B023
-
+        grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
+        can_be_split = type(layer) in FIRST and name not in tied and n_in and n_out and not grouped
+        ways: list[tuple[bool, list[Choice]]] = []
         for split, before in best.items():
+            gather, back = n_in if split else 0, 0 if first else n_in
+            # The kind, the activations to send, whether the output is split, and the weights to store.
+            options: list[tuple[str | None, int, bool, float]]
             if isinstance(layer, tuple(PASS_THROUGH)):  # a split input stays split
-                way(before, None, 0, split, weights)
-                continue
-            gather = n_in if split else 0
-            way(before, None, gather, False, weights)
-            grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
-            if type(layer) in FIRST and name not in tied and n_in and n_out and not grouped:
-                back = 0 if first else n_in
-                way(before, FIRST[type(layer)], gather + 2 * back, True, weights / ranks)
-                way(before, SECOND[type(layer)], 2 * n_out + (0 if split else back), False, weights / ranks)
-        best, first = cheapest_here, first and not weights
+                options = [(None, 0, split, weights)]
+            else:
+                options = [(None, gather, False, weights)]
+            if can_be_split:
+                row_back = 0 if split else back
+                options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
+                options.append((SECOND[type(layer)], 2 * n_out + row_back, False, weights / ranks))
+            for kind, activations, split_output, stored in options:
+                choice = Choice(name, layer.in_one_line(), kind, 2 * stored, share * activations)
+                ways.append((split_output, [*before, choice]))
+        best = {key: min((way for split, way in ways if split == key), key=numbers) for key, _ in ways}
+        first = first and not weights
     if True in best:
         last = best[True][-1]
         best[True][-1] = last._replace(activations=last.activations + share * n_out)
@@ -189,13 +189,8 @@ def show(choices: Sequence[Choice]) -> str:
     sums = (f"{sum(c.weights for c in choices):,.0f}", f"{sum(c.activations for c in choices):,.0f}")
     rows.append(("all", "", "", *sums))
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.ljust(n) if i < 3 else text.rjust(n)
-            for i, (text, n) in enumerate(zip(row, width, strict=True))
-        )
-        for row in rows
-    )
+    cells = ([f"{text:{side}{n}}" for text, side, n in zip(row, "<<<>>", width, strict=True)] for row in rows)
+    return "\n".join("  ".join(row) for row in cells)
 
 
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
-from ..placement import all_gather_named, parameter_shard, share_dropout_state
+from ..placement import all_gather_named, shards_of, share_dropout_state
 from .engine import Engine
 from .p2p import PipelineComm
 from .schedule import Order, Schedule
@@ -119,7 +119,7 @@ class Pipeline(Backend):
             return self.requested_bounds
         if self.requested_bounds == "bytes":
             return bounds_by_bytes(model, self.table.stages)
-        if self.sample is None or any(parameter_shard(*array[1:]) for array in model.named_arrays()):
+        if self.sample is None or shards_of(model):
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
                 'pass sample=, or take bounds by "bytes"'

@@ -21,8 +21,8 @@ import one_sided
 from watched import BATCH, batches, digits, network, served, sgd
 
 from backends.comm.virtual import Link
+from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.server import PULL, PUSH
-from backends.data_parallel.parameter_server.sharding import Sharding
 from backends.launch.launch import load_mpi, under_mpiexec
 from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
@@ -363,9 +363,7 @@ judge = network()
 
 
 def loss_with(weights):
-    views = Sharding(judge.parameters(), 1).views(weights)
-    for parameter, view in zip(judge.parameters(), views, strict=True):
-        parameter.data[...] = view
+    FlatLayout(judge.parameters()).load(weights)
     return loss_of(judge, digits.test)
 
 
@@ -413,7 +411,7 @@ for scene in scenes:
 
 # %%
 print("\n5. Many servers are one server")
-names, layout = list(network().named_parameters()), Sharding(network().parameters(), 3)
+names, layout = list(network().named_parameters()), FlatLayout(network().parameters(), 3)
 pieces = [" ".join(names[piece.n] for piece in layout.segments(server)) for server in range(3)]
 print(f"   three servers hold parts of:  {';  '.join(pieces)}")
 

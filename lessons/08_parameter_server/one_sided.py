@@ -72,19 +72,15 @@ def train(comm, Window, digits, epochs=2, rate=0.1):
     """A layer for the digits; read, compute, add. The last number counts the updates, as a version would."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, rng=np.random.default_rng(0)))
     layout = FlatLayout(model.parameters())
-    start = np.append(layout.pack([p.data for p in layout.parameters]), np.float32(0))
+    start = np.append(layout.weights(), np.float32(0))
     ages, moved = [], np.zeros_like(start)
-
-    def load(numbers):
-        for parameter, view in zip(layout.parameters, layout.views(numbers[:-1]), strict=True):
-            parameter.data[...] = view
 
     with Window(comm, start if comm.rank == 0 else None) as window:
         if comm.rank > 0:
             mine = digits.train[shares(len(digits.train), comm.size - 1)[comm.rank - 1]]
             for epoch in range(epochs):
                 for batch in minibatches(mine, 32, seed=0, epoch=epoch):
-                    load(now := window.get())
+                    layout.load(now := window.get())
                     Serial().step(model, batch, ops.cross_entropy)
                     step = np.append(-rate * layout.pack([p.grad for p in layout.parameters]), np.float32(1))
                     ages.append(window.accumulate(step)[-1] - now[-1])
@@ -95,7 +91,7 @@ def train(comm, Window, digits, epochs=2, rate=0.1):
         if comm.rank > 0:
             return []
         end = window.get()
-    load(end)
+    layout.load(end)
     loss = ops.cross_entropy(model(Tensor(digits.test.x)), digits.test.y).item()
     ages = np.concatenate(all_ages)
     assert end[-1] == len(ages) and ages.min() >= 0 and loss < 0.6

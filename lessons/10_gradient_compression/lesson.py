@@ -65,7 +65,7 @@ def take_notes(backend, model):
     counts["threshold"].append(len(backend.compressor.sent_indices))
     if len(notes[backend.rank]) < 20:
         total = backend.layout.pack([p.grad for p in model.parameters()])
-        notes[backend.rank].append((backend.gradient.copy(), backend.error, total))
+        notes[backend.rank].append((backend.bucket.message.copy(), backend.error, total))
 
 
 def count_dropped(backend, model):

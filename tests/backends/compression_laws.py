@@ -27,7 +27,7 @@ class InOrder(DataParallel):
         return model
 
     def finish(self, model, loss):
-        report = self.pack_summary(loss)
+        report = self.summary.pack(loss)
         g = self.layout.pack([p.grad for p in self.summary.parameters])
         messages = allgather(self.comm, np.concatenate([g, report]))
         loss, reached = self.summary.unpack(sum(m[g.size :] for m in messages))
@@ -115,9 +115,9 @@ def nothing_is_lost(strategy, comm, build, sizes, *, dtype=np.float64, lr=0.1):
         before = backend.error.copy()
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        lost = sum(allgather(comm, before + backend.gradient - backend.error))
+        lost = sum(allgather(comm, before + backend.bucket.message - backend.error))
         got = backend.layout.pack([p.grad for p in backend.layout.parameters])
-        scale = max(abs(before).max(), abs(backend.gradient).max(), abs(backend.error).max())
+        scale = max(abs(before).max(), abs(backend.bucket.message).max(), abs(backend.error).max())
         scale = max(float(x[0]) for x in allgather(comm, np.array([scale])))
         worst = abs(lost - got).max()
         assert worst <= bound_for(dtype) * scale, f"{worst:.1e} was lost or came from nowhere in step {i}"

@@ -7,9 +7,9 @@ import numpy as np
 
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
+from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.consistency import Asynchronous
 from backends.data_parallel.parameter_server.server import Push, Server
-from backends.data_parallel.parameter_server.sharding import Sharding
 from backends.stale_rates import find_stale_rate
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
@@ -87,31 +87,28 @@ def injected(seed, workers, staleness, stale_rate=DEFAULT):
     """By one server to which every gradient comes ``staleness`` updates late, on one machine."""
     train, test = digits()
     model = network(seed)
-    layout = Sharding(model.parameters(), 1)
-    start = layout.pack([p.data for p in layout.parameters])
+    layout = FlatLayout(model.parameters(), 1)
+    start = layout.weights()
     clocks = dict.fromkeys(range(workers), 0)
     server = Server(np.append(np.float32(0), start), layout.segments(0), clocks, Asynchronous())
     server.stale_rate = find_stale_rate(stale_rate)
     method, rates = optim.SGD(model.parameters(), RATE, momentum=0.9), cosine(RATE, STEPS)
     past = [server.weights.copy()]
 
-    def load(weights):
-        for parameter, view in zip(layout.parameters, layout.views(weights), strict=True):
-            parameter.data[...] = view
-
     batches = (b for epoch in range(EPOCHS) for b in minibatches(train, BATCH, seed=seed, epoch=epoch))
     for step, batch in enumerate(batches):
         method.lr = rates(step)
         for worker, share in enumerate(shares(len(batch), workers)):
             version = max(server.version - staleness, 0)
-            load(past[version - server.version - 1])
+            layout.load(past[version - server.version - 1])
             method.zero_grad()
             with np.errstate(over="ignore", invalid="ignore"):
                 Serial().step(model, batch[share], ops.cross_entropy)
-                reached, gradient = layout.gradient(0)
-                push = Push(worker, step, version, len(batch[share]), reached, np.concatenate(gradient))
+                grads = [p.grad for p in layout.parameters]
+                reached = [g is not None for g in grads]
+                push = Push(worker, step, version, len(batch[share]), reached, layout.pack(grads))
                 server.take(push)
                 server.apply(server.pushes, method)
             past = [*past[-staleness:], server.weights.copy()]
-    load(server.weights)
+    layout.load(server.weights)
     return accuracy(model, test)

@@ -11,12 +11,11 @@ from hypothesis import given
 from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
-from backends.consistency import running_statistics
+from backends.consistency import load_mean, running_statistics, weighted
 from backends.data_parallel.averaging import (
     ElasticAveraging,
     LocalSGD,
     ParallelSGD,
-    weighted_mean,
 )
 from backends.laws import integers, trains_like_serial
 from minigrad import ops, optim
@@ -356,7 +355,7 @@ def test_a_mean_of_whole_numbers_is_exact(ranks, seed):
             [integers(shape, seed + 10 * r, np.float64) for shape in ((2, 3), ())] for r in range(ranks)
         ]
         mine = deepcopy(arrays[comm.rank])
-        weighted_mean(comm, naive_allreduce, mine, weights[comm.rank])
+        load_mean(mine, naive_allreduce(comm, weighted(mine[0], mine, weights[comm.rank])))
         for i, found in enumerate(mine):
             wanted = arrays[comm.rank][i]
             if sum(weights):

@@ -13,7 +13,7 @@ SPEEDS = [1.0, 1.37, 3.71, 1.93, 1.11]
 
 def broken(name, *changes):
     """The strategy's module, with what it takes from module ``name`` changed."""
-    found = mutant(f"{PACKAGE}.{name}", *changes)
+    found = mutant("backends.data_parallel.flat" if name == "flat" else f"{PACKAGE}.{name}", *changes)
     if name == "parameter_server":
         return found
     module = mutant(f"{PACKAGE}.parameter_server")
@@ -26,6 +26,7 @@ def momentum(parameters):
     return optim.SGD(parameters, 0.1, momentum=0.9)
 
 
+CUT = "shares(self.size, parts)"
 BUGS = {
     "applies a gradient twice": (
         "server",
@@ -119,7 +120,7 @@ BUGS = {
         "parameter_server",
         {},
         [("        elif not self.reason:\n", "        elif not self.reason:\n            optimizer.step()\n"),
-         ("        self.load(array_module(answers[0])", "        _ = (array_module(answers[0])")],
+         ("        self.layout.load(array_module", "        _ = (array_module")],
     ),
     "the stale rate is lr / (tau + 1)": (
         "server",
@@ -147,11 +148,11 @@ BUGS = {
         [("        optimizer.lr = lr\n", "")],
     ),
     "a shard begins one element late": (
-        "sharding",
+        "flat",
         {},
-        [("self.cuts[rank]", "slice(self.cuts[rank].start + (rank > 0), self.cuts[rank].stop)")],
+        [(CUT, f"[slice(cut.start + (cut.start > 0), cut.stop) for cut in {CUT}]")],
     ),
-    "each server holds the first part": ("sharding", {}, [("self.cuts[rank]", "self.cuts[0]")]),
+    "each server holds the first part": ("flat", {}, [(CUT, f"{CUT}[:1] * parts")]),
 }  # fmt: skip
 
 
@@ -170,21 +171,21 @@ def test_the_simulation_holds_without_a_bug(settings):
     is_the_simulated_training(SPEEDS, [9] * 5, momentum, broken("server"), servers=2, **settings)
 
 
-class LateStart(laws.Sharding):
-    def part(self, rank):
-        part = super().part(rank)
-        return slice(part.start + (rank > 0), part.stop)
+class LateStart(laws.FlatLayout):
+    def __init__(self, parameters, parts):
+        super().__init__(parameters, parts)
+        self.parts = [slice(part.start + (part.start > 0), part.stop) for part in self.parts]
 
 
-class Overlapping(laws.Sharding):
-    def part(self, rank):
-        part = super().part(rank)
-        return slice(part.start, min(part.stop + 1, self.elements))
+class Overlapping(laws.FlatLayout):
+    def __init__(self, parameters, parts):
+        super().__init__(parameters, parts)
+        self.parts = [slice(part.start, min(part.stop + 1, self.size)) for part in self.parts]
 
 
 @pytest.mark.parametrize("bug", [LateStart, Overlapping])
 def test_the_law_of_shards_catches(bug, monkeypatch):
-    monkeypatch.setattr(laws, "Sharding", bug)
+    monkeypatch.setattr(laws, "FlatLayout", bug)
     with pytest.raises((AssertionError, ExceptionGroup)):
         laws.test_shards_are_even_and_cover_everything_once()
 

@@ -11,7 +11,6 @@ from backends.comm import WithAllreduce, differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.batch_norm import ChannelBatchNorm
 from backends.model_parallel.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, ShardedFlatten
-from backends.model_parallel.laws import passes_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
@@ -19,6 +18,7 @@ from minigrad.data import Batch, shares
 from minigrad.op import op
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from tests.backends.pass_laws import passes_like_serial
 from tests.backends.split_models import allgathered, allreduced, contiguous_ring, sent, using
 
 ACTING_ON_CHANNELS = {

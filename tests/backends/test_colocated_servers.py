@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel.parameter_server import ParameterServer, sharding
+from backends.data_parallel.parameter_server.parameter_server import ParameterServer, colocate_servers
 from backends.data_parallel.parameter_server.server import PUSH
 from tests.backends.served_training import cluster, training
 from tests.backends.trained_apart import OPTIMIZERS, close
@@ -31,7 +31,7 @@ def counts_workers_first(beside, workers, servers):
 
 @given(workers=st.integers(1, 5), data=st.data())
 def test_counts_workers_first(workers, data):
-    counts_workers_first(sharding.colocate_servers, workers, data.draw(st.integers(1, workers)))
+    counts_workers_first(colocate_servers, workers, data.draw(st.integers(1, workers)))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_counts_workers_first(workers, data):
     ],
 )
 def test_another_count_is_caught(change):
-    broken = mutant("backends.data_parallel.parameter_server.sharding", change)
+    broken = mutant("backends.data_parallel.parameter_server.parameter_server", change)
     with pytest.raises(AssertionError):
         for workers, servers in ((2, 1), (3, 1), (3, 2), (3, 3)):
             counts_workers_first(broken.colocate_servers, workers, servers)

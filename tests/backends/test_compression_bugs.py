@@ -39,7 +39,7 @@ RESIDUAL = "self.error = v - own"
         ),  # twice
         (RESIDUAL, "self.error = 0.1 * (v - own)"),  # the learning rate on one side only
         (RESIDUAL, "self.error = v - total"),  # what all sent is not this rank's
-        (RESIDUAL, "self.error = self.gradient - own"),  # forgets what was left before
+        (RESIDUAL, "self.error = self.bucket.message - own"),  # forgets what was left before
         ("self.layout.views(total)", "self.layout.views(total / self.size)"),
     ],
 )

@@ -25,9 +25,9 @@ def exchanged(strategy, comm, dtype=np.float64, seed=0):
     for i, p in enumerate(backend.layout.parameters):
         p.data[...] = integers(p.shape, 1000 * seed + 10 * comm.rank + i, dtype)
     backend.center[...] = integers(backend.center.shape, 1000 * seed + 99, dtype)
-    before = backend.parameters(), backend.center.copy()
+    before = backend.layout.weights(), backend.center.copy()
     backend.exchange(model)
-    return before, (backend.parameters(), backend.center)
+    return before, (backend.layout.weights(), backend.center)
 
 
 def conserves(strategy, comm, **settings):
@@ -76,7 +76,7 @@ def test_models_at_the_center_stay(ranks):
         before = model.state_dict()
         backend.exchange(model)
         close(model.state_dict(), before, bound=0)
-        np.testing.assert_array_equal(backend.center, backend.parameters())
+        np.testing.assert_array_equal(backend.center, backend.layout.weights())
 
     run_ranks(ranks, work)
 
@@ -147,7 +147,7 @@ ELASTIC_BUGS = {
         "        for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):\n"
         "            parameter.data -= part\n        self.center += self.allreduce(self.comm, pull)",
         "        self.center += self.allreduce(self.comm, pull)\n"
-        "        pull = self.alpha * (self.parameters() - self.center)\n"
+        "        pull = self.alpha * (self.layout.weights() - self.center)\n"
         "        for parameter, part in zip(self.layout.parameters, self.layout.views(pull), strict=True):\n"
         "            parameter.data -= part",
     ),

@@ -12,13 +12,13 @@ from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.batch_norm import ChannelBatchNorm
 from backends.model_parallel.dropout import ShardedDropout
-from backends.model_parallel.laws import passes_like_serial
-from backends.model_parallel.layer import Elementwise
 from backends.model_parallel.linear import ColumnLinear, GatheredLinear, RowLinear
 from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.replicated import Elementwise
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch
+from tests.backends.pass_laws import passes_like_serial
 from tests.backends.split_models import allgathered, allreduced, sent, using
 
 BETWEEN = {
@@ -230,9 +230,9 @@ def parts(shard):
 class EachDropsItsOwn(ShardedDropout):
     """Every rank goes on with the random numbers it has."""
 
-    def __init__(self, layer, comm: Any, in_sharding=None):
-        Elementwise.__init__(self, layer, comm, in_sharding)
-        self.p, self.rng = layer.p, np.random.default_rng(comm.rank)
+    def __init__(self, layer: Any, comm: Any, in_sharding=None):
+        own = nn.Dropout(layer.p, rng=np.random.default_rng(comm.rank))
+        super().__init__(own, comm, in_sharding)
 
 
 class MaskOfThePart(ShardedDropout):

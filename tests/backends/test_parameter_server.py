@@ -11,8 +11,8 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link
 from backends.consistency import running_statistics
+from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.data_parallel.parameter_server.sharding import Sharding
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -304,10 +304,10 @@ def test_shards_are_even_and_cover_everything_once(n, servers):
     parameters = [nn.Parameter(np.zeros(size)) for size in sizes]
     if servers > sum(sizes):
         return
-    layout = Sharding(parameters, servers)
+    layout = FlatLayout(parameters, servers)
     seen = [np.zeros(size) for size in sizes]
     for i in range(servers):
-        part = layout.part(i)
+        part = layout.parts[i]
         assert part.stop - part.start in (sum(sizes) // servers, -(-sum(sizes) // servers))
         for piece in layout.segments(i):
             seen[piece.n][piece.within] += 1

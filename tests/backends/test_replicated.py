@@ -116,7 +116,7 @@ class OverwritesInsteadOfAccumulating(DataParallel):
             for p in work.model.parameters():
                 p.grad = None
             loss += inner(part)
-        self.batch_fraction, self.n_backwards = work.loss_weight, 1
+        self.summary.count_backward(work.loss_weight)
         return loss
 
 
@@ -125,7 +125,7 @@ class MeanOverMicroBatches(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         parts = work.split(self.micro_batches).values()
-        self.batch_fraction, self.n_backwards = work.loss_weight, 1
+        self.summary.count_backward(work.loss_weight)
         return sum(inner(part._replace(loss_weight=work.loss_weight / len(parts))) for part in parts)
 
 
@@ -144,7 +144,7 @@ class UpdatesStatisticsTwice(DataParallel):
 
     def forward_backward(self, work, inner=forward_backward_pass):
         super().forward_backward(work._replace(loss_weight=0.0, on_grad=None), inner)
-        self.n_backwards, self.batch_fraction = 0, 0.0
+        self.summary.n_backwards, self.summary.batch_fraction = 0, 0.0
         return super().forward_backward(work, inner)
 
 

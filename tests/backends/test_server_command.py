@@ -176,7 +176,7 @@ def test_what_is_sent_whole_is_said_once():
 
 
 @pytest.mark.parametrize(
-    "change", [("if self.rank == 0:", "if True:"), ("self.warn_uncompressed(self", "len(self")]
+    "change", [("if whole and self.rank == 0:", "if whole:"), ("if whole and self.rank == 0:", "if False:")]
 )
 def test_the_law_catches_what_is_said_by_all_and_by_none(change):
     broken = mutant("backends.data_parallel.compression.compressed", change).Compressed

@@ -123,7 +123,7 @@ class SameOrder(DataParallel):
         for unit in self.units(model):
             flat = FlatLayout(unit, self.size)
             whole = flat.pack([p.grad for p in unit])
-            part = reduce_scatter(self.comm, [whole[flat.part(rank)] for rank in range(self.size)])
+            part = reduce_scatter(self.comm, [whole[part] for part in flat.parts])
             sums = flat.views(np.concatenate(allgather(self.comm, part)))
             grads.update(zip(unit, (g.copy() for g in sums), strict=True))
         loss = super().finish(model, loss)

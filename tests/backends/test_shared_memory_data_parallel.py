@@ -13,6 +13,7 @@ from backends.comm.trace import Traced
 from backends.comm.virtual import VirtualCluster
 from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel, shared_memory
+from backends.data_parallel.data_parallel import Bucket
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
@@ -246,15 +247,18 @@ class ForgetsARank(SharedMemoryDataParallel):
             yield shared_memory.Block(n, w, gradients[:-1])
 
 
+class OldWhereNone(Bucket):
+    def fill(self, parameters):
+        super().fill([p for p in parameters if p.grad is not None])
+
+
 class LeavesOldGradients(SharedMemoryDataParallel):
     """A rank without samples brings what it had in the step before."""
 
-    def copy_gradients_in(self, views):
-        grads = [(p.grad, view.copy()) for p, view in zip(self.summary.parameters, views, strict=True)]
-        super().copy_gradients_in(views)
-        for (g, old), view in zip(grads, views, strict=True):
-            if g is None:
-                view[...] = old
+    def place(self, model):
+        model = super().place(model)
+        self.bucket = OldWhereNone(self.summary.parameters, self.bucket.message)
+        return model
 
 
 class OwnWeights(SharedMemoryDataParallel):

@@ -8,14 +8,9 @@ import pytest
 from hypothesis import assume, given
 
 from backends.comm import run_ranks
-from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.data_parallel import DataParallel
 from backends.data_parallel.proportional import (
-    Imbalance,
     ProportionalDataParallel,
-    TimedAllreduce,
-    imbalance,
     proportional_shares,
 )
 from backends.laws import trains_like_serial
@@ -29,40 +24,7 @@ FREE = Link(0.0)  # messages take no time, so that a step takes what computing t
 SECOND = 2.0**-10  # of computing for one sample: sums of it are exact
 SLOWNESS = st.lists(st.sampled_from([1.0, 1.5, 2.0, 4.0, 8.0]), min_size=2, max_size=6)
 
-# The measure
-
-
-@given(seconds=st.lists(st.integers(0, 64).map(lambda n: n / 8), min_size=1, max_size=6))
-def test_the_slowest_costs_what_the_others_wait(seconds):
-    found = run_ranks(len(seconds), lambda comm: imbalance(comm, seconds[comm.rank]))
-    assert found == [Imbalance(tuple(seconds))] * len(seconds)
-    assert found[0].idle == tuple(max(seconds) - s for s in seconds)
-    whole = max(seconds) * len(seconds)
-    assert found[0].cost == pytest.approx(sum(found[0].idle) / whole if whole else 0.0, abs=1e-15)
-
-
-def waits_are_the_clocks(timed, slowness, steps=3):
-    """Assert that each rank's computing and waiting are told exactly, and are the trace's."""
-
-    def work(comm):
-        traced = Traced(comm)
-        reduce = timed(traced)
-        backend = DataParallel(traced, reduce)
-        model = backend.place(built(Plain))
-        for batch in batches_of([4 * comm.size] * steps):
-            backend.step(model, batch, costly(comm))
-        return reduce.compute_seconds, reduce.wait_seconds, gather_trace(comm, traced)
-
-    ranks = len(slowness)
-    found = VirtualCluster(ranks, FREE, slowness=dict(enumerate(slowness))).run(work)
-    computed = [4 * SECOND * s for s in slowness]
-    trace = found[0][2]
-    assert trace is not None
-    for rank, (times, waits, _) in enumerate(found):
-        assert times == [computed[rank]] * steps
-        assert waits == [max(computed) - computed[rank]] * steps
-        idle = [s.stop - s.start for s in trace.spans if s.rank == rank and s.what == "idle"]
-        assert idle == waits
+# Shares
 
 
 def costly(comm):
@@ -73,45 +35,6 @@ def costly(comm):
         return ops.cross_entropy(out, y)
 
     return loss
-
-
-@given(slowness=SLOWNESS)
-def test_each_rank_is_told_how_long_it_waits(slowness):
-    waits_are_the_clocks(TimedAllreduce, slowness)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("            barrier(comm)\n", "            pass\n"),
-        (
-            "        self.end = self.clock()  # of the last reduction\n\n    def __call__",
-            "        self.end = -1.0\n\n    def __call__",
-        ),
-        ("append(self.clock() - arrival)", "append(0.0)"),
-        ('comm.computing("idle")', 'comm.computing("other")'),
-    ],
-    ids=["nobody waits", "wrong start", "the wait is not timed", "not in the trace"],
-)
-def test_the_law_of_waits_catches(change):
-    with pytest.raises(AssertionError):
-        waits_are_the_clocks(mutant(STRAGGLERS, change).TimedAllreduce, [1.0, 4.0, 2.0])
-
-
-def test_without_a_clock_of_its_own_the_machines_is_taken():
-    def work(comm):
-        reduce = TimedAllreduce(comm)
-        trains_like_serial(
-            lambda c: DataParallel(c, reduce), comm, Plain, ops.cross_entropy, batches_of([5, 2])
-        )
-        assert len(reduce.wait_seconds) == 2 and all(
-            s >= 0 for s in [*reduce.compute_seconds, *reduce.wait_seconds]
-        )
-
-    run_ranks(3, work)
-
-
-# Shares
 
 
 def apportions(split, n, speeds):

@@ -43,10 +43,11 @@ def the_default_trains() -> None:
 
 # Bugs
 
-SERVER, RULES, STRATEGY, SHARDS = (
+SERVER, RULES, STRATEGY = (
     f"backends.data_parallel.parameter_server.{module}"
-    for module in ("server", "consistency", "parameter_server", "sharding")
+    for module in ("server", "consistency", "parameter_server")
 )
+FLAT = "backends.data_parallel.flat"
 BOOK = "Not equal to tolerance"
 STEP = "        optimizer.step(self.parts(mean, reached))\n"
 SERVES = """            while (pushes := self.consistency.next_update(self)) is not None:
@@ -76,9 +77,9 @@ BUGS = [
         "        own = self.__dict__.setdefault('own', {})\n"
         f"        optimizer.state = own.setdefault(pushes[0].worker, [])\n{STEP}",
         whoever_comes_is_served, BOOK),
-    Bug("a server's part begins one element late", SHARDS, "self.cuts[rank]",
-        "slice(self.cuts[rank].start + (rank > 0), self.cuts[rank].stop)", whoever_comes_is_served,
-        "cannot reshape"),
+    Bug("a server's part begins one element late", FLAT, "shares(self.size, parts)",
+        "[slice(cut.start + (cut.start > 0), cut.stop) for cut in shares(self.size, parts)]",
+        whoever_comes_is_served, "cannot reshape"),
     Bug("a worker may be one step further ahead", RULES, BOUND, f"{BOUND} + 1",
         nobody_is_further_ahead_than_the_bound, f"Counter|{BOOK}"),
     Bug("a worker may be one step less ahead", RULES, BOUND, BOUND.replace("<=", "<"),

@@ -24,7 +24,7 @@ for name in compressor_names():
         before = backend.error.copy()
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        own = before + backend.gradient - backend.error
+        own = before + backend.bucket.message - backend.error
         got = backend.layout.pack([p.grad for p in backend.layout.parameters])
         if name != "dgc":
             total = sum(allgather(comm, own))

@@ -51,8 +51,3 @@ def unpack_bits(message: Array, bits: int, count: int) -> Array:
         codes <<= 1
         codes |= plane
     return codes
-
-
-def packed_nbytes(count: int, bits: int) -> int:
-    """The bytes of ``pack_bits`` for ``count`` numbers."""
-    return -(-count * bits // 8)

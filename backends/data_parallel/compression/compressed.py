@@ -7,7 +7,7 @@ parallelism with a lossy sum, which error feedback corrects (Seide et al. 2014; 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from minigrad.backend import Backend, SquareNorms
@@ -16,11 +16,10 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.tensor import Parameter
 
-from ...comm.collectives import allreduce
+from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
-from ..data_parallel import DataParallel
+from ..data_parallel import Bucket, DataParallel
 from ..flat import FlatLayout
 from .compressor import Compressor
 
@@ -61,7 +60,7 @@ class Compressed(DataParallel):
     def __init__(
         self,
         comm: Communicator,
-        allreduce: Callable[[Communicator, Array], Array] = allreduce,
+        allreduce: Allreduce = allreduce,
         *,
         compress: str | Compressor = COMPRESSOR,
         feedback: bool | None = None,
@@ -74,8 +73,8 @@ class Compressed(DataParallel):
         self.feedback = self.compressor.feedback if feedback is None else feedback
         self.equals_serial = self.compressor.lossless
         self.applies_momentum = bool(self.compressor.momentum)
-        name = compress if isinstance(compress, str) else type(compress).__name__
-        self.compressor_settings = {"compress": name, **vars(self.compressor), "feedback": self.feedback}
+        self.compress = compress if isinstance(compress, str) else type(compress).__name__
+        self.compressor_settings = dict(vars(self.compressor))
         self.error: Array = None  # None without feedback
 
     @classmethod
@@ -89,41 +88,34 @@ class Compressed(DataParallel):
         return {**super().settings(), **self.compressor_settings}
 
     def place(self, model: Module) -> Module:
-        """The whole model, with the parameters and state arrays of rank 0; residuals start at 0.
+        """As ``DataParallel``, with residuals of 0; raises ValueError too for parameters of several dtypes.
 
-        Raises ValueError where ranks built different models or chose different settings, and for
-        parameters of several dtypes. Rank 0 warns of parameters that are sent uncompressed.
+        Rank 0 warns of parameters that are sent uncompressed.
         """
         model = super().place(model)
         self.layout = FlatLayout(self.summary.parameters)
-        self.gradient = self.layout.zeros()
-        self.gradient_views = self.layout.views(self.gradient)
+        self.bucket = Bucket(self.summary.parameters, self.layout.zeros())
         self.error = self.layout.zeros() if self.feedback else None
         self.compressor.start(self.layout, self.rank, self.size)
-        self.names = {p: name for name, p in model.named_parameters().items()}
-        if self.rank == 0:
-            self.warn_uncompressed(self.compressor.uncompressed_parameters())
-        return model
-
-    def warn_uncompressed(self, whole: list[Parameter]) -> None:
-        """Warn that these parameters, if any, are sent uncompressed."""
-        if whole:
+        whole = self.compressor.uncompressed_parameters()
+        if whole and self.rank == 0:
             warnings.warn(
-                f"compress={self.compressor_settings['compress']} sends {len(whole)} of "
-                f"{len(self.layout.parameters)} parameters as they are, {sum(p.size for p in whole):,} of "
-                f"{self.layout.elements:,} numbers; no matrices: {', '.join(self.names[p] for p in whole)}",
-                stacklevel=3,
+                f"compress={self.compress} sends {len(whole)} of {len(self.layout.parameters)} parameters as "
+                f"they are, {sum(p.size for p in whole):,} of {self.layout.size:,} numbers; no matrices: "
+                f"{', '.join(self.names[p] for p in whole)}",
+                stacklevel=2,
             )
+        return model
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the compressed gradients of all ranks, and store the residual.
 
         Raises FloatingPointError on every rank, naming rank and parameter, where a gradient is not finite,
-        before a residual changes; RuntimeError where ranks ran backward a different number of times.
+        before a residual changes.
         """
-        self.copy_gradients_in(self.gradient_views)
-        summary = self.pack_summary(loss)
-        v = self.compressor.apply_feedback(self.error, self.gradient)
+        self.bucket.fill(self.bucket.views)
+        summary = self.summary.pack(loss)
+        v = self.compressor.apply_feedback(self.error, self.bucket.message)
         flags = self.not_finite(v)
         if flags.any():
             v = array_module(v).zeros_like(v)

@@ -6,13 +6,12 @@ compressors; each family has a file of its own, and entry points declare them by
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from minigrad.device import Array, array_module
 from minigrad.tensor import Parameter
 
-from ...comm.collectives import allgather
+from ...comm.collectives import Allreduce, allgather
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 from .bit_packing import pack_bytes, unpack_bytes
@@ -51,9 +50,7 @@ class Compressor:
         """v = e + g, a new array unless ``error`` is None; ``g`` is this rank's part of the gradient."""
         return g if error is None else error + g
 
-    def exchange(
-        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> ExchangeResult:
+    def exchange(self, comm: Communicator, v: Array, figures: Array, allreduce: Allreduce) -> ExchangeResult:
         """Sum C(v), and ``figures``, a few numbers that are summed exactly. Collective."""
         raise NotImplementedError(f"{type(self).__name__} needs an exchange method")
 
@@ -75,9 +72,7 @@ class AllGatherCompressor(Compressor):
         """Decompress ``payload`` and add it to ``total``, in place."""
         raise NotImplementedError(f"{type(self).__name__} needs an add method")
 
-    def exchange(
-        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> ExchangeResult:
+    def exchange(self, comm: Communicator, v: Array, figures: Array, allreduce: Allreduce) -> ExchangeResult:
         messages = allgather(comm, pack_bytes(figures, self.compress(v)))
         xp, start = array_module(v), figures.nbytes
         figures_sum, total, own = xp.zeros_like(figures), xp.zeros_like(v), xp.zeros_like(v)

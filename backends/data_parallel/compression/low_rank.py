@@ -6,14 +6,13 @@ and Jaggi 2019, arXiv 1905.13727.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module, unflatten
 from minigrad.tensor import Parameter
 
+from ...comm.collectives import Allreduce
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 from .compressor import Compressor, ExchangeResult
@@ -57,9 +56,7 @@ class PowerSGD(Compressor):
         """The arrays of ``v`` that are sent uncompressed, as views."""
         return [x for x, narrow in zip(self.layout.views(v), self.narrow, strict=True) if not narrow]
 
-    def exchange(
-        self, comm: Communicator, v: Array, figures: Array, allreduce: Callable[[Communicator, Array], Array]
-    ) -> ExchangeResult:
+    def exchange(self, comm: Communicator, v: Array, figures: Array, allreduce: Allreduce) -> ExchangeResult:
         xp, matrices = array_module(v), self.matrices(v)
         products = [x @ q for x, q in zip(matrices, self.q, strict=True)]
         figures, *sums = allreduce_arrays(comm, allreduce, [figures, *self.dense(v), *products])
@@ -95,9 +92,7 @@ def fill(x: Array, p: Array, q: Array) -> None:
         xp.matmul(q, p.T, out=x.T)
 
 
-def allreduce_arrays(
-    comm: Communicator, allreduce: Callable[[Communicator, Array], Array], arrays: list[Array]
-) -> list[Array]:
+def allreduce_arrays(comm: Communicator, allreduce: Allreduce, arrays: list[Array]) -> list[Array]:
     """The sum of each array over the ranks, in one all-reduce."""
     message = array_module(arrays[0]).concatenate([a.reshape(-1) for a in arrays])
     return unflatten(allreduce(comm, message), arrays)

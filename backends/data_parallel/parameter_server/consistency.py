@@ -6,26 +6,10 @@ Lecture section: asynchronous parameter server. Lesson: 08_parameter_server.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .server import Push, Server
-
-
-class ConsistencyModel(Protocol):
-    """Decides when a server updates, and which workers may proceed."""
-
-    def next_update(self, server: Server) -> list[Push] | None:
-        """The gradients whose mean the server applies now; None if it must wait."""
-        ...
-
-    def share(self, server: Server, pushes: list[Push]) -> float:
-        """The share of a batch that ``pushes`` were computed from."""
-        ...
-
-    def may_proceed(self, server: Server, clock: int) -> bool:
-        """Whether a worker that has made ``clock`` pushes gets parameters for the next one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -38,12 +22,15 @@ class Asynchronous:
     count: int = 1
 
     def next_update(self, server: Server) -> list[Push] | None:
+        """The gradients whose mean the server applies now; None if it must wait."""
         return server.pushes[: self.count] if len(server.pushes) >= self.count else None
 
     def share(self, server: Server, pushes: list[Push]) -> float:
+        """The share of a batch that ``pushes`` were computed from."""
         return min(len(pushes) / max(len(server.clocks), 1), 1.0)
 
     def may_proceed(self, server: Server, clock: int) -> bool:
+        """Whether a worker that has made ``clock`` pushes gets parameters for the next one."""
         return True
 
 
@@ -70,6 +57,9 @@ class BoundedStaleness:
 
     def may_proceed(self, server: Server, clock: int) -> bool:
         return clock - server.version <= self.staleness
+
+
+ConsistencyModel = Asynchronous | BoundedStaleness
 
 
 def consistency_model(workers: int, staleness: int | None, softsync: int | None) -> ConsistencyModel:

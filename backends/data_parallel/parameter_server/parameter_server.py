@@ -10,7 +10,6 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from minigrad.backend import (
 )
 from minigrad.data import Batch, shares
 from minigrad.declaration import Flag
-from minigrad.device import Array, array_module, to_host, unflatten
+from minigrad.device import Array, array_module, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
@@ -36,10 +35,13 @@ from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     broadcast_model,
     check_same_on_all_ranks,
+    load_mean,
     running_statistics,
     trained_parameters,
+    weighted,
 )
 from ...stale_rates import find_stale_rate
+from ..flat import FlatLayout
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -50,9 +52,7 @@ from .server import (
     gather_results,
     lost_server_error,
     send_results,
-    weighted_statistics,
 )
-from .sharding import Sharding, check_servers, colocate_servers
 
 
 class ParameterServer(Backend):
@@ -71,9 +71,8 @@ class ParameterServer(Backend):
     A gradient's staleness tau is the number of updates between the version it was computed with and its own.
     ``stale_rate`` chooses the learning rate: "damped", the default, lr / (W + tau) for each of W workers'
     gradients (``stale_rates`` has the reason, and the general form); "divided", lr / tau where tau is above 0
-    (Zhang et al. 2016); "naive", lr, which with momentum need not converge. The part of one server always has
-    one version; parts of different servers may have different ones. ``colocated`` numbers the ranks as
-    ``colocate_servers`` does.
+    (Zhang et al. 2016); "naive", lr, which with momentum need not converge. ``colocated`` numbers the ranks
+    as ``colocate_servers`` does.
 
     With ``survive`` a worker whose step raises an error reports it to the servers and leaves. The servers
     also notice a thread that ended, and a process on their machine where the job tolerates that (``run
@@ -141,11 +140,6 @@ class ParameterServer(Backend):
     def survives(cls, options: Mapping[str, Any]) -> bool:
         return bool(options.get("survive"))
 
-    def settings(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks."""
-        names = ("servers", "staleness", "softsync", "stale_rate", "survive", "colocated", "micro_batches")
-        return {name: getattr(self, name) for name in names}
-
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; a server copies its part of them.
 
@@ -158,16 +152,19 @@ class ParameterServer(Backend):
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
-        self.layout = Sharding(trained_parameters(model), self.servers)
+        parameters = trained_parameters(model)
+        self.layout = FlatLayout(parameters, self.servers)
+        if self.servers > self.layout.size:
+            raise ValueError(
+                f"{self.layout.size} parameters cannot be cut among {self.servers} servers; "
+                "take fewer servers"
+            )
         if (number := self.rank - self.workers) >= 0:
-            weights = self.layout.pack([p.data for p in self.layout.parameters])
+            weights = self.layout.weights()
             order = {p: n for n, p in enumerate(model.parameters())}  # the optimizer's numbers
-            segments = [
-                segment._replace(n=order[self.layout.parameters[segment.n]])
-                for segment in self.layout.segments(number)
-            ]
-            # The first element becomes the version, which the server sets.
-            answer = array_module(weights).concatenate([weights[:1], weights[self.layout.part(number)]])
+            segments = [s._replace(n=order[parameters[s.n]]) for s in self.layout.segments(number)]
+            xp, own = array_module(weights), weights[self.layout.parts[number]]
+            answer = xp.concatenate([xp.zeros(1, own.dtype), own])  # version 0
             clocks = dict.fromkeys(range(self.workers), 0)
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return model
@@ -246,13 +243,14 @@ class ParameterServer(Backend):
 
     def push(self) -> None:
         """Send every server its part of the gradient, and start to receive its answer."""
+        parameters, layout = self.layout.parameters, self.layout
+        gradient = layout.pack([p.grad for p in parameters])
         for number, version in enumerate(self.versions):
             server = self.workers + number
             self.pending_pulls.append(self.comm.start_recv(server, PULL))
-            reached, gradient = self.layout.gradient(number)
-            if not self.step_samples:
-                gradient = [piece[:0] for piece in gradient]
-            message = Push.pack((self.steps, version, self.step_samples), reached, gradient)
+            reached = [parameters[segment.n].grad is not None for segment in layout.segments(number)]
+            part = layout.parts[number] if self.step_samples else slice(0)
+            message = Push.pack((self.steps, version, self.step_samples), reached, gradient[part])
             self.pending_pushes.append(self.comm.start_send(message, server, PUSH))
         self.samples += self.step_samples
 
@@ -268,11 +266,7 @@ class ParameterServer(Backend):
             finish()
         self.pending_pulls, self.pending_pushes = [], []
         self.versions = [int(answer[0]) for answer in answers]
-        self.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
-
-    def load(self, values: Array) -> None:
-        for parameter, view in zip(self.layout.parameters, self.layout.views(values), strict=True):
-            parameter.data[...] = view
+        self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
     def leave(self, error: Exception) -> None:
         """Report to the servers that this worker leaves, and why."""
@@ -286,11 +280,9 @@ class ParameterServer(Backend):
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
         statistics = running_statistics(model)
-        values, mean, text = self.results(statistics)
-        self.load(values)
-        if mean.size:
-            for array, value in zip(statistics, unflatten(mean, statistics), strict=True):
-                array[...] = value
+        values, total, text = self.results(statistics)
+        self.layout.load(values)
+        load_mean(statistics, total)
         counts = json.loads(bytes(text))
         self.staleness_counts = Counter(dict(counts["staleness"]))
         self.lost = {rank: LostWorker(*fields) for rank, fields in counts["lost"]}
@@ -300,12 +292,12 @@ class ParameterServer(Backend):
             warnings.warn(f"{left}; {applied} of its gradients were applied", stacklevel=2)
 
     def results(self, statistics: list[Array]) -> list[Array]:
-        """The trained parameters, the mean of ``statistics`` over the workers, and the counts, as JSON."""
+        """The trained parameters, the total of the workers' weighted ``statistics``, the counts as JSON."""
         if self.server is not None and self.rank == self.workers:
             return gather_results(self.comm, self.server, self.workers, self.watch)
         self.watch([self.workers])
         weight = 0.0 if self.reason else float(self.samples)
-        own = weighted_statistics(statistics, weight, self.layout.parameters[0].data)
+        own = weighted(self.layout.parameters[0].data, statistics, weight)
         return send_results(self.comm, own if self.server is None else self.server.weights, self.workers)
 
     @property
@@ -319,24 +311,22 @@ class ParameterServer(Backend):
         return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
 
     def rows(self) -> dict[str, str]:
-        rows = {
-            f"worker {rank} left": f"after {lost.steps} steps: {lost.reason}"
-            for rank, lost in self.lost.items()
-        }
-        if not self.staleness_counts:
-            return rows
-        counts = sorted(self.staleness_counts.items())
-        mean = sum(updates * n for updates, n in counts) / sum(n for _, n in counts)
-        text = ", ".join(f"{updates}: {n}" for updates, n in counts)
-        return {"gradients by staleness": f"{text} (mean {mean:.2f})", **rows}
+        rows = {}
+        if counts := sorted(self.staleness_counts.items()):
+            mean = sum(updates * n for updates, n in counts) / sum(n for _, n in counts)
+            text = ", ".join(f"{updates}: {n}" for updates, n in counts)
+            rows["gradients by staleness"] = f"{text} (mean {mean:.2f})"
+        for rank, one in self.lost.items():
+            rows[f"worker {rank} left"] = f"after {one.steps} steps: {one.reason}"
+        return rows
 
-    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = MappingProxyType({})) -> None:
+    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] | None = None) -> None:
         """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.
 
         Ranks that are ``owing`` this rank a message are killed if they stay silent.
         """
         if self.survive:
-            self.comm.watch(set(ranks) - {self.rank}, owing)
+            self.comm.watch(set(ranks) - {self.rank}, owing or {})
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         """The servers' parameters, by name. Collective."""
@@ -346,3 +336,30 @@ class ParameterServer(Backend):
         current = dict(zip(self.layout.parameters, views, strict=True))
         values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)
+
+
+def check_servers(servers: int, ranks: int) -> None:
+    """Raise ValueError unless that many ranks can be servers; a single rank may be its own server."""
+    if not 1 <= servers < max(ranks, 2):
+        raise ValueError(
+            f"of {ranks} ranks 1 to {max(ranks - 1, 1)} can be servers, got {servers}; "
+            "take fewer servers or start more ranks"
+        )
+
+
+def colocate_servers(comm: Communicator, servers: int) -> Communicator:
+    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
+
+    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
+    mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.
+    Collective. Raises ValueError for more servers than workers.
+    """
+    workers = comm.size - servers
+    if servers > workers:
+        raise ValueError(
+            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
+        )
+    pair, serves = divmod(comm.rank, 2)
+    if pair >= servers:
+        return comm.split(0, comm.rank - servers)
+    return comm.split(0, workers + pair if serves else pair)

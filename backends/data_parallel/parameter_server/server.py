@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce as fold
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
 from ...comm.communicator import Communicator, RankEnded
+from ...consistency import weighted
 from ...stale_rates import Factor, naive
 from ..flat import Segment
 
@@ -46,13 +48,13 @@ class Push(NamedTuple):
     gradient: Array
 
     @staticmethod
-    def pack(figures: tuple[int, int, int], reached: Iterable[bool], pieces: Sequence[Array]) -> Array:
-        """Clock, version and samples, flags, and the pieces of the gradient, as one message in their dtype.
+    def pack(figures: tuple[int, int, int], reached: Iterable[bool], gradient: Array) -> Array:
+        """Clock, version and samples, flags, and the gradient, as one message in its dtype.
 
         float32 represents whole numbers up to 2^24, which limits the number of steps.
         """
-        xp, dtype = array_module(pieces[0]), pieces[0].dtype
-        return xp.concatenate([xp.asarray([*figures, *reached], dtype), *pieces])
+        xp = array_module(gradient)
+        return xp.concatenate([xp.asarray([*figures, *reached], gradient.dtype), gradient])
 
     @classmethod
     def unpack(cls, worker: int, message: Array, segments: int) -> Push:
@@ -98,9 +100,6 @@ class Server:
     staleness: Counter[int] = field(default_factory=Counter)
     applied: Counter[int] = field(default_factory=Counter)
     lost: dict[int, LostWorker] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.answer[0] = self.version
 
     @property
     def weights(self) -> Array:
@@ -205,15 +204,16 @@ class Server:
 def gather_results(comm: Communicator, server: Server, workers: int, watch: Watch) -> list[Array]:
     """On the first server: gather from all ranks that are still there, and send each of them the results.
 
-    These are the parameters, the workers' mean running statistics (see ``mean_statistics``) and the counts,
-    as JSON in bytes. Returns when all ranks have confirmed them, so no rank waits for this one afterwards.
+    These are the parameters, the total of the workers' ``weighted`` running statistics, and the counts, as
+    JSON in bytes. Returns when all ranks have confirmed them, so no rank waits for this one afterwards.
     """
     others = set(range(comm.size)) - {comm.rank}
     last = gather_from(comm, server, others, LAST, watch)
     parts = [server.weights, *(last[rank] for rank in range(workers + 1, comm.size))]
-    mean = mean_statistics([last[rank] for rank in range(workers) if rank in last], server.weights)
+    none = weighted(server.weights, [], 0.0)
+    total = fold(np.add, [last[rank] for rank in range(workers) if rank in last] or [none])
     counts = np.frombuffer(json.dumps(server.counts()).encode(), np.uint8)
-    results = [array_module(mean).concatenate(parts), mean, counts]
+    results = [array_module(total).concatenate(parts), total, counts]
     for rank in last:
         for result in results:
             comm.send(result, rank, RESULT)
@@ -247,20 +247,3 @@ def gather_from(
             server.lose(rank, ended.reason)
         missing.discard(rank)
     return messages
-
-
-def weighted_statistics(statistics: Sequence[Array], weight: float, like: Array) -> Array:
-    """``weight``, then the statistics times ``weight``; all zeros for weight 0, also where they are NaN."""
-    xp = array_module(like)
-    dtype = statistics[0].dtype if statistics else like.dtype
-    if not weight:
-        return xp.zeros(1 + sum(s.size for s in statistics), dtype)
-    return xp.concatenate([xp.ones(1, dtype), *(s.reshape(-1) for s in statistics)]) * weight
-
-
-def mean_statistics(messages: Sequence[Array], like: Array) -> Array:
-    """The mean of several ``weighted_statistics``; empty where all weights are 0."""
-    total = like[:1] * 0 if not messages else messages[0].copy()
-    for message in messages[1:]:
-        total += message
-    return total[1:] / total[0] if float(total[0]) else total[:0]

@@ -23,9 +23,8 @@ from ...comm.collectives import allgather, reduce_scatter
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout
 
-HUGE = (
-    1 << 22
-)  # bytes from which pages of 2 MB are requested, as in NumPy: allocating them is five times as fast
+# Bytes from which pages of 2 MB are requested, as in NumPy: allocating them is five times as fast.
+HUGE = 1 << 22
 
 Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, with its name and bytes; returns the function that waits for its result."""
@@ -34,10 +33,10 @@ Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 class FlatParameter:
     """Some parameters of one dtype, laid end to end and cut into equal parts; part k belongs to rank k.
 
-    ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient:
-    ``layout.part_size`` elements each, the last of them padding. The parameters' ``data`` are views of the
-    array ``unsharded``. With ``reshard_after_forward`` the shard has memory of its own, and the array has
-    memory only between ``unshard`` and ``reshard``; otherwise ``data`` reads NaN.
+    ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient. The
+    parameters' ``data`` are views of the array ``unsharded``. With ``reshard_after_forward`` the shard has
+    memory of its own, and the array has memory only between ``unshard`` and ``reshard``; otherwise ``data``
+    reads NaN.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class FlatParameter:
         for parameter, view in zip(self.parameters, self.views, strict=True):
             view[...] = parameter.data
             parameter.data = view
-        self.shard: Array = self.unsharded[self.layout.part(comm.rank)]
+        self.shard: Array = self.unsharded[self.layout.parts[comm.rank]]
         self.grad_shard: Array | None = None
         self.missing: set[Tensor] = set(parameters)  # not yet announced in this step
         self.reached: set[Tensor] = set()  # by this rank's loss, after the step by any
@@ -92,14 +91,14 @@ class FlatParameter:
     def unshard_for_good(self) -> None:
         """Gather the weights and keep them; the shard becomes a view of the whole array."""
         self.unshard()
-        self.shard, self.free = self.unsharded[self.layout.part(self.comm.rank)], None
+        self.shard, self.free = self.unsharded[self.layout.parts[self.comm.rank]], None
 
     def all_gather(self) -> None:
         """Copy the parts of all ranks into the whole array."""
         self.start_all_gather()
         for rank, part in enumerate(self.wait_all_gather()):
             if rank != self.comm.rank or self.free is not None:
-                self.unsharded[self.layout.part(rank)] = part
+                self.unsharded[self.layout.parts[rank]] = part
 
     def start_all_gather(self) -> None:
         """Start to gather the parts of all ranks, unless that has been started."""
@@ -120,7 +119,7 @@ class FlatParameter:
         self.reached = {p for p in self.parameters if p.grad is not None}
         for parameter in self.parameters:
             parameter.grad = None
-        parts = [whole[self.layout.part(rank)] for rank in range(self.comm.size)]
+        parts = [whole[part] for part in self.layout.parts]
         self.pending_reduce_scatter = self.start(
             lambda comm: reduce_scatter(comm, parts), "reduce_scatter", whole.nbytes
         )
@@ -140,7 +139,7 @@ class FlatParameter:
         return array_module(self.shard).ravel(parameter.grad)[within]
 
     def parts(self, numbers: dict[Parameter, int]) -> Iterator[Part]:
-        """This rank's elements of each parameter that has a number, for the optimizer, without padding."""
+        """This rank's elements of each parameter that has a number, for the optimizer."""
         for n, _, place in self.segments:
             parameter = self.parameters[n]
             if parameter in numbers:
@@ -152,26 +151,6 @@ class FlatParameter:
         xp = array_module(self.shard)
         own = xp.zeros_like(self.shard) if self.grad_shard is None else self.grad_shard
         return self.layout.views(xp.concatenate(allgather(self.comm, own)))
-
-
-class CollectiveStarter:
-    """Starts collectives: each runs at once, or after the others in the ``background`` if there is one."""
-
-    def __init__(self, comm: Communicator):
-        self.comm = comm
-        self.background: Background | None = None
-
-    def __call__(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
-        if self.background is not None:
-            return self.background.start(job, what, nbytes)
-        result = job(self.comm)
-        return lambda: result
-
-    def close(self) -> None:
-        """End the background."""
-        if self.background is not None:
-            self.background.close()
-            self.background = None
 
 
 def freeable_array(like: Array, size: int) -> tuple[Array, Callable[[], object]]:
@@ -199,12 +178,9 @@ def nan_like(like: Array) -> Array:
 
 def group_by_owner(model: Module) -> list[list[Parameter]]:
     """The trained parameters in groups by the module that holds them first, last module first."""
-    owners: dict[Parameter, Module] = {}
-    for _, owner, attribute in model.named_arrays():
-        value = getattr(owner, attribute)
-        if isinstance(value, Parameter) and value.requires_grad:
-            owners.setdefault(value, owner)
+    names = {name for name, p in model.named_parameters().items() if p.requires_grad}
     groups: dict[Module, list[Parameter]] = {}
-    for parameter, owner in owners.items():
-        groups.setdefault(owner, []).append(parameter)
+    for name, owner, attribute in model.named_arrays():
+        if name in names:
+            groups.setdefault(owner, []).append(getattr(owner, attribute))
     return list(groups.values())[::-1]

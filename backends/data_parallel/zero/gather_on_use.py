@@ -92,7 +92,8 @@ class GatherOnUse(Module):
                     f"in {self.layer!r}: forward returned {type(out).__name__}; weights are gathered for "
                     "layers that return one Tensor: let it do so, or use stage=2"
                 )
-            if any(may_share_memory(out, flat.unsharded) for flat in self.flat_parameters):
+            share_memory = array_module(out.data).may_share_memory
+            if any(share_memory(out.data, flat.unsharded) for flat in self.flat_parameters):
                 out = out * 1  # a copy, as freed memory reads zeros
             if tape is not None and tape.index_of(out) is not None:
                 on_tape.append(True)
@@ -110,10 +111,6 @@ class GatherOnUse(Module):
         self.flat_parameters = []
 
 
-def may_share_memory(x: Tensor, array: Any) -> bool:
-    return bool(array_module(array).may_share_memory(x.data, array))
-
-
 def wrap_layers(
     model: Module, flat_parameter_of: dict[Tensor, FlatParameter], prefetcher: Prefetcher
 ) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
@@ -128,17 +125,10 @@ def wrap_layers(
         if flat_parameter is not None and flat_parameter not in needs.setdefault(owner, []):
             needs[owner].append(flat_parameter)
     wrappers = {layer: GatherOnUse(layer, needed, prefetcher) for layer, needed in needs.items() if needed}
-    places = [(parent, name, wrappers[c]) for parent, name, c in children_in(model) if c in wrappers]
+    children = [(parent, name, c) for parent in model.modules() for name, c in parent.children().items()]
+    places = [(parent, name, wrappers[child]) for parent, name, child in children if child in wrappers]
     for parent, name, wrapper in places:
         parent.replace(name, wrapper)
     if model in wrappers:  # in no place but the caller's
         places.append((wrappers[model], "layer", wrappers[model]))
     return wrappers.get(model, model), places
-
-
-def children_in(model: Module) -> list[tuple[Module, str, Module]]:
-    """(parent, name, child) of every module inside."""
-    children = []
-    for name, child in model.children().items():
-        children += [(model, name, child), *children_in(child)]
-    return children

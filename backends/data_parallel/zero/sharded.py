@@ -13,7 +13,7 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
@@ -35,10 +35,10 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
-from ...comm.communicator import Communicator
+from ...comm.communicator import Background, Communicator
 from ..data_parallel import DataParallel
 from ..flat import buckets
-from .flat_parameter import CollectiveStarter, FlatParameter, group_by_owner, nan_like
+from .flat_parameter import FlatParameter, group_by_owner, nan_like
 from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
 
 
@@ -48,9 +48,8 @@ class Sharded(DataParallel):
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
     weights, which are whole only while a layer computes. Parameters travel as flat parameters (FSDP's term):
     buckets of ``bucket_bytes``, in stage 3 the parameters of one module. Beside the table's bytes a rank
-    holds padding, less than N elements for each flat parameter; the frozen parameters; and a second copy of a
-    flat parameter while it travels. The gradients of several ``micro_batches`` add up whole, and are reduced
-    once.
+    holds the frozen parameters, and a second copy of a flat parameter while it travels. The gradients of
+    several ``micro_batches`` add up whole, and are reduced once.
 
     After ``step`` a parameter's ``grad`` reads NaN and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,
@@ -78,22 +77,15 @@ class Sharded(DataParallel):
         self.stage, self.overlap = stage, overlap
         self.communicates_in_forward |= stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.start = CollectiveStarter(comm)
+        self.background: Background | None = None
         self.flats: list[FlatParameter] = []
         self.waiting: list[FlatParameter] = []  # not yet reduced in this step
         self.flat_of: dict[Tensor, FlatParameter] = {}
         self.prefetcher = Prefetcher(ahead=overlap)
         self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
 
-    def settings(self) -> dict[str, Any]:
-        own = {"stage": self.stage, "bucket_bytes": self.bucket_bytes, "overlap": self.overlap}
-        return {**super().settings(), **own}
-
     def place(self, model: Module) -> Module:
-        """The model with the parameters of rank 0, of which this rank keeps its part.
-
-        Raises ValueError where ranks built different models or chose different settings.
-        """
+        """As ``DataParallel``; this rank keeps its part of the parameters."""
         model = super().place(model)
         by_module = self.stage == 3
         groups = group_by_owner(model) if by_module else buckets(self.summary.parameters, self.bucket_bytes)
@@ -101,7 +93,6 @@ class Sharded(DataParallel):
             FlatParameter(group, self.comm, self.start, reshard_after_forward=by_module) for group in groups
         ]
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
-        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
         self.waiting = list(self.flats)
         if by_module:
             model, self.wrapped = wrap_layers(model, self.flat_of, self.prefetcher)
@@ -125,8 +116,8 @@ class Sharded(DataParallel):
             parameter.grad = nan_like(parameter.data)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        if self.overlap and self.start.background is None:
-            self.start.background = self.comm.background()
+        if self.overlap and self.background is None:
+            self.background = self.comm.background()
         for flat in self.flats:
             flat.grad_shard = None  # of the step before
         return super().forward_backward(work, inner)
@@ -154,15 +145,12 @@ class Sharded(DataParallel):
             flat.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
-        """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients.
-
-        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
-        """
+        """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients."""
         for flat in self.waiting:
             flat.start_reduce_scatter()
         reached = {p for flat in self.flats for p in flat.reached}
-        total = self.sum(self.summary.pack(loss, self.batch_fraction, self.n_backwards, reached))
-        self.batch_fraction, self.n_backwards, self.waiting = 0.0, 0, list(self.flats)
+        total = self.sum(self.summary.pack(loss, reached))
+        self.waiting = list(self.flats)
         self.prefetcher.end_step(self.flats)
         for flat in self.flats:
             flat.wait_reduce_scatter()
@@ -185,6 +173,13 @@ class Sharded(DataParallel):
         for flat in whole:
             flat.all_gather()
 
+    def start(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
+        """Start a collective: at once, or after the others in the background if there is one."""
+        if self.background is not None:
+            return self.background.start(job, what, nbytes)
+        result = job(self.comm)
+        return lambda: result
+
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """The sum over the ranks, as each has those of its parts."""
         return self.sum(squares)
@@ -193,11 +188,8 @@ class Sharded(DataParallel):
         """The sum of a small array over all ranks."""
         return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
 
-    def finalize(self, model: Module) -> None:
+    def finalize(self, model: Module | None = None) -> None:
         """Gather sharded weights for good, remove the wrappers from the model, and end the background."""
-        self.unshard_for_good()
-
-    def unshard_for_good(self) -> None:
         for parent, name, wrapper in self.wrapped:
             wrapper.release()
             parent.replace(name, wrapper.layer)
@@ -205,11 +197,13 @@ class Sharded(DataParallel):
         for flat in self.flats:
             if not flat.ref_count:
                 flat.unshard_for_good()
-        self.start.close()
+        if self.background is not None:
+            self.background.close()
+            self.background = None
 
     def close(self) -> None:
         """Free the background and the shards; weights become whole, as in ``finalize``."""
-        self.unshard_for_good()
+        self.finalize()
         super().close()
         self.flats, self.flat_of, self.waiting = [], {}, []
         self.prefetcher = Prefetcher(ahead=self.overlap)

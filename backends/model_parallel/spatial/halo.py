@@ -57,10 +57,7 @@ def routes(bounds: Sequence[int], needed: Sequence[RowRange], rank: int) -> Rout
     here, there = bounds[rank], needed[rank].start
     sends = {r: part for r in others if size(part := shared(rank, r, here))}
     receives = {r: part for r in others if size(part := shared(r, rank, there))}
-    own_rows = shared(rank, rank, here)
-    if not size(own_rows):
-        return Routes(sends, receives, slice(0, 0), slice(0, 0))
-    return Routes(sends, receives, own_rows, shared(rank, rank, there))
+    return Routes(sends, receives, shared(rank, rank, here), shared(rank, rank, there))
 
 
 @op
@@ -71,17 +68,28 @@ def fetch(
     needed: Sequence[RowRange],
     value: float = 0.0,
     width: Mapping[int, Sides] | None = None,
+    whole: bool = False,
 ) -> OpResult:
     """The rows ``needed[rank]`` of an array split by ``shard``, with their border filled with ``value``.
 
     ``width`` is the border along other axes, which is made in the same copy. Partial to partial. At most one
-    message to and from each other rank, forward and backward.
+    message to and from each other rank, forward and backward. Of an array that all ranks hold ``whole``,
+    replicated to partial, forward sends no message; backward sends gradients to the owners that ``shard``
+    names, and all gather them.
     """
     axis, mine = shard.axis, needed[shard.comm.rank]
     route, border = routes(shard.bounds, needed, shard.comm.rank), border_of(mine, axis, width)
-    back = make_backward(x.shape[axis], shard, route)
+    back = make_backward(shard, route)
+
+    def to_x(g: Array) -> Array:
+        if whole:
+            return concatenate(allgather(shard.comm, back(inside(g, border))), axis)
+        return back(inside(g, border))
+
+    if whole:  # all rows are here
+        route = Routes({}, {}, slice(mine.start, mine.stop), slice(0, mine.stop - mine.start))
     if route.silent and not border:
-        return x[index_along(axis, route.own_rows)], (back,)  # nothing to put together: no copy
+        return x[index_along(axis, route.own_rows)], (to_x,)  # nothing to put together: no copy
     y = bordered(x, axis, mine.inside.size, border, value)
     inner = inside(y, border)
     messages, like = pieces(x, axis, route.sends), pieces(inner, axis, route.receives)
@@ -89,30 +97,7 @@ def fetch(
     inner[index_along(axis, route.own_place)] = x[index_along(axis, route.own_rows)]
     for source, rows in received().items():
         inner[index_along(axis, route.receives[source])] = rows
-    return y, (lambda g: back(inside(g, border)),)
-
-
-@op
-def slice_with_border(
-    x: Array,
-    *,
-    shard: Shard,
-    needed: Sequence[RowRange],
-    value: float = 0.0,
-    width: Mapping[int, Sides] | None = None,
-) -> OpResult:
-    """As ``fetch``, of an array that all ranks hold whole: no message forward.
-
-    Replicated to partial. Backward sends gradients to the owner that ``shard`` names, and all gather them.
-    """
-    axis, mine = shard.axis, needed[shard.comm.rank]
-    border = border_of(mine, axis, width)
-    back = make_backward(shard.local_size, shard, routes(shard.bounds, needed, shard.comm.rank))
-    y = rows = x[index_along(axis, slice(mine.start, mine.stop))]
-    if border:
-        y = bordered(rows, axis, mine.inside.size, border, value)
-        inside(y, border)[...] = rows
-    return y, (lambda g: concatenate(allgather(shard.comm, back(inside(g, border))), axis),)
+    return y, (to_x,)
 
 
 @op
@@ -121,9 +106,9 @@ def empty_output(*xs: Array, shape: tuple[int, ...]) -> OpResult:
     return array_module(xs[0]).zeros(shape, xs[0].dtype), tuple(map(zeros_of, xs))
 
 
-def make_backward(n: int, shard: Shard, route: Routes) -> Callable[[Array], Array]:
-    """The pullback from the gradient of the rows this rank needed to that of the ``n`` rows it holds."""
-    axis, own_rows, own_place = shard.axis, route.own_rows, route.own_place
+def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
+    """The pullback from the gradient of the rows this rank needed to that of the rows it holds."""
+    axis, n, own_rows, own_place = shard.axis, shard.local_size, route.own_rows, route.own_place
 
     def back(g: Array) -> Array:
         if route.silent and size(own_rows) == n:
@@ -225,8 +210,8 @@ def receptive_field_of(
         if not last:  # the border is added at the end, so that it is not sent with the columns
             width[shard.axis] = needed[shard.comm.rank].before, needed[shard.comm.rank].after
             needed = [rows.inside for rows in needed]
-        get = slice_with_border if shard in whole else fetch
-        x = get(x, shard=shard, needed=needed, value=value, width=width if last else None)
+        settings = {"value": value, "width": width if last else None, "whole": shard in whole}
+        x = fetch(x, shard=shard, needed=needed, **settings)
     return x
 
 

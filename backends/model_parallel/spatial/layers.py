@@ -26,7 +26,8 @@ from minigrad.tensor import Parameter, Tensor
 
 from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
-from ..layer import Replicated, ShardedLayer
+from ..layer import ShardedLayer
+from ..replicated import Replicated
 from ..sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
 from .receptive_field import COLUMNS, ROWS, window_along
@@ -58,6 +59,7 @@ class Tiling:
         self, a: ShardedTensor, geometry: Geometry, value: float = 0.0
     ) -> tuple[Tensor, tuple[Shard, ...]]:
         """The input, with the border, of this tile's windows, and how their outputs are split."""
+        a = self.own(a)
         if a.local.ndim != 4:
             raise ValueError(
                 f"rows and tiles are of images (N, C, H, W), got shape {a.shape}; leave it out of the plan"
@@ -116,7 +118,6 @@ class Windowed(ShardedLayer):
         self.partial = dict.fromkeys(self.own_parameters, tiling.comm)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = self.tiling.own(a)
         geometry = self.checked(np.broadcast_to(0.0, a.shape))
         x, shards = self.tiling.receptive_field(a, geometry, self.border)
         weights = self.own_parameters
@@ -181,10 +182,10 @@ class SpatialBatchNorm(Replicated):
         super().__init__(layer)
         self.tiling = tiling
         self.partial = dict.fromkeys(layer.parameters(), tiling.comm)
-        layer.gather = partial(allgather, tiling.comm)
+        layer.synchronize("model", partial(allgather, tiling.comm))
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        x, shards = self.tiling.receptive_field(self.tiling.own(a), POINT)
+        x, shards = self.tiling.receptive_field(a, POINT)
         return ShardedTensor(self.layer(x), shards)
 
 
@@ -196,7 +197,6 @@ class SpatialFlatten(ShardedLayer):
         self.tiling = tiling
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = self.tiling.own(a)
         x, shards = self.tiling.receptive_field(a, POINT)
         y = ops.flatten(x, start_axis=1)
         return ShardedTensor(y, (self.tiling.features(a.shape[1:], shards),) if shards else ())

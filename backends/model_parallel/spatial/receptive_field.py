@@ -76,21 +76,12 @@ class Window(NamedTuple):
         """The input rows of outputs ``first`` to ``last``, in an image of ``n`` rows and its border."""
         if first >= last:
             return RowRange(0, 0)
-        start, stop = (
-            first * self.stride - self.padding,
-            (last - 1) * self.stride - self.padding + self.extent,
-        )
+        start = first * self.stride - self.padding
+        stop = (last - 1) * self.stride - self.padding + self.extent
         low = min(max(start, 0), n)
         high = max(min(stop, n), low)
         before = min(max(-start, 0), stop - start)
         return RowRange(low, high, before, stop - start - before - (high - low))
-
-
-def halo_of(owned: tuple[int, int], rows: RowRange) -> tuple[int, int]:
-    """The numbers of ``rows`` that lie before and after the rows owned[0] to owned[1]."""
-    if rows.start >= rows.stop:
-        return 0, 0
-    return max(0, owned[0] - rows.start), max(0, rows.stop - owned[1])
 
 
 def window_along(axis: int, geometry: Geometry) -> Window:

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from backends.comm.collectives import naive_broadcast
-from backends.data_parallel.bucketed import Bucket
+from backends.data_parallel.data_parallel import Bucket
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.flat import buckets as fill_buckets
 from minigrad.data import shares
+from minigrad.device import unflatten
 from minigrad.tensor import Parameter
 
 
@@ -40,29 +41,31 @@ class Reducer:
     def __init__(self, comm, shapes, buckets):
         self.start = comm.start_allreduce
         self.parameters = [Parameter(np.zeros(shape)) for shape in shapes]
-        self.buckets = [Bucket([self.parameters[i] for i in group]) for group in buckets]
+        groups = [[self.parameters[i] for i in group] for group in buckets]
+        self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
         self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.views}
         self.waiting = deque(self.buckets)
+        self.sums = {}
 
     def on_grad(self, number, gradient):
         parameter = self.parameters[number]
         parameter.grad = gradient
-        self.bucket_of[parameter].fill(parameter)
+        self.bucket_of[parameter].fill([parameter])
         parameter.grad = None
         while self.waiting and not self.waiting[0].missing:
             self.send()
 
     def send(self):
         bucket = self.waiting.popleft()
-        bucket.wait = self.start(bucket.message)
+        self.sums[bucket] = self.start(bucket.message)
 
     def finish(self):
         while self.waiting:
-            for parameter in list(self.waiting[0].missing):
-                self.waiting[0].fill(parameter)
+            self.waiting[0].fill(self.waiting[0].missing)
             self.send()
         sums = {}
         for bucket in self.buckets:
-            sums |= zip(bucket.views, bucket.flat.views(bucket.sum()), strict=True)
+            sums |= zip(bucket.views, unflatten(self.sums.pop(bucket)(), bucket.views), strict=True)
+            bucket.missing = set(bucket.views)
         self.waiting.extend(self.buckets)
         return [sums[p] for p in self.parameters]

@@ -82,7 +82,7 @@ def halo(comm, x, heights, radius):
 
 def halo_backward(comm, g, heights, radius):
     shard, wanted = places(comm, heights, radius)
-    back = make_backward(heights[comm.rank], shard, routes(shard.bounds, wanted, comm.rank))
+    back = make_backward(shard, routes(shard.bounds, wanted, comm.rank))
     return back(inside(g, border_of(wanted[comm.rank], ROWS, None))).copy()
 
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from backends.comm.communicator import Communicator
+from backends.laws import Strategy, bound_for, distance
 from minigrad.backend import Serial
 from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
-
-from ..comm.communicator import Communicator
-from ..laws import Strategy, bound_for, distance
 
 
 def passes_like_serial(
