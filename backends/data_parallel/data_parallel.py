@@ -27,7 +27,7 @@ from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from .step_summary import StepSummary
 
-SYNCHRONIZED = {"ranks": False, "synchronised": True}
+SYNCHRONIZED = {"ranks": False, "synchronized": True}
 """Whether batch-norms use the statistics of all ranks, by the name of the setting."""
 
 
@@ -36,7 +36,7 @@ class DataParallel(Backend):
 
     Each rank's loss is weighted by its share of the batch when backward starts, so the all-reduce only sums
     (CIS631's weighted average, exact for any shares). ``batch_norm`` is "ranks", where each rank uses its own
-    statistics as in the lecture (a serial batch-norm over groups), or "synchronised", where all ranks use
+    statistics as in the lecture (a serial batch-norm over groups), or "synchronized", where all ranks use
     those of the whole batch.
     """
 
@@ -65,7 +65,7 @@ class DataParallel(Backend):
         """
         check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
-        if self.batch_norm == "synchronised":
+        if self.batch_norm == "synchronized":
             synchronize_batch_norms(model, self.comm)
         self.step_summary = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}

@@ -45,7 +45,7 @@ class ProportionalDataParallel(DataParallel):
     The speed of a rank is the samples per second of its own forward and backward. The ranks exchange speeds
     in a small all-gather every ``every`` steps; before the first one the shares are even. A rank that had no
     samples reports twice its last speed, or counts with the mean of the others if it has none, so that it
-    gets samples again. With ``batch_norm`` "synchronised" ranks wait for one another in forward, so all seem
+    gets samples again. With ``batch_norm`` "synchronized" ranks wait for one another in forward, so all seem
     equally fast.
     """
 

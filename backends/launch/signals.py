@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 HANG_UP = getattr(signal, "SIGHUP", None)
@@ -19,7 +19,7 @@ TIMEOUT = 4.5  # seconds that the main thread has to end after a signal
 REPEAT = 0.05  # seconds after which a signal that had no effect is repeated
 SHOW_CURSOR = b"\x1b[?25h"
 Handler = Callable[[int, Any], None]
-P, R = ParamSpec("P"), TypeVar("R")
+R = TypeVar("R")
 
 
 class Interrupted(SystemExit):
@@ -77,9 +77,9 @@ def guarded(main: Callable[[], None]) -> None:
         undo()
 
 
-def uninterrupted(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def uninterrupted(function: Callable[..., R], *args: Any, **settings: Any) -> R:
     """``function(...)``; a signal that arrives meanwhile raises Interrupted only afterwards."""
-    return function(*args, **kwargs)
+    return function(*args, **settings)
 
 
 def postponed(frame: FrameType | None) -> bool:

@@ -222,7 +222,8 @@ def watched(mark: str, start: float, folder: str) -> Iterator[Callable[[], None]
     Then ``folder`` is removed, too. Call the yielded function once all these processes have ended.
     """
     line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(start), folder]
-    null, ended, watcher = subprocess.DEVNULL, threading.Event(), None
+    null, ended = subprocess.DEVNULL, threading.Event()
+    watcher: subprocess.Popen[bytes] | None = None
     try:
         watcher = uninterrupted(
             subprocess.Popen, line, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True

@@ -185,7 +185,7 @@ def normalised_gradient(batch_norm, ranks, n=31):
 
 serial = normalised_gradient("ranks", 1)
 print("   gradient of 31 samples on 4 ranks, against one machine:")
-for kind, expected in (("ranks", (1e-2, 10.0)), ("synchronised", (0.0, 1e-12))):
+for kind, expected in (("ranks", (1e-2, 10.0)), ("synchronized", (0.0, 1e-12))):
     difference = np.linalg.norm(normalised_gradient(kind, 4) - serial) / np.linalg.norm(serial)
     print(f"      batch_norm={kind!r:15} differs by {difference:.1e}")
     assert expected[0] <= difference <= expected[1]

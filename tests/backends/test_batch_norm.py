@@ -1,4 +1,4 @@
-"""Batch-norm over ranks: synchronised it is the whole batch's, by ranks it is a serial one over groups."""
+"""Batch-norm over ranks: synchronized it is the whole batch's, by ranks it is a serial one over groups."""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,8 +44,8 @@ def batches_of(sizes):
     return [Batch(rng.normal(3, 2, (n, 1, 2, 3)), rng.integers(0, 3, n)) for n in sizes]
 
 
-def synchronised(comm):
-    return DataParallel(comm, batch_norm="synchronised")
+def synchronized(comm):
+    return DataParallel(comm, batch_norm="synchronized")
 
 
 def law(ranks, strategy, sizes, build, **settings):
@@ -61,13 +61,13 @@ SIZES = st.lists(st.integers(3, 13), min_size=1, max_size=3)
 
 
 @given(ranks=st.integers(1, 6), sizes=SIZES)
-def test_synchronised_it_trains_like_serial(ranks, sizes):
-    law(ranks, synchronised, sizes, network())
+def test_synchronized_it_trains_like_serial(ranks, sizes):
+    law(ranks, synchronized, sizes, network())
 
 
 @given(ranks=st.integers(1, 6), size=st.integers(6, 13))
-def test_synchronised_it_trains_like_serial_in_single_precision(ranks, size):
-    law(ranks, synchronised, [size, size], network(), dtype=np.float32)
+def test_synchronized_it_trains_like_serial_in_single_precision(ranks, size):
+    law(ranks, synchronized, [size, size], network(), dtype=np.float32)
 
 
 @given(ranks=st.integers(1, 6), sizes=SIZES)
@@ -94,13 +94,13 @@ class Interleaved(Serial):
 
 
 def test_each_micro_batch_is_normalised_over_all_ranks():
-    strategy = partial(DataParallel, batch_norm="synchronised", micro_batches=2)
+    strategy = partial(DataParallel, batch_norm="synchronized", micro_batches=2)
     law(3, strategy, [12, 18], network(), serial=Interleaved(3, 2))
 
 
-def test_only_synchronised_batch_norm_communicates_in_forward():
+def test_only_synchronized_batch_norm_communicates_in_forward():
     def work(comm):
-        return DataParallel(comm).communicates_in_forward, synchronised(comm).communicates_in_forward
+        return DataParallel(comm).communicates_in_forward, synchronized(comm).communicates_in_forward
 
     assert run_ranks(2, work) == [(False, True)] * 2
 
@@ -188,13 +188,13 @@ BUGS = {
 
 
 def test_without_a_bug_the_copy_keeps_the_law():
-    law(3, synchronised, [8, 7], network(broken()), oracle=network())
+    law(3, synchronized, [8, 7], network(broken()), oracle=network())
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_catches(bug):
     with pytest.raises(AssertionError, match="of its largest element on rank"):
-        law(3, synchronised, [8, 7], network(BUGS[bug]), oracle=network())
+        law(3, synchronized, [8, 7], network(BUGS[bug]), oracle=network())
 
 
 class StaysAwayWithoutSamples(DataParallel):
@@ -206,7 +206,7 @@ class StaysAwayWithoutSamples(DataParallel):
 
 def test_a_rank_without_samples_that_stays_away_is_waited_for():
     with pytest.raises(Deadlock):
-        law(4, partial(StaysAwayWithoutSamples, batch_norm="synchronised"), [3], network())
+        law(4, partial(StaysAwayWithoutSamples, batch_norm="synchronized"), [3], network())
 
 
 class KeepsItsStatistics(DataParallel):

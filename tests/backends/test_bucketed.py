@@ -102,7 +102,7 @@ def test_layers_may_communicate_meanwhile(ranks, sizes, nbytes):
             nn.Linear(5, 3, rng=rng),
         )
 
-    law(one_size(nbytes, batch_norm="synchronised"), ranks, [2 + n for n in sizes], build)
+    law(one_size(nbytes, batch_norm="synchronized"), ranks, [2 + n for n in sizes], build)
 
 
 @pytest.mark.parametrize("progress", PROGRESS)

@@ -109,7 +109,7 @@ def normalised_first(rng):
 def test_identity_trains_like_serial(ranks, sizes, together):
     build = normalised_first if together else Forked
     batches = batches_of(sizes)
-    strategy = compressed("identity", batch_norm="synchronised" if together else "ranks")
+    strategy = compressed("identity", batch_norm="synchronized" if together else "ranks")
     run_ranks(ranks, lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches))
 
 

@@ -107,7 +107,7 @@ def test_a_model_with_nothing_to_train_is_refused():
     ("settings", "words"),
     [
         ({"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
-        ({"batch_norm": "global"}, "unknown batch_norm 'global'; choose one of ranks, synchronised"),
+        ({"batch_norm": "global"}, "unknown batch_norm 'global'; choose one of ranks, synchronized"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, words):

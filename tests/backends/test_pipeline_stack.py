@@ -140,7 +140,7 @@ def test_batch_norm_over_all_data_ranks_meets_in_every_stage(schedule, recompute
             chunks=numbers.chunks,
             build=normalised,
             sizes=(9, 1, 5),
-            data=partial(DataParallel, batch_norm="synchronised"),
+            data=partial(DataParallel, batch_norm="synchronized"),
             serial=Together(numbers.micros, shape[0]),
             recompute=recompute,
         )

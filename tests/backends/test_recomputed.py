@@ -23,10 +23,10 @@ def convolutional(rng):
 @pytest.mark.parametrize(
     "strategy",
     [
-        lambda comm: DataParallel(comm, batch_norm="synchronised"),
-        lambda comm: Bucketed(comm, bucket_bytes=100, first_bucket_bytes=100, batch_norm="synchronised"),
-        lambda comm: Sharded(comm, stage=2, bucket_bytes=100, batch_norm="synchronised"),
-        lambda comm: Sharded(comm, stage=3, overlap=True, batch_norm="synchronised"),
+        lambda comm: DataParallel(comm, batch_norm="synchronized"),
+        lambda comm: Bucketed(comm, bucket_bytes=100, first_bucket_bytes=100, batch_norm="synchronized"),
+        lambda comm: Sharded(comm, stage=2, bucket_bytes=100, batch_norm="synchronized"),
+        lambda comm: Sharded(comm, stage=3, overlap=True, batch_norm="synchronized"),
         LayerWise,
     ],
     ids=["replicated", "bucketed", "stage 2", "stage 3", "layers"],

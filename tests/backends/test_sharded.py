@@ -57,8 +57,8 @@ def test_trains_like_serial_in_single_precision(stage, ranks, size, optimizer):
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("overlap", [False, True])
-def test_with_synchronised_batch_norm(stage, overlap):
-    law(Sharded, 3, [7, 2], normalised, stage=stage, overlap=overlap, batch_norm="synchronised")
+def test_with_synchronized_batch_norm(stage, overlap):
+    law(Sharded, 3, [7, 2], normalised, stage=stage, overlap=overlap, batch_norm="synchronized")
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -72,7 +72,7 @@ def test_micro_batches_train_like_serial(ranks, k, sizes, how):
     law(lambda comm: SharedMemoryDataParallel(comm, micro_batches=k), ranks, sizes, odd, how)
 
 
-@pytest.mark.parametrize("batch_norm", ["ranks", "synchronised"])
+@pytest.mark.parametrize("batch_norm", ["ranks", "synchronized"])
 @given(ranks=st.integers(1, 4), size=st.integers(4, 13))
 def test_with_batch_norm(batch_norm, ranks, size):
     def normalised(rng):  # batch-norm takes a bias before it away

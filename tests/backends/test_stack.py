@@ -137,8 +137,8 @@ def test_images_by_filters_and_by_rows():
 @pytest.mark.parametrize("shape", [(2, 1, 2), (3, 2, 1), (2, 2, 2)])
 def test_batch_norm_over_all_samples_goes_through_layers_and_models(shape, plan):
     """Ranks meet in forward along the data axis: those without samples go through every pass."""
-    synchronised = partial(DataParallel, batch_norm="synchronised")
-    law(shape, plan, (4, 2, 3), images, (2, 4, 4), data=synchronised)
+    synchronized = partial(DataParallel, batch_norm="synchronized")
+    law(shape, plan, (4, 2, 3), images, (2, 4, 4), data=synchronized)
 
 
 @given(outer=st.integers(1, 3), inner=st.integers(1, 3))

@@ -91,8 +91,8 @@ def grouped(groups: int, rng: np.random.Generator) -> nn.Module:
     return model
 
 
-def synchronised_batch_norm_is_the_whole_batchs() -> None:
-    trains(partial(DataParallel, batch_norm="synchronised"), sizes=(7, 8), build=normalised)
+def synchronized_batch_norm_is_the_whole_batchs() -> None:
+    trains(partial(DataParallel, batch_norm="synchronized"), sizes=(7, 8), build=normalised)
 
 
 def batch_norm_of_ranks_is_that_of_groups() -> None:
@@ -193,11 +193,11 @@ BUGS = [
         "self.segments = self.layout.segments(0)", sharded_trains_like_serial, SERIAL),
     Bug("batch-norm by this rank's variance", "minigrad.ops.norm",
         "(squares + counts * (means - mean) ** 2).sum(axis=0)", "squares.sum(axis=0)",
-        synchronised_batch_norm_is_the_whole_batchs, SERIAL),
+        synchronized_batch_norm_is_the_whole_batchs, SERIAL),
     Bug("batch-norm's gradient by this rank's sums", "minigrad.ops.norm",
         "sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)",
         "sums(g) if gather is None else (gather(xp.stack(sums(g))), sums(g))[1]",
-        synchronised_batch_norm_is_the_whole_batchs, SERIAL),
+        synchronized_batch_norm_is_the_whole_batchs, SERIAL),
     Bug("running statistics are a mean of means", STEP_SUMMARY,
         "*(fraction * s.reshape(-1) for s in self.statistics())])",
         "*(s.reshape(-1) / self.size for s in self.statistics())])",

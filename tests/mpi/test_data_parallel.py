@@ -42,7 +42,7 @@ STRATEGIES = {
     "replicated": (DataParallel, plain),
     "window": (lambda comm: DataParallel(comm, window), plain),
     "accumulated": (lambda comm: DataParallel(comm, micro_batches=3), plain),
-    "synchronised": (lambda comm: DataParallel(comm, batch_norm="synchronised"), net),
+    "synchronized": (lambda comm: DataParallel(comm, batch_norm="synchronized"), net),
     "proportional": (lambda comm: ProportionalDataParallel(comm, every=1), plain),
 }
 for strategy, build in STRATEGIES.values():

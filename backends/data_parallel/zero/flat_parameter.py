@@ -18,7 +18,6 @@ from minigrad.module import Module
 from minigrad.optim import Part
 from minigrad.tensor import Parameter, Tensor
 
-from ...comm.background import Background
 from ...comm.collectives import allgather, reduce_scatter
 from ...comm.communicator import Communicator
 from ..flat import FlatLayout

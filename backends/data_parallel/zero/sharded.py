@@ -35,7 +35,8 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
-from ...comm.communicator import Background, Communicator
+from ...comm.background import Background
+from ...comm.communicator import Communicator
 from ..data_parallel import DataParallel
 from ..flat import buckets
 from .flat_parameter import FlatParameter, group_by_owner, nan_like
