@@ -10,7 +10,7 @@ from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import ops
-from tests.backends import pipeline_laws, test_layers, test_stack
+from tests.backends import pipeline_laws, test_layer_wise, test_stack
 from tests.backends.pipeline_nets import tied
 from tests.bugs.bug import Bug
 
@@ -18,12 +18,12 @@ from tests.bugs.bug import Bug
 
 
 def layers_train_like_serial() -> None:
-    batches = test_layers.batches_of(4, sizes=(9, 8))
+    batches = test_layer_wise.batches_of(4, sizes=(9, 8))
     strategy = partial(LayerWise, bounds=(0, 2, 5, 8))
 
     def work(comm, optimizer):
-        how = {"optimizer": test_layers.OPTIMIZERS[optimizer], "bound": 1e-11}
-        trains_like_serial(strategy, comm, test_layers.build, ops.cross_entropy, batches, **how)
+        how = {"optimizer": test_layer_wise.OPTIMIZERS[optimizer], "bound": 1e-11}
+        trains_like_serial(strategy, comm, test_layer_wise.build, ops.cross_entropy, batches, **how)
 
     for optimizer in ("momentum", "clipped"):
         run_ranks(3, partial(work, optimizer=optimizer))
