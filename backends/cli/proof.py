@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -17,8 +16,9 @@ from minigrad.models import find_net
 
 from ..comm import Communicator
 from ..laws import Difference, bound_for, differences_from_serial
-from .options import Dtype, Seed
+from .options import dtype_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
+from .strategy_flags import option
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,9 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
-    dtype: Dtype = "float64"
-    batch: Annotated[
-        int, typer.Option(min=1, help="number of samples in the step, over all ranks", metavar="N")
-    ] = 13
-    seed: Seed = 0
+    dtype: str = dtype_option("float64")
+    batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
+    seed: int = seed_option()
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
         """Compare on this rank; returns the verdict on rank 0, None on the others.

@@ -10,10 +10,9 @@ from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,8 +29,9 @@ from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
 from ..tracing import Recorded
-from .options import Dtype, Seed, check_positive, checked_by
+from .options import check_positive, checked_by, dtype_option, seed_option
 from .parallel import ParallelConfig, chosen, members
+from .strategy_flags import option
 
 DATASETS = ("mnist5k", "mnist")
 
@@ -52,57 +52,42 @@ class Training:
     parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
     net: str = "lenet"
     transport: str = "threads"
-    dataset: Annotated[
-        str,
-        typer.Option(
-            help=f"one of {', '.join(DATASETS)}",
-            callback=checked_by(partial(check_choice, "--dataset", names=DATASETS)),
-        ),
-    ] = "mnist5k"
-    device: Annotated[
-        str, typer.Option(envvar="MINIGRAD_DEVICE", help="numpy or cupy", callback=checked_by(check_device))
-    ] = "numpy"
-    dtype: Dtype = "float32"
-    epochs: Annotated[int, typer.Option(min=1, help="number of passes over the training samples")] = 8
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            parser=str,
-            metavar="N",
-            help="number of samples in a step over all ranks, or all",
-            callback=batch_size,
-        ),
-    ] = 64
-    optimizer: Annotated[
-        str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
-    ] = "sgd"
-    lr: Annotated[
-        float | None,
-        typer.Option(
-            help="learning rate (default: the optimizer's own, or the net's)",
-            callback=checked_by(partial(check_positive, "--lr")),
-        ),
-    ] = None
-    lr_schedule: Annotated[
-        str | None,
-        typer.Option(
-            help=f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
-            callback=checked_by(find_schedule),
-        ),
-    ] = None
-    warm_up: Annotated[
-        int,
-        typer.Option(min=0, help="steps in which the learning rate rises from a tenth", metavar="STEPS"),
-    ] = 0
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="scale gradients down to this joint norm",
-            metavar="NORM",
-            callback=checked_by(partial(check_positive, "--clip")),
-        ),
-    ] = None
-    seed: Seed = 0
+    dataset: str = option(
+        "mnist5k",
+        f"one of {', '.join(DATASETS)}",
+        callback=checked_by(partial(check_choice, "--dataset", names=DATASETS)),
+    )
+    device: str = option(
+        "numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=checked_by(check_device)
+    )
+    dtype: str = dtype_option("float32")
+    epochs: int = option(8, "number of passes over the training samples", min=1)
+    batch: int | None = option(
+        64,
+        "number of samples in a step over all ranks, or all",
+        parser=str,
+        metavar="N",
+        callback=batch_size,
+    )
+    optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
+    lr: float | None = option(
+        None,
+        "learning rate (default: the optimizer's own, or the net's)",
+        callback=checked_by(partial(check_positive, "--lr")),
+    )
+    lr_schedule: str | None = option(
+        None,
+        f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
+        callback=checked_by(find_schedule),
+    )
+    warm_up: int = option(0, "steps in which the learning rate rises from a tenth", metavar="STEPS", min=0)
+    clip: float | None = option(
+        None,
+        "scale gradients down to this joint norm",
+        metavar="NORM",
+        callback=checked_by(partial(check_positive, "--clip")),
+    )
+    seed: int = seed_option()
 
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
