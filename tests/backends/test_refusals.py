@@ -275,7 +275,7 @@ MODULES = {
 def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
     (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
     monkeypatch.syspath_prepend(str(tmp_path))
-    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUP))
+    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUPS["data"]))
     for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
         one_line(
             minigrad(*command, "--strategy", "theirs"), f"'theirs' is declared as plug_in_that_{how}:Thing"
@@ -284,7 +284,10 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_pat
 
 
 def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
-    declare(monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUP))
+    declare(
+        monkeypatch,
+        EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUPS["data"]),
+    )
     one_line(minigrad("prove", "--data", "2"), "'replicated' is declared twice, as .* rename one of them")
 
 
