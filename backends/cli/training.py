@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,7 @@ from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
-from ..tracing import Recorded
+from ..comm.timeline import save
 from .options import check_positive, checked_by, dtype_option, seed_option
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
@@ -147,13 +146,14 @@ class Training:
                 optimizer,
                 net.loss,
                 train,
-                backend=Recorded(backend, comm),
+                backend=backend,
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
                 schedule=rates,
                 on_step=on_step,
                 on_epoch=on_epoch,
+                span=comm.computing,
             )
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
         figures |= measurements(history, finished=True)
@@ -265,6 +265,4 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     right.set(ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
     lines = [*left.get_lines(), *right.get_lines()]
     left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
-    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
-    figure.savefig(part, dpi=120)
-    os.replace(part, file)
+    save(figure, file)
