@@ -133,7 +133,7 @@ def grade(
 
     def print_result(result: TaskResult) -> None:
         points = f"{result.score:3} of {result.task.points:3} points"
-        console.print(f"{points}  {result.task.name}  ({result.verdict.seconds:.1f} s)", highlight=False)
+        console.print(f"{points}  {result.task.name}  ({result.seconds:.1f} s)", highlight=False)
 
     report = grade_submission(
         work,

@@ -38,51 +38,11 @@ OUT_OF_TIME = "was not tried: the tasks before it took all the time there is"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result of a task: ``message`` describes the mistake, ``output`` is the end of its output."""
-
-    passed: bool
-    message: str
-    output: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """A task and its verdict; a task scores all of its points or none."""
-
-    task: Task
-    verdict: Verdict
-
-    @property
-    def score(self) -> int:
-        return self.task.points if self.verdict.passed else 0
-
-
-@dataclass(frozen=True)
-class Report:
-    """The results of a submission; ``digest`` is the SHA-256 of its file.
-
-    ``refused`` is the reason why nothing of the file was run, or empty.
-    """
-
-    assignment: Assignment
-    file: Path
-    digest: str
-    seed: int
-    transport: str
-    results: tuple[TaskResult, ...]
-    seconds: float
-    refused: str = ""
-
-    @property
-    def score(self) -> int:
-        return sum(result.score for result in self.results)
-
-
-@dataclass(frozen=True)
 class SubmissionFile:
-    """The text of a submission, read once: every task runs this text, whatever happens to the file."""
+    """The text of a submission, read once: every task runs this text, whatever happens to the file.
+
+    ``digest`` is the SHA-256 of the file.
+    """
 
     file: Path
     source: str
@@ -101,6 +61,41 @@ class SubmissionFile:
                 f"{file} is no Python program in UTF-8 (byte {error.start}); save it as UTF-8"
             ) from None
         return cls(file.resolve(), source, hashlib.sha256(content).hexdigest())
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task, which scores all of its points or none.
+
+    ``message`` describes the mistake, ``output`` is the end of what was printed.
+    """
+
+    task: Task
+    passed: bool
+    message: str
+    output: str = ""
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> int:
+        return self.task.points if self.passed else 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a submission; ``refused`` is the reason why nothing of it was run, or empty."""
+
+    assignment: Assignment
+    submission: SubmissionFile
+    seed: int
+    transport: str
+    results: tuple[TaskResult, ...]
+    seconds: float
+    refused: str = ""
+
+    @property
+    def score(self) -> int:
+        return sum(result.score for result in self.results)
 
 
 def grade(
@@ -126,7 +121,7 @@ def grade(
     start = time.monotonic()
     starter = assignment.starter.read_text()
     refused = "" if answers else printable(check(submission.source, starter) or "")
-    results = [TaskResult(task, Verdict(False, REFUSED, "", 0.0)) for task in assignment.tasks if refused]
+    results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
         left = total_seconds - (time.monotonic() - start)
         request = Request(
@@ -142,18 +137,16 @@ def grade(
             mebibytes=mebibytes,
             answers=answers,
         )
-        verdict = run_judge(request) if left > 1 else Verdict(False, OUT_OF_TIME, "", 0.0)
-        results.append(TaskResult(task, verdict))
+        results.append(run_judge(task, request) if left > 1 else TaskResult(task, False, OUT_OF_TIME))
         on_result(results[-1])
     seconds = time.monotonic() - start
-    file, digest = submission.file, submission.digest
-    return Report(assignment, file, digest, seed, transport, tuple(results), seconds, refused)
+    return Report(assignment, submission, seed, transport, tuple(results), seconds, refused)
 
 
 # The judge's process
 
 
-def run_judge(request: Request) -> Verdict:
+def run_judge(task: Task, request: Request) -> TaskResult:
     """Judge one task in separate processes, in an empty folder, and remove all that they leave."""
     start = time.monotonic()
     ranks = MPI_RANKS if request.transport == "mpi" else 1
@@ -169,7 +162,7 @@ def run_judge(request: Request) -> Verdict:
         verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
         passed, message = combine(verdicts, status, request.seconds)
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
-    return Verdict(passed, printable(message), printable(output), time.monotonic() - start)
+    return TaskResult(task, passed, printable(message), printable(output), time.monotonic() - start)
 
 
 def command(folder: Path, transport: str) -> list[str]:
@@ -260,7 +253,5 @@ def end_of_output(file: Path) -> str:
     with file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - 4 * MAX_OUTPUT))
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    text = "\n".join(
-        line for line in lines if not line.startswith("minigrad: rank")
-    )  # in the message already
+    text = "\n".join(line for line in lines if not line.startswith("minigrad: rank"))  # it is in the message
     return text if len(text) <= MAX_OUTPUT else f"... {text[-MAX_OUTPUT + 4 :]}"
