@@ -6,6 +6,7 @@ arrives. Plain values are sent as JSON, arrays as shared memory, all other objec
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import weakref
@@ -270,10 +271,7 @@ class Serializer:
 
     def object_array(self, *shape: Any) -> np.ndarray:
         """An array of objects, without its elements: a check refuses it for its dtype."""
-        nbytes = 8
-        for n in shape:
-            nbytes *= n
-        if nbytes > MAX_BYTES:
+        if math.prod(shape, start=8) > MAX_BYTES:
             raise MalformedMessage("an array too large")
         return np.full(shape, None, object)
 

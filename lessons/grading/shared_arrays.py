@@ -6,6 +6,7 @@ check can test whether a result shares memory with an input, or whether an input
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from typing import Any
@@ -130,9 +131,7 @@ class SharedArrays:
         if (x := block.view(layout)) is not None and x.flags.writeable == writeable:
             return x
         kind = np.dtype(dtype)
-        nbytes = kind.itemsize
-        for n in shape:
-            nbytes *= n
+        nbytes = math.prod(shape, start=kind.itemsize)
         if nbytes > MAX_BYTES or min(shape, default=0) < 0:
             raise MalformedMessage(f"an array of shape {shape}")
         if nbytes == 0:  # it has no memory: it begins where its block begins
