@@ -140,27 +140,23 @@ def run(
     return 0
 
 
-def check_room(ranks: int, transport: str, oversubscribe: bool) -> None:
-    """Raise ValueError where this machine cannot hold the ranks that would be started on it."""
-    if not under_mpiexec() and (transport == "threads" or slurm.find_job() is None):
-        check_capacity(ranks, transport, oversubscribe)
-
-
 def cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_capacity(ranks: int, transport: str, oversubscribe: bool = False) -> None:
-    """Raise ValueError for more ranks than this machine can hold, unless ``oversubscribe`` is set.
+def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
+    """Raise ValueError for more ranks than this machine can hold, if they would be started on it.
 
     The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
     """
+    if under_mpiexec() or oversubscribe or (transport == "mpi" and slurm.find_job() is not None):
+        return
     limits = {f"{cores()} core{'s' * (cores() > 1)}": max(ALWAYS_ALLOWED, RANKS_PER_CORE * cores())}
     if transport == "mpi":
         limits[f"{free_memory() >> 20:,} MB of free memory"] = free_memory() // PROCESS_BYTES
     what, most = min(limits.items(), key=lambda limit: limit[1])
-    if ranks > most and not oversubscribe:
+    if ranks > most:
         raise ValueError(
             f"{ranks} ranks are more than the {most} that {what} can hold; "
             "take fewer, or pass --oversubscribe"
@@ -191,13 +187,15 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
     """The command that runs ``python arguments`` on ``ranks`` MPI processes, and its variables.
 
     It is srun in a Slurm job where srun can connect the ranks, else mpiexec. Raises ValueError for more
-    ranks than the job has CPUs.
+    ranks than the job has CPUs, RuntimeError for more MPICH ranks than this machine has shared memory for.
     """
     python = [sys.executable, "-m", "backends.launch.rank", *arguments]
     extra = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
-        check_shared_memory(ranks)
+        free = free_shared_memory()
+        if FEWER_CELLS not in os.environ and free < ranks * MPICH_BYTES and mpiexec_vendor() == "MPICH":
+            check_room_for_ranks(ranks, free)
         return mpi_command(ranks, python, survive), on_this_machine(ranks) | extra
     job.check(ranks)
     variables = environment(-(-ranks // job.nodes))
@@ -306,14 +304,6 @@ def on_this_machine(ranks: int) -> dict[str, str]:
     # MPICH's UCX also records all memory that a process frees, and without a network it never drops these
     # records: without memory events a rank's memory does not grow with its steps.
     return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
-
-
-def check_shared_memory(ranks: int) -> None:
-    """Raise RuntimeError where this machine has too little shared memory for ``ranks`` MPICH processes."""
-    free = free_shared_memory()
-    if FEWER_CELLS in os.environ or free >= ranks * MPICH_BYTES or mpiexec_vendor() != "MPICH":
-        return
-    check_room_for_ranks(ranks, free)
 
 
 def work_under_mpi(ranks: int, work: Callable[[Communicator], Any]) -> None:

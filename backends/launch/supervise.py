@@ -153,10 +153,6 @@ def supervise(
             if grace:
                 job.pass_on(interruption.number, grace)
             raise Interrupted(interruption.number, job.saved()) from None
-        except KeyboardInterrupt:
-            if grace:
-                job.pass_on(signal.SIGINT, grace)
-            raise
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backends.launch.launch import load_mpi
-from backends.launch.launcher import rank_under_mpiexec
+from backends.launch.launcher import launcher
 
 from .assignment import Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases
@@ -72,7 +72,8 @@ class Request:
 
 def main(folder: Path) -> NoReturn:
     """Read the request, then judge the submission; never returns, whatever the submission left behind."""
-    rank = rank_under_mpiexec() or 0
+    here = launcher()
+    rank = here.rank if here else 0
     request = Request.read(folder / f"request.{rank}")
     output = os.open(folder / f"output.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)

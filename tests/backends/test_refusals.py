@@ -18,7 +18,7 @@ from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
 from backends.launch import launch
-from backends.launch.launch import check_capacity
+from backends.launch.launch import check_room
 from backends.pipeline.schedule import Schedule
 from minigrad import lookup
 from minigrad.environment import VALUES
@@ -81,14 +81,14 @@ def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ran
         patch.setattr(launch, "cores", lambda: cores)
         patch.setattr(launch, "free_memory", lambda: free)
         fits = ranks <= max(16, 8 * cores) and (transport == "threads" or ranks * 2**27 <= free)
-        check_capacity(ranks, transport, oversubscribe=True)
+        check_room(ranks, transport, oversubscribe=True)
         if fits:
-            check_capacity(ranks, transport)
+            check_room(ranks, transport)
         else:
             with pytest.raises(
                 ValueError, match=f"^{ranks} ranks are more than the .* pass --oversubscribe$"
             ):
-                check_capacity(ranks, transport)
+                check_room(ranks, transport)
 
 
 def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
