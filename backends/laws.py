@@ -84,7 +84,9 @@ def differences_from_serial(
     def compare(expected: dict[str, Any], actual: dict[str, Any]) -> None:
         for name, value in expected.items():
             shapes[name] = np.shape(value) or shapes.get(name, ())
-            worst[name] = maximum(worst.get(name, (0.0, 0.0)), distance(value, actual.get(name)))
+            absolute, relative = distance(value, actual.get(name))
+            before = worst.get(name, (0.0, 0.0))
+            worst[name] = max(absolute, before[0]), max(relative, before[1])
 
     def compare_models() -> None:
         compare(serial.full_parameters(reference), backend.full_parameters(model))
@@ -114,10 +116,6 @@ def differences_from_serial(
         Difference(name, shapes[name], float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax()))
         for name, r in zip(worst, by_rank.swapaxes(0, 1), strict=True)
     ]
-
-
-def maximum(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    return max(a[0], b[0]), max(a[1], b[1])
 
 
 def distance(expected: np.ndarray | None, actual: np.ndarray | None) -> tuple[float, float]:

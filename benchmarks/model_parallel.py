@@ -31,12 +31,12 @@ from data_parallel_peers import Peer, stepper, workload
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from backends.cli.trace_view import steps_of
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.data_parallel import DataParallel
 from backends.launch.launch import load_mpi, under_mpiexec
 from backends.model_parallel import ModelParallel
-from backends.tracing import steps_of
 from minigrad.backend import Backend, Serial
 
 Plan = dict[str, str]

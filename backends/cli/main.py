@@ -151,10 +151,7 @@ def trace_command(
 def run_command(
     script: Annotated[list[str], typer.Argument(help="a Python file and its arguments")],
     ranks: Annotated[int, typer.Option("-n", help="number of processes")] = cores(),
-    hosts: Annotated[
-        Path | None,
-        typer.Option(help="print the command for the hosts in this file"),
-    ] = None,
+    hosts: Annotated[Path | None, typer.Option(help="print the command for the hosts in this file")] = None,
     survive: Annotated[bool, typer.Option("--survive", help="go on when a rank is killed")] = False,
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold")

@@ -101,9 +101,6 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     ValueError where mpiexec started another number of ranks.
     """
     started = size_under_mpiexec()
-    for flag, size in (("--data", data), ("--pipe", pipe), ("--model", model)):
-        if size is not None and size < 1:
-            raise ValueError(f"{flag} must be at least 1, got {size}")
     if pipe * model > 1:
         data = data or max((started or 1) // (pipe * model), 1)
         check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)

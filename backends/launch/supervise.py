@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from . import sweep
 from .signals import SIGNALS, Interrupted
@@ -146,7 +146,11 @@ def supervise(
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
     prints. Raises TimeoutExpired after ``seconds``.
     """
-    with supervised(command, variables, output) as job:
+    with (
+        tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
+        relay() if output is None else nullcontext(output) as stdout,
+        supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
+    ):
         try:
             return job.wait(seconds)
         except Interrupted as interruption:
@@ -156,30 +160,22 @@ def supervise(
 
 
 @contextmanager
-def supervised(command: list[str], variables: dict[str, str], output: IO | None) -> Iterator[Job]:
-    """Start ``command``; at the end, kill its processes and free their shared memory."""
-    with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
-        start, outer = time.time(), os.environ.get(MARK)
-        with (
-            watched(folder, start, folder) as all_ended,
-            relay() if output is None else nullcontext(output) as stdout,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            # In another thread, which no signal interrupts: so the process is always known, and can be ended.
-            process = pool.submit(
-                subprocess.Popen,
-                command,
-                env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
-                start_new_session=True,
-                stdout=stdout,
-                stderr=None if output is None else subprocess.STDOUT,
-            )
-            try:
-                yield Job(Path(command[0]).name, Path(folder), process.result())
-            finally:
-                kill_job(process.result(), folder)
-                sweep.sweep_memory(start)
-                all_ended()
+def supervised(command: list[str], variables: dict[str, str], folder: str, **settings: Any) -> Iterator[Job]:
+    """Start ``command`` with these settings of Popen; at the end, kill its processes and free their memory.
+
+    ``folder`` is the job's own: it marks the processes, and is removed if this process is killed.
+    """
+    start, outer = time.time(), os.environ.get(MARK)
+    variables = {**variables, MARK: f"{outer}:{folder}" if outer else folder}
+    with watched(folder, start, folder) as all_ended, ThreadPoolExecutor(1) as pool:
+        # In another thread, which no signal interrupts: so the process is always known, and can be ended.
+        process = pool.submit(subprocess.Popen, command, env=variables, start_new_session=True, **settings)
+        try:
+            yield Job(Path(command[0]).name, Path(folder), process.result())
+        finally:
+            kill_job(process.result(), folder)
+            sweep.sweep_memory(start)
+            all_ended()
 
 
 @contextmanager

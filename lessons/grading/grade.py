@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
-from backends.launch.supervise import kill_job, watched
-from backends.launch.sweep import MARK, sweep_memory
+from backends.launch.supervise import supervised
 
 from .assignment import Assignment, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
@@ -154,11 +152,9 @@ def run_judge(task: Task, request: Request) -> TaskResult:
         request = replace(request, mebibytes=request.mebibytes // 2)
     with tempfile.TemporaryDirectory(prefix="minigrad-grade-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        work = folder / "work"
-        work.mkdir()
         for rank in range(ranks):
             request.write(folder / f"request.{rank}")
-        status = run(command(folder, request.transport), work, request)
+        status = run(folder, request)
         verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
         passed, message = combine(verdicts, status, request.seconds)
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
@@ -172,39 +168,28 @@ def command(folder: Path, transport: str) -> list[str]:
     return [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
 
 
-def run(line: list[str], work: Path, request: Request) -> int | None:
-    """Run the command in ``work``; its exit status, None where its time ran out."""
-    mark, start = uuid.uuid4().hex, time.time()
+def run(folder: Path, request: Request) -> int | None:
+    """Run the judge in an empty folder inside ``folder``; its exit status, None where its time ran out."""
+    work = folder / "work"
+    work.mkdir()
     variables = {
         **environment(MPI_RANKS),
         **dict.fromkeys(THREAD_VARIABLES, "1"),
         **dict.fromkeys(("HYPOTHESIS_STORAGE_DIRECTORY", "TMPDIR", "HOME", "MPLCONFIGDIR"), str(work)),
-        MARK: mark,
         "MINIGRAD_TIMEOUT": "60",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "MPLBACKEND": "Agg",
     }
-    with watched(mark, start, str(work.parent)):
-        process = subprocess.Popen(
-            line,
-            cwd=work,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with supervised(command(folder, request.transport), variables, str(folder), cwd=work, **streams) as job:
         try:
-            return process.wait(request.seconds + START_SECONDS)
+            return job.process.wait(request.seconds + START_SECONDS)
         except subprocess.TimeoutExpired:
             return None
         finally:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # processes that it left in its own session
-            kill_job(process, mark)
-            if request.transport == "mpi":
-                sweep_memory(start)
+                os.killpg(job.process.pid, signal.SIGKILL)  # processes that it left in its own session
 
 
 Lines = list[tuple[str, str]]

@@ -12,7 +12,7 @@ import socket
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from .restricted_comm import RestrictedObject
 from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
-MAX_TYPES = 1000
 MAX_DEPTH = 50
 INT_LIMIT = 2**64  # whole numbers beyond it are sent as text
 HEX = re.compile(r"-?0x[0-9a-f]{1,4000}")
@@ -102,6 +101,11 @@ KINDS = {
 }
 
 
+@lru_cache(maxsize=1000)
+def proxy_class(name: str, kind: str) -> type[RemoteObject]:
+    return type(name, (KINDS[kind],), {})
+
+
 class ObjectTable:
     """The objects that the other side may name by number, and this side's RemoteObjects."""
 
@@ -111,7 +115,6 @@ class ObjectTable:
         self.numbers: dict[int, int] = {}  # by the object's id
         self.proxies: weakref.WeakValueDictionary[int, RemoteObject] = weakref.WeakValueDictionary()
         self.unused: list[list[int]] = []  # proxies that were deleted; the other side does not know it yet
-        self.types: dict[tuple[str, str], type[RemoteObject]] = {}
 
     def export(self, x: Any) -> int:
         """The number by which the other side may name the object."""
@@ -134,10 +137,8 @@ class ObjectTable:
             raise MalformedMessage("a reference to nothing")
         proxy = self.proxies.get(number)
         if proxy is None:
-            key = (name if name.isidentifier() and len(name) < 100 else "object", kind)
-            if key not in self.types and len(self.types) < MAX_TYPES:
-                self.types[key] = type(key[0], (KINDS[kind],), {})
-            proxy = (self.types.get(key) or KINDS[kind])(self.channel, number)
+            valid = name.isidentifier() and len(name) < 100
+            proxy = proxy_class(name if valid else "object", kind)(self.channel, number)
             self.proxies[number] = proxy
         proxy._count += 1
         return proxy

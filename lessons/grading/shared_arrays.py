@@ -60,12 +60,10 @@ class SharedArrays:
 
     def changes(self) -> tuple[list[Any], bytes]:
         """Sizes of new and changed blocks, deleted blocks, and the bytes; raises ValueError for too many."""
-        self.alive = [owner for block in list(self.blocks.values()) if (owner := block.owner()) is not None]
-        contents = [
-            (number, content_of(owner))
-            for owner in self.alive
-            if (number := self.numbers.get(id(owner))) is not None
-        ]
+        owners = [(number, block.owner()) for number, block in list(self.blocks.items())]
+        alive = {number: owner for number, owner in owners if owner is not None}
+        self.alive = [*alive.values()]
+        contents = [(number, content_of(owner)) for number, owner in alive.items()]
         changed = [(number, data) for number, data in contents if data != self.blocks[number].content]
         try:
             content = check_size(b"".join(data for _, data in changed))
