@@ -18,6 +18,7 @@ from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
 from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
+from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof
@@ -68,7 +69,7 @@ def train(
         try:
             metrics = config.run(traced or comm, backend, console, save)
         except Interrupted as signal:
-            raise Interrupted(signal.number, files.saved) from None
+            raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
         if not all(member.writes_report for member in members(backend)):

@@ -55,17 +55,13 @@ class Proof:
         )
         return self.verdict(differences, **chosen(backend)) if comm.rank == 0 else None
 
-    @property
-    def name(self) -> str:
-        """The strategy or the schedule, in words."""
-        serial = self.parallel.strategy == "serial" and self.parallel.schedule is not None
-        return f"schedule {self.parallel.schedule!r}" if serial else f"strategy {self.parallel.strategy!r}"
-
     def backend(self, comm: Communicator) -> Backend:
         backend = self.parallel.backend_on(comm, self.batch)
         if not backend.equals_serial:
+            schedule = self.parallel.schedule if self.parallel.strategy == "serial" else None
+            name = f"schedule {schedule!r}" if schedule else f"strategy {self.parallel.strategy!r}"
             raise ValueError(
-                f"by its mathematics {self.name} does not train like one serial machine, "
+                f"by its mathematics {name} does not train like one serial machine, "
                 "so there is nothing to prove; choose another one"
             )
         return backend

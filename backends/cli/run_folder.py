@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..comm import Communicator, broadcast
 from ..launch import rank
-from ..launch.supervise import SAVED, saved_in
+from ..launch.supervise import SAVED
 
 FIGURES = "metrics.json"  # of a training, in its folder
 INTERVAL = 1.0  # seconds between two writes of the figures
@@ -41,11 +41,6 @@ class RunFolder:
         self.file: Path | None = None
         self.written = -np.inf
 
-    def paths(self) -> Iterator[Path]:
-        """Possible names of the folder; other runs that started in the same second use the first ones."""
-        for i in range(1000):
-            yield self.parent / (self.name + (f"-{i}" if i else ""))
-
     def is_own(self, path: Path) -> bool:
         try:
             return json.loads((path / FIGURES).read_text()).get("run") == self.run
@@ -55,25 +50,18 @@ class RunFolder:
     def write(self, metrics: dict[str, Any]) -> Path:
         """Write the figures, and return their folder, which is created with the figures in it."""
         figures = {**metrics, "run": self.run}
-        path = next(path for path in self.paths() if self.write_into(path, figures))
+        for number in count():  # other runs that started in the same second have the first names
+            path = self.parent / (self.name + (f"-{number}" if number else ""))
+            if not path.exists():
+                self.file = path / FIGURES
+                rank.note(SAVED, str(self.file))
+                if create(path, figures):
+                    break
+            elif self.is_own(path):
+                write_json(path / FIGURES, figures)
+                break
         self.written = time.monotonic()
         return path
-
-    def write_into(self, path: Path, figures: dict[str, Any]) -> bool:
-        """Write the figures into ``path``, which is created if necessary; False where another run owns it."""
-        if not path.exists():
-            self.file = path / FIGURES
-            rank.note(SAVED, str(self.file))
-            return create(path, figures)
-        if self.is_own(path):
-            write_json(path / FIGURES, figures)
-            return True
-        return False
-
-    @property
-    def saved(self) -> str:
-        """The figures in the folder, in words."""
-        return saved_in(self.file)
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
         """Write the figures so far, at most once a second."""

@@ -107,18 +107,16 @@ def grade(
     total_seconds: float = TOTAL_SECONDS,
     mebibytes: int = MEBIBYTES,
     on_result: Callable[[TaskResult], None] = lambda result: None,
-    check: Callable[[str, str], str | None] = check_in_process,
 ) -> Report:
     """Grade every task in a process of its own; ``on_result`` is called after each.
 
-    With ``answers`` the file may import the library's answers, which are then graded. ``check`` takes a
-    submission's text and the starter's, and returns the reason for not running it, or None.
+    With ``answers`` the file may import the library's answers, which are then graded.
     """
     if transport == "mpi" and (problem := mpi_problem()):
         raise RuntimeError(f"--transport mpi: {problem}")
     start = time.monotonic()
     starter = assignment.starter.read_text()
-    refused = "" if answers else printable(check(submission.source, starter) or "")
+    refused = "" if answers else printable(check_in_process(submission.source, starter) or "")
     results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
         left = total_seconds - (time.monotonic() - start)

@@ -173,16 +173,16 @@ def test_what_takes_more_than_it_is_given_is_told_so_once_and_nothing_of_it_runs
 
 
 @pytest.fixture
-def unread(toys, tmp_path):
+def unread(toys, tmp_path, monkeypatch):
     """Grades the toy's second task, without a look at the text."""
     toy = find_assignment("a1", toys)
     toy = replace(toy, tasks=toy.tasks[1:])
+    monkeypatch.setattr("lessons.grading.grade.check_in_process", lambda source, starter: None)
 
     def unread(text, **settings):
         file = tmp_path / "mine.py"
         file.write_text(text)
-        settings = {"task_seconds": 20, "seed": SEED, "check": lambda source, starter: None, **settings}
-        return grade(toy, SubmissionFile.read(file), **settings)
+        return grade(toy, SubmissionFile.read(file), **{"task_seconds": 20, "seed": SEED, **settings})
 
     return unread
 
