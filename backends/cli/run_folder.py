@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import time
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +49,22 @@ class RunFolder:
     def write(self, metrics: dict[str, Any]) -> Path:
         """Write the figures, and return their folder, which is created with the figures in it."""
         figures = {**metrics, "run": self.run}
-        for number in count():  # other runs that started in the same second have the first names
-            path = self.parent / (self.name + (f"-{number}" if number else ""))
-            if not path.exists():
-                self.file = path / FIGURES
-                rank.note(SAVED, str(self.file))
-                if create(path, figures):
-                    break
-            elif self.is_own(path):
-                write_json(path / FIGURES, figures)
-                break
+        path, number = self.parent / self.name, 0
+        while not self.write_into(path, figures):  # another run started in the same second
+            number += 1
+            path = self.parent / f"{self.name}-{number}"
         self.written = time.monotonic()
         return path
+
+    def write_into(self, path: Path, figures: dict[str, Any]) -> bool:
+        """Write the figures into ``path``, which is created if necessary; False where another run owns it."""
+        if not path.exists():
+            self.file = path / FIGURES
+            rank.note(SAVED, str(self.file))
+            return create(path, figures)
+        if own := self.is_own(path):
+            write_json(path / FIGURES, figures)
+        return own
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
         """Write the figures so far, at most once a second."""

@@ -7,7 +7,6 @@ arrives. Plain values are sent as JSON, arrays as shared memory, all other objec
 from __future__ import annotations
 
 import math
-import re
 import socket
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -23,8 +22,6 @@ from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
 MAX_DEPTH = 50
-INT_LIMIT = 2**64  # whole numbers beyond it are sent as text
-HEX = re.compile(r"-?0x[0-9a-f]{1,4000}")
 
 
 class RemoteObject:
@@ -183,7 +180,7 @@ class Serializer:
     def encode(self, x: Any, depth: int = 0) -> Any:
         """Raises TypeError or ValueError for a value that may not be sent."""
         kind = type(x)
-        if x is None or kind in (bool, float, str) or (kind is int and -INT_LIMIT < x < INT_LIMIT):
+        if x is None or kind in (bool, int, float, str):
             return x
         if depth > MAX_DEPTH:
             raise ValueError(f"a value that is nested more than {MAX_DEPTH} deep, or holds itself")
@@ -220,9 +217,7 @@ class Serializer:
         if isinstance(x, tuple | list):
             items = [self.encode(item, depth) for item in x]
             return ["of", "t" if isinstance(x, tuple) else "l", self.reference(x, "object"), *items]
-        if isinstance(x, int):
-            return ["int", hex(x)]
-        for plain in (float, str):
+        for plain in (int, float, str):
             if isinstance(x, plain):
                 return self.encode(plain(x), depth)
         return self.reference(x, self.reference_kind(x))
@@ -265,11 +260,6 @@ class Serializer:
             raise MalformedMessage("a number of another size")
         return np.frombuffer(data, kind)[0]
 
-    def big_int(self, text: Any) -> int:
-        if not HEX.fullmatch(text):
-            raise MalformedMessage("a whole number that is none")
-        return int(text, 16)
-
     def object_array(self, *shape: Any) -> np.ndarray:
         """An array of objects, without its elements: a check refuses it for its dtype."""
         if math.prod(shape, start=8) > MAX_BYTES:
@@ -288,7 +278,6 @@ class Serializer:
         "dtype": lambda self, text: decode_dtype(text),
         "record": lambda self, name, *parts: self.records[name](*map(self.decode, parts)),
         "of": subclass,
-        "int": big_int,
         "objects": object_array,
         "r": lambda self, *reference: self.objects.proxy(*reference),
         "restricted": restricted,

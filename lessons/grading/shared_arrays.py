@@ -63,7 +63,11 @@ class SharedArrays:
         owners = [(number, block.owner()) for number, block in list(self.blocks.items())]
         alive = {number: owner for number, owner in owners if owner is not None}
         self.alive = [*alive.values()]
-        contents = [(number, content_of(owner)) for number, owner in alive.items()]
+        contents = [
+            (number, view.tobytes())
+            for number, owner in alive.items()
+            if (view := bytes_view(owner)) is not None
+        ]
         changed = [(number, data) for number, data in contents if data != self.blocks[number].content]
         try:
             content = check_size(b"".join(data for _, data in changed))
@@ -177,10 +181,3 @@ def bytes_view(owner: np.ndarray) -> np.ndarray | None:
         return np.empty(0, np.uint8)
     whole = x.nbytes == owner.nbytes and np.may_share_memory(x, owner)
     return x.reshape(-1).view(np.uint8) if whole else None
-
-
-def content_of(owner: np.ndarray) -> bytes:
-    if owner.flags.c_contiguous:
-        return owner.tobytes()
-    view = bytes_view(owner)
-    return b"" if view is None else view.tobytes()
