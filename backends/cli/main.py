@@ -122,7 +122,10 @@ def prove(
             return
         if json is not None:
             write_json(json, verdict)
-        proof.show(verdict, svg)
+        console = Console(record=svg is not None)
+        console.print(proof.report(verdict))
+        if svg is not None:
+            console.save_svg(str(svg), title="minigrad prove")
         failed.append(not verdict["passed"])
 
     status = run(settings.parallel.ranks, settings.transport, work, sys.argv[1:])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from minigrad.backend import Backend, Serial
@@ -19,6 +17,8 @@ from ..laws import Difference, bound_for, differences_from_serial
 from .options import dtype_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
 from .strategy_flags import option
+
+COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # of a Difference, in JSON
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,8 @@ class Proof:
         """The content of the file that ``--json`` names."""
         bound = bound_for(np.dtype(self.dtype))
         worst = max(d.relative for d in differences)
-        parameters = [
-            {
-                "name": d.name,
-                "shape": list(d.shape),
-                "max_abs_error": d.absolute,
-                "max_rel_error": d.relative,
-                "worst_rank": d.worst_rank,
-            }
-            for d in differences
-        ]
+        rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
+        loss = rows.pop("loss")
         settings = asdict(self)
         return {
             "config": {**settings.pop("parallel"), **settings, **chosen},
@@ -87,8 +79,8 @@ class Proof:
             "max_abs_error": max(d.absolute for d in differences),
             "max_rel_error": worst,
             "passed": worst <= bound,
-            "parameters": [p for p in parameters if p["name"] != "loss"],
-            "loss": next(p for p in parameters if p["name"] == "loss"),
+            "parameters": list(rows.values()),
+            "loss": loss,
         }
 
 
@@ -118,11 +110,3 @@ def report(verdict: dict[str, Any]) -> Table:
             p["name"], shape, f"{p['max_abs_error']:.1e}", f"{p['max_rel_error']:.1e}", str(p["worst_rank"])
         )
     return table
-
-
-def show(verdict: dict[str, Any], picture: Path | None) -> None:
-    """Print the verdict, and draw it as SVG to ``picture`` if there is one."""
-    console = Console(record=picture is not None)
-    console.print(report(verdict))
-    if picture is not None:
-        console.save_svg(str(picture), title="minigrad prove")

@@ -125,7 +125,7 @@ def run(
     """Run ``work(comm)`` on every rank; returns the exit status.
 
     With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job;
-    its processes then call this function as ranks.
+    its processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
@@ -133,7 +133,17 @@ def run(
         return 0
     if not under_mpiexec():
         return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
-    work_under_mpi(ranks, work)
+    comm: MPIComm = load_mpi()()
+    try:
+        check_world(comm.size, ranks)
+    except WorldError:
+        if comm.rank:
+            raise SystemExit(1) from None  # rank 0 prints the message
+        raise
+    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
+    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
+        work(comm)
+        comm.close()
     return 0
 
 
@@ -244,21 +254,17 @@ def run_script(
     if problem := mpi_problem(by_srun=hosts is None):
         raise RuntimeError(f"minigrad run: {problem}")
     if hosts is not None:
-        print(shlex.join([*on_hosts(hosts), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
+        if not hosts.is_file():
+            raise ValueError(f"there is no host file {hosts}; write one host name per line")
+        start = [str(find_mpiexec()), "-f", str(hosts)]
+        if mpiexec_vendor() == "Open MPI":
+            start[1:] = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
+        print(shlex.join([*start, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
         return 0
     check_room(ranks, "mpi", oversubscribe)
     if slurm.find_job() is not None:
         return start_mpiexec(ranks, arguments, survive, grace=GRACE)
     return supervise(*start_line(ranks, arguments, survive), grace=GRACE)
-
-
-def on_hosts(hosts: Path) -> list[str]:
-    """The start of the command that runs ranks on the hosts of a host file."""
-    if not hosts.is_file():
-        raise ValueError(f"there is no host file {hosts}; write one host name per line")
-    if mpiexec_vendor() == "Open MPI":
-        return [str(find_mpiexec()), "--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
-    return [str(find_mpiexec()), "-f", str(hosts)]
 
 
 def mpiexec_vendor() -> str:
@@ -301,24 +307,6 @@ def on_this_machine(ranks: int) -> dict[str, str]:
     # MPICH's UCX also records all memory that a process frees, and without a network it never drops these
     # records: without memory events a rank's memory does not grow with its steps.
     return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
-
-
-def work_under_mpi(ranks: int, work: Callable[[Communicator], Any]) -> None:
-    """Run ``work`` as one of the ``ranks`` of this process's MPI job.
-
-    Raises WorldError where MPI sees another number of ranks.
-    """
-    comm: MPIComm = load_mpi()()
-    try:
-        check_world(comm.size, ranks)
-    except WorldError:
-        if comm.rank:
-            raise SystemExit(1) from None  # rank 0 prints the message
-        raise
-    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
-    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
-        work(comm)
-        comm.close()
 
 
 def load_mpi() -> type[MPIComm]:

@@ -159,17 +159,14 @@ def run_judge(task: Task, request: Request) -> TaskResult:
     return TaskResult(task, passed, printable(message), printable(output), time.monotonic() - start)
 
 
-def command(folder: Path, transport: str) -> list[str]:
-    judge = ["-m", "lessons.grading.judge", str(folder)]
-    if transport == "threads":
-        return [sys.executable, *judge]
-    return [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
-
-
 def run(folder: Path, request: Request) -> int | None:
     """Run the judge in an empty folder inside ``folder``; its exit status, None where its time ran out."""
     work = folder / "work"
     work.mkdir()
+    command = [sys.executable, "-m", "lessons.grading.judge", str(folder)]
+    if request.transport == "mpi":
+        command[1:1] = ["-m", "mpi4py"]
+        command = [str(find_mpiexec()), "-n", str(MPI_RANKS), *command]
     variables = {
         **environment(MPI_RANKS),
         **dict.fromkeys(THREAD_VARIABLES, "1"),
@@ -180,7 +177,7 @@ def run(folder: Path, request: Request) -> int | None:
         "MPLBACKEND": "Agg",
     }
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    with supervised(command(folder, request.transport), variables, str(folder), cwd=work, **streams) as job:
+    with supervised(command, variables, str(folder), cwd=work, **streams) as job:
         try:
             return job.process.wait(request.seconds + START_SECONDS)
         except subprocess.TimeoutExpired:
