@@ -125,8 +125,7 @@ def grade(
         raise ValueError("--answers grades the library's own file; leave --submission out")
     files = {"json": json, "gradescope": gradescope, "junit": junit}
     for kind, file in files.items():
-        if file is not None:
-            check_writable(file, f"--{kind}")
+        check_writable(file, f"--{kind}")
     work = find_assignment(assignment, folder)
     source = SubmissionFile.read(submission or (work.answers if answers else work.starter))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)

@@ -53,10 +53,8 @@ def train(
     """Train a network on handwritten digits; results and curves are written to a folder under runs/."""
     config = replace(training, **ranks.configure(flags, training.batch))
     parallel = config.parallel
-    if json is not None:
-        check_writable(json)
-    if trace is not None:
-        check_writable(trace, "--trace")
+    check_writable(json)
+    check_writable(trace, "--trace")
     check_drawing()
     parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     console = Console()
@@ -111,9 +109,8 @@ def prove(
     one_rank = "serial" if ranks.pipe > 1 else "replicated"
     settings = replace(settings, **ranks.configure(flags, settings.batch, one_rank))
     settings.parallel.check(settings.backend)
-    for flag, file in (("--json", json), ("--svg", svg)):
-        if file is not None:
-            check_writable(file, flag)
+    check_writable(json)
+    check_writable(svg, "--svg")
     failed = []
 
     def work(comm) -> None:

@@ -6,7 +6,7 @@ Strategies declare further options (strategy_flags.py); those of one command sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,20 +43,25 @@ def checked_by(check: Callable[[Any], object]) -> Callable[[Any], Any]:
     return callback
 
 
-def check_positive(flag: str, value: float) -> None:
-    """Raise ValueError for a number that is not positive and finite."""
-    if not 0 < value < math.inf:  # NaN too
-        raise ValueError(f"{flag} must be a positive number, got {value}")
+def choice(default: str, flag: str, names: Sequence[str]) -> Any:
+    """An option that is one of these names."""
+    check = checked_by(partial(check_choice, flag, names=names))
+    return option(default, f"one of {', '.join(names)}", callback=check)
+
+
+def positive(flag: str, help: str, **settings: Any) -> Any:
+    """An option that is a positive and finite number; None by default."""
+
+    def check(value: float) -> None:
+        if not 0 < value < math.inf:  # NaN too
+            raise ValueError(f"{flag} must be a positive number, got {value}")
+
+    return option(None, help, callback=checked_by(check), **settings)
 
 
 ranks_option = partial(option, rich_help_panel="Ranks")
 pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
 Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
-
-
-def dtype_option(default: str) -> Any:
-    check = checked_by(partial(check_choice, "--dtype", names=DTYPES))
-    return option(default, f"one of {', '.join(DTYPES)}", callback=check)
 
 
 def seed_option() -> Any:

@@ -13,8 +13,8 @@ from minigrad.mnist import load
 from minigrad.models import find_net
 
 from ..comm import Communicator
-from ..laws import Difference, bound_for, differences_from_serial
-from .options import dtype_option, seed_option
+from ..laws import bound_for, differences_from_serial
+from .options import DTYPES, choice, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
 from .strategy_flags import option
 
@@ -28,12 +28,12 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
-    dtype: str = dtype_option("float64")
+    dtype: str = choice("float64", "--dtype", DTYPES)
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
     seed: int = seed_option()
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
-        """Compare on this rank; returns the verdict on rank 0, None on the others.
+        """Compare on this rank; returns the verdict, as ``--json`` writes it, on rank 0, None on the others.
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
@@ -53,7 +53,22 @@ class Proof:
             seed=self.seed,
             serial=Serial(self.parallel.micro or 1),
         )
-        return self.verdict(differences, **chosen(backend)) if comm.rank == 0 else None
+        if comm.rank != 0:
+            return None
+        bound = bound_for(np.dtype(self.dtype))
+        worst = max(d.relative for d in differences)
+        rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
+        loss = rows.pop("loss")
+        settings = asdict(self)
+        return {
+            "config": {**settings.pop("parallel"), **settings, **chosen(backend)},
+            "bound": bound,
+            "max_abs_error": max(d.absolute for d in differences),
+            "max_rel_error": worst,
+            "passed": worst <= bound,
+            "parameters": list(rows.values()),
+            "loss": loss,
+        }
 
     def backend(self, comm: Communicator) -> Backend:
         backend = self.parallel.backend_on(comm, self.batch)
@@ -65,23 +80,6 @@ class Proof:
                 "so there is nothing to prove; choose another one"
             )
         return backend
-
-    def verdict(self, differences: list[Difference], **chosen: Any) -> dict[str, Any]:
-        """The content of the file that ``--json`` names."""
-        bound = bound_for(np.dtype(self.dtype))
-        worst = max(d.relative for d in differences)
-        rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
-        loss = rows.pop("loss")
-        settings = asdict(self)
-        return {
-            "config": {**settings.pop("parallel"), **settings, **chosen},
-            "bound": bound,
-            "max_abs_error": max(d.absolute for d in differences),
-            "max_rel_error": worst,
-            "passed": worst <= bound,
-            "parameters": list(rows.values()),
-            "loss": loss,
-        }
 
 
 def report(verdict: dict[str, Any]) -> Table:

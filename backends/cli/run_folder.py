@@ -88,8 +88,10 @@ def create(path: Path, figures: dict[str, Any]) -> bool:
     return True
 
 
-def check_writable(file: Path, flag: str = "--json") -> None:
-    """Raise OSError unless ``file`` can be written."""
+def check_writable(file: Path | None, flag: str = "--json") -> None:
+    """Raise OSError unless ``file``, if there is one, can be written."""
+    if file is None:
+        return
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 

@@ -33,7 +33,12 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
     if not 0 <= step < len(steps):
         raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
     part = steps[step]
-    lines = [f"step {step} of {len(steps)}, counted from 0: {sent_in(part)}", f"whole run: {summary(trace)}"]
+    sent = [s for s in part.spans if category(s.what) == "sent"]  # a job of the background is one message
+    lines = [
+        f"step {step} of {len(steps)}, counted from 0: {len(sent):,} messages, "
+        f"{amount(sum(s.bytes for s in sent))}",
+        f"whole run: {summary(trace)}",
+    ]
     if "pipeline" in about:
         lines += pipelines(file, part, about["pipeline"], png, width)
     else:
@@ -69,12 +74,6 @@ def middle(steps: list[Trace]) -> int:
     lengths = {i: step.stop - step.start for i, step in enumerate(steps) if i or len(steps) == 1}
     median = median_low(lengths.values())
     return next(i for i, length in lengths.items() if length == median)
-
-
-def sent_in(step: Trace) -> str:
-    """The messages and bytes of one step; a job of the background counts as one message."""
-    sent = [s for s in step.spans if category(s.what) == "sent"]
-    return f"{len(sent):,} messages, {amount(sum(s.bytes for s in sent))}"
 
 
 def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, width: int) -> list[str]:

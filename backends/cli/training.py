@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,6 @@ from rich.table import Table
 from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import check_device, use_gpu_of
-from minigrad.lookup import check_choice
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
@@ -28,7 +26,7 @@ from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
 from ..comm.timeline import save
-from .options import check_positive, checked_by, dtype_option, seed_option
+from .options import DTYPES, checked_by, choice, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 
@@ -51,37 +49,24 @@ class Training:
     parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
     net: str = "lenet"
     transport: str = "threads"
-    dataset: str = option(
-        "mnist5k",
-        f"one of {', '.join(DATASETS)}",
-        callback=checked_by(partial(check_choice, "--dataset", names=DATASETS)),
-    )
+    dataset: str = choice("mnist5k", "--dataset", DATASETS)
     device: str = option(
         "numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=checked_by(check_device)
     )
-    dtype: str = dtype_option("float32")
+    dtype: str = choice("float32", "--dtype", DTYPES)
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
         64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
     )
     optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
-    lr: float | None = option(
-        None,
-        "learning rate (default: the optimizer's own, or the net's)",
-        callback=checked_by(partial(check_positive, "--lr")),
-    )
+    lr: float | None = positive("--lr", "learning rate (default: the optimizer's own, or the net's)")
     lr_schedule: str | None = option(
         None,
         f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
         callback=checked_by(find_schedule),
     )
     warm_up: int = option(0, "steps in which the learning rate rises from a tenth", metavar="STEPS", min=0)
-    clip: float | None = option(
-        None,
-        "scale gradients down to this joint norm",
-        metavar="NORM",
-        callback=checked_by(partial(check_positive, "--clip")),
-    )
+    clip: float | None = positive("--clip", "scale gradients down to this joint norm", metavar="NORM")
     seed: int = seed_option()
 
     def config(self) -> dict[str, Any]:
