@@ -90,7 +90,7 @@ def train(
             )
 
     survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    sys.exit(run(parallel.ranks, config.transport, work, sys.argv[1:], survive=survive))
+    sys.exit(run(parallel.ranks, config.transport, work, survive=survive))
 
 
 @app.command()
@@ -125,7 +125,7 @@ def prove(
             console.save_svg(str(svg), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    status = run(settings.parallel.ranks, settings.transport, work, sys.argv[1:])
+    status = run(settings.parallel.ranks, settings.transport, work)
     sys.exit(1 if any(failed) else status)
 
 

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from minigrad.backend import Backend
-from minigrad.data import Batch
 from minigrad.device import check_device, use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
@@ -88,7 +87,8 @@ class Training:
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
-        train, test = self.samples(net)
+        data = load(self.dataset)
+        train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
         steps = self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
         lr, settings = self.optimizer_settings(net)
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
@@ -143,12 +143,6 @@ class Training:
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
-
-    def samples(self, net: Net) -> tuple[Batch, Batch]:
-        """The training and the test samples, as the net takes them, on the device."""
-        dataset = load(self.dataset)
-        train, test = (net.prepare(part, self.dtype) for part in (dataset.train, dataset.test))
-        return train.to(self.device), test.to(self.device)
 
     def rates(self, lr_schedule: str, lr: float, steps: int) -> Callable[[int], float]:
         """The learning rate of every step; raises ValueError for a warm-up that takes all steps."""

@@ -114,25 +114,18 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     return started or data or 1
 
 
-def run(
-    ranks: int,
-    transport: str,
-    work: Callable[[Communicator], Any],
-    arguments: list[str],
-    *,
-    survive: bool = False,
-) -> int:
+def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, survive: bool = False) -> int:
     """Run ``work(comm)`` on every rank; returns the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job;
-    its processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks`` of this command, or srun in a Slurm job; its
+    processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
             run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
+        return start_mpiexec(ranks, ["-m", "backends", *sys.argv[1:]], survive)
     comm: MPIComm = load_mpi()()
     try:
         check_world(comm.size, ranks)
@@ -234,11 +227,7 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[s
 
 
 def run_script(
-    ranks: int,
-    arguments: list[str],
-    hosts: Path | None = None,
-    survive: bool = False,
-    oversubscribe: bool = False,
+    ranks: int, arguments: list[str], hosts: Path | None, survive: bool, oversubscribe: bool
 ) -> int:
     """Run ``python arguments`` on ``ranks`` MPI processes; returns the exit status.
 
