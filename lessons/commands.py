@@ -80,8 +80,7 @@ def lesson(
 def grade(
     assignment: Annotated[str | None, typer.Argument(help="which one, as a2")] = None,
     submission: Annotated[
-        Path | None,
-        typer.Option(help="the file to grade (default: the starter)", metavar="PATH"),
+        Path | None, typer.Option(help="the file to grade (default: the starter)", metavar="PATH")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is the public one")] = 0,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",

@@ -87,11 +87,8 @@ def report(verdict: dict[str, Any]) -> Table:
     config = verdict["config"]
     who, serial = config["strategy"], "one serial machine"
     if config["pipe"] > 1:
-        who = (
-            f"{who} {config['schedule']} pipelines"
-            if config["data"] > 1
-            else f"a {config['schedule']} pipeline"
-        )
+        pipeline = f"{config['schedule']} pipeline"
+        who = f"{who} {pipeline}s" if config["data"] > 1 else f"a {pipeline}"
         serial += f" with {config['micro']} micro-batches"
     word = "PROVED" if verdict["passed"] else "NOT EQUAL"
     table = Table(

@@ -94,7 +94,8 @@ class Training:
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
         lr_schedule = self.lr_schedule or net.schedule
-        rates = self.rates(lr_schedule, lr, steps)
+        if self.warm_up >= steps:
+            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
@@ -131,7 +132,7 @@ class Training:
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
-                schedule=rates,
+                schedule=warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10),
                 on_step=on_step,
                 on_epoch=on_epoch,
                 span=comm.computing,
@@ -143,12 +144,6 @@ class Training:
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
-
-    def rates(self, lr_schedule: str, lr: float, steps: int) -> Callable[[int], float]:
-        """The learning rate of every step; raises ValueError for a warm-up that takes all steps."""
-        if self.warm_up >= steps:
-            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
-        return warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""
@@ -181,9 +176,7 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
 def report(metrics: dict[str, Any], backend: Backend) -> Table:
     """The table of a finished run, with the rows of its strategies."""
     config = metrics["config"]
-    table = Table(
-        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
-    )
+    table = Table(title=title_of(metrics), show_header=False)
     if (bounds := config["bounds"]) is not None:
         stages = ", ".join(f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in pairwise(bounds))
         table.add_row("pipeline", f"{config['schedule']}, {config['micro']} micro-batches")
@@ -204,6 +197,11 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
     return table
 
 
+def title_of(metrics: dict[str, Any]) -> str:
+    config = metrics["config"]
+    return f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)"
+
+
 def check_drawing() -> None:
     """Raise RuntimeError where matplotlib cannot be loaded."""
     try:
@@ -221,12 +219,7 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     losses, accuracies = metrics["losses"], metrics["test_accuracies"]
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
-    config = metrics["config"]
-    left.set(
-        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)",
-        xlabel="step",
-        ylabel="loss",
-    )
+    left.set(title=title_of(metrics), xlabel="step", ylabel="loss")
     steps = np.arange(1, len(losses) + 1)
     left.plot(steps, losses, color="tab:blue", linewidth=0.8, alpha=0.5, label="loss of each step")
     if len(losses) >= 50:
