@@ -42,7 +42,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
             f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
             f"pass {ELSEWHERE[name]} instead"
         )
-    strategy: Any = lookup("strategy", name, {}, GROUPS[axis])
+    strategy: Strategy = lookup("strategy", name, {}, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
             f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
