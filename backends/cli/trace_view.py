@@ -58,10 +58,10 @@ def steps_of(trace: Trace) -> list[Trace]:
     steps: dict[int, list[Span]] = {}
     for rank in range(trace.size):
         spans = sorted((s for s in trace.spans if s.rank == rank), key=lambda s: s.start)
-        ends = sorted(s.stop for s in spans if s.what == "update")
+        updates = sorted(s.stop for s in spans if s.what == "update")
         training: set[int] = set()  # the steps with a forward
         for span in spans:
-            step = bisect_right(ends, span.start)
+            step = bisect_right(updates, span.start)
             if kind(span.what) == "forward":
                 training.add(step)
             if step in training:

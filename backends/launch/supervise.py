@@ -161,9 +161,10 @@ def supervise(
 
 @contextmanager
 def supervised(command: list[str], variables: dict[str, str], folder: str, **settings: Any) -> Iterator[Job]:
-    """Start ``command`` with these settings of Popen; at the end, kill its processes and free their memory.
+    """Start ``command`` with these settings of Popen; at the end, kill the processes of its job.
 
-    ``folder`` is the job's own: it marks the processes, and is removed if this process is killed.
+    Their shared memory is freed, too. ``folder`` is the job's own: it marks the processes, and is removed if
+    this process is killed.
     """
     start, outer = time.time(), os.environ.get(MARK)
     variables = {**variables, MARK: f"{outer}:{folder}" if outer else folder}

@@ -163,10 +163,10 @@ def run(folder: Path, request: Request) -> int | None:
     """Run the judge in an empty folder inside ``folder``; its exit status, None where its time ran out."""
     work = folder / "work"
     work.mkdir()
-    command = [sys.executable, "-m", "lessons.grading.judge", str(folder)]
+    judge = ["-m", "lessons.grading.judge", str(folder)]
+    command = [sys.executable, *judge]
     if request.transport == "mpi":
-        command[1:1] = ["-m", "mpi4py"]
-        command = [str(find_mpiexec()), "-n", str(MPI_RANKS), *command]
+        command = [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
     variables = {
         **environment(MPI_RANKS),
         **dict.fromkeys(THREAD_VARIABLES, "1"),
