@@ -5,6 +5,8 @@ Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 
 from __future__ import annotations
 
+import numpy as np
+
 from .comm.communicator import Communicator
 
 AXES = ("data", "pipe", "model")
@@ -21,7 +23,7 @@ class Grid:
     def __init__(self, comm: Communicator, *, data: int = 1, pipe: int = 1, model: int = 1):
         check_grid(comm.size, data=data, pipe=pipe, model=model)
         self.comm, self.shape = comm, (data, pipe, model)
-        self.place = coordinates(comm.rank, self.shape)
+        self.place = tuple(map(int, np.unravel_index(comm.rank, self.shape)))
         self.data, self.pipe, self.model = (self.along(axis) for axis in range(len(AXES)))
 
     def along(self, axis: int) -> Communicator:
@@ -29,12 +31,6 @@ class Grid:
         others = [c for i, c in enumerate(self.place) if i != axis]
         sizes = [n for i, n in enumerate(self.shape) if i != axis]
         return self.comm.split(others[0] * sizes[1] + others[1], self.place[axis])
-
-
-def coordinates(rank: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The (data, pipe, model) coordinates of a rank."""
-    _, pipe, model = shape
-    return rank // (pipe * model), rank // model % pipe, rank % model
 
 
 def check_grid(ranks: int, *, data: int = 1, pipe: int = 1, model: int = 1) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from inspect import Parameter
 from typing import Any
@@ -14,8 +15,7 @@ from minigrad.lookup import choices, lookup, origins
 
 from .comm import Communicator
 
-GROUP = "minigrad.backends"
-GROUPS = {"data": GROUP, "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
+GROUPS = {"data": "minigrad.backends", "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
 """The entry-point group of the strategies that share the batch, the layers, or each layer."""
 ELSEWHERE = {
     "pipeline": "--pipe N",
@@ -25,12 +25,11 @@ ELSEWHERE = {
 }
 
 Strategy = Callable[..., Backend]
-OURS: Mapping[str, Strategy] = {}  # entry points declare all of them, also ours
 
 
 def strategy_names(axis: str = "data") -> list[str]:
     """The names of the strategies for an axis; nothing is imported for them."""
-    return sorted(choices(OURS, GROUPS[axis]))
+    return sorted(choices({}, GROUPS[axis]))
 
 
 def load_strategy(name: str, axis: str = "data") -> Strategy:
@@ -43,7 +42,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
             f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
             f"pass {ELSEWHERE[name]} instead"
         )
-    strategy = lookup("strategy", name, OURS, GROUPS[axis])
+    strategy: Strategy = lookup("strategy", name, {}, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
             f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
@@ -80,25 +79,17 @@ def declaration(strategy: Strategy) -> type[Declaration]:
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:
-    """The flags of all strategies: by the flag's name, the strategies that declare it.
+    """The flags of the data and the pipe axis: by the flag's name, the strategies that declare it.
 
     A strategy that cannot be imported has none; choosing it raises an error.
     """
     flags: dict[str, dict[str, Flag]] = {}
-    for strategy, declared in declarations():
-        for name, flag in declared.flags.items():
-            flags.setdefault(name, {})[strategy] = flag
-    return flags
-
-
-def declarations() -> Iterator[tuple[str, type[Declaration]]]:
-    """(name, declarations) of the strategies of the data and the pipe axis."""
     for axis in ("data", "pipe"):
-        for name in strategy_names(axis):
-            try:
-                yield name, declaration(load_strategy(name, axis))
-            except RuntimeError:
-                continue
+        for strategy in strategy_names(axis):
+            with suppress(RuntimeError):
+                for name, flag in declaration(load_strategy(strategy, axis)).flags.items():
+                    flags.setdefault(name, {})[strategy] = flag
+    return flags
 
 
 class OneRank(Serial):

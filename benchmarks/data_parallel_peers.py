@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops, optim
-from minigrad.backend import Backend, Serial
+from minigrad.backend import Backend, Serial, forward_backward_pass
 from minigrad.data import Batch, shares
 
 
@@ -62,17 +64,21 @@ def peers(work: Network, comm: Any) -> dict[str, Peer]:
     return found
 
 
-def stepper(work: Network, backend: Backend, part: slice | None = None) -> tuple[Step, Backend]:
-    """A training step of minigrad, over the whole batch or over a part of it."""
+def stepper(
+    work: Network, backend: Backend, part: slice | None = None, span: Any = nullcontext
+) -> tuple[Step, Backend]:
+    """A training step of minigrad, over the whole batch or over a part of it; its parts inside ``span``."""
     model, batch = model_and_batch(work)
     model = backend.place(model)
     batch = batch if part is None else batch[part]
     optimizer = optim.SGD(model.parameters(), LR, momentum=MOMENTUM)
+    forward_backward = partial(forward_backward_pass, span=span)
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = backend.step(model, batch, ops.cross_entropy)
-        backend.update(model, optimizer)
+        loss = backend.step(model, batch, ops.cross_entropy, forward_backward)
+        with span("update"):
+            backend.update(model, optimizer)
         return loss
 
     return step, backend

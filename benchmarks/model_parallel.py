@@ -31,12 +31,12 @@ from data_parallel_peers import Peer, stepper, workload
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from backends.cli.trace_view import steps_of
 from backends.comm.timeline import draw, gantt
 from backends.comm.trace import Trace, Traced, gather_trace
 from backends.data_parallel import DataParallel
 from backends.launch.launch import load_mpi, under_mpiexec
 from backends.model_parallel import ModelParallel
-from backends.tracing import Recorded, steps_of
 from minigrad.backend import Backend, Serial
 
 Plan = dict[str, str]
@@ -111,7 +111,7 @@ def strategy(comm: Any, name: str, peer: str, work: Any) -> Backend:
 def traced_step(comm: Any, name: str, peer: str, work: Any) -> tuple[int, Trace | None]:
     """The bytes this rank hands to messages and all-reduces in a step, and, on rank 0, all ranks' trace."""
     traced = Traced(comm)
-    step, _ = stepper(work, Recorded(strategy(traced, name, peer, work), traced))
+    step, _ = stepper(work, strategy(traced, name, peer, work), span=traced.computing)
     before = 0
     for _ in range(TRACED):
         before = traced.record.ledger.sent().bytes

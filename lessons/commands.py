@@ -80,8 +80,7 @@ def lesson(
 def grade(
     assignment: Annotated[str | None, typer.Argument(help="which one, as a2")] = None,
     submission: Annotated[
-        Path | None,
-        typer.Option(help="the file to grade (default: the starter)", metavar="PATH"),
+        Path | None, typer.Option(help="the file to grade (default: the starter)", metavar="PATH")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is the public one")] = 0,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
@@ -125,15 +124,14 @@ def grade(
         raise ValueError("--answers grades the library's own file; leave --submission out")
     files = {"json": json, "gradescope": gradescope, "junit": junit}
     for kind, file in files.items():
-        if file is not None:
-            check_writable(file, f"--{kind}")
+        check_writable(file, f"--{kind}")
     work = find_assignment(assignment, folder)
     source = SubmissionFile.read(submission or (work.answers if answers else work.starter))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
 
     def print_result(result: TaskResult) -> None:
         points = f"{result.score:3} of {result.task.points:3} points"
-        console.print(f"{points}  {result.task.name}  ({result.verdict.seconds:.1f} s)", highlight=False)
+        console.print(f"{points}  {result.task.name}  ({result.seconds:.1f} s)", highlight=False)
 
     report = grade_submission(
         work,

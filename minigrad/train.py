@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from .backend import Backend, Loss, Serial
+from .backend import Backend, Loss, Serial, forward_backward_pass
 from .data import Batch, minibatches
 from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
@@ -46,6 +49,7 @@ def fit(
     schedule: Schedule | None = None,
     on_step: Callable[[int, float], object] | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
+    span: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> History:
     """Train ``model``, which ``backend.place`` returned, for ``epochs`` epochs.
 
@@ -54,12 +58,15 @@ def fit(
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
     backend picks its part. ``schedule(step)`` gives each step's learning rate. ``on_step(step,
     loss)`` and ``on_epoch(epoch, history)`` report progress, outside the measured time.
+    Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
+    communicator.
     Raises FloatingPointError, naming the step, when the loss is not finite.
     """
     backend = backend or Serial()
     if not model.training:
         model.train()
     history = History()
+    forward_backward = partial(forward_backward_pass, span=span)
     for epoch in range(epochs):
         batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
         start = time.perf_counter()
@@ -69,12 +76,13 @@ def fit(
             if schedule is not None:
                 optimizer.lr = schedule(step)
             with np.errstate(over="ignore", invalid="ignore"):  # the error below names the step
-                loss = backend.step(model, batch, loss_fn)
+                loss = backend.step(model, batch, loss_fn, forward_backward)
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"
                 )
-            backend.update(model, optimizer)
+            with span("update"):
+                backend.update(model, optimizer)
             history.losses.append(loss)
             history.samples += len(batch)
             if on_step is not None:

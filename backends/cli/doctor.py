@@ -60,8 +60,7 @@ def examine() -> list[Finding]:
 
 
 def interpreter() -> Iterator[Finding]:
-    remedy = "" if sys.version_info >= (3, 11) else "minigrad needs Python 3.11 or newer"
-    yield Finding("Python", f"{platform.python_version()} at {sys.executable}", remedy, needed=True)
+    yield Finding("Python", f"{platform.python_version()} at {sys.executable}")
     yield Finding("cores", str(cores()))
     yield Finding("NumPy", np.__version__)
 

@@ -18,6 +18,7 @@ from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
 from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
+from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof
@@ -52,10 +53,8 @@ def train(
     """Train a network on handwritten digits; results and curves are written to a folder under runs/."""
     config = replace(training, **ranks.configure(flags, training.batch))
     parallel = config.parallel
-    if json is not None:
-        check_writable(json)
-    if trace is not None:
-        check_writable(trace, "--trace")
+    check_writable(json)
+    check_writable(trace, "--trace")
     check_drawing()
     parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     console = Console()
@@ -68,7 +67,7 @@ def train(
         try:
             metrics = config.run(traced or comm, backend, console, save)
         except Interrupted as signal:
-            raise Interrupted(signal.number, files.saved) from None
+            raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
         if not all(member.writes_report for member in members(backend)):
@@ -91,7 +90,7 @@ def train(
             )
 
     survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    sys.exit(run(parallel.ranks, config.transport, work, sys.argv[1:], survive=survive))
+    sys.exit(run(parallel.ranks, config.transport, work, survive=survive))
 
 
 @app.command()
@@ -110,9 +109,8 @@ def prove(
     one_rank = "serial" if ranks.pipe > 1 else "replicated"
     settings = replace(settings, **ranks.configure(flags, settings.batch, one_rank))
     settings.parallel.check(settings.backend)
-    for flag, file in (("--json", json), ("--svg", svg)):
-        if file is not None:
-            check_writable(file, flag)
+    check_writable(json)
+    check_writable(svg, "--svg")
     failed = []
 
     def work(comm) -> None:
@@ -121,10 +119,13 @@ def prove(
             return
         if json is not None:
             write_json(json, verdict)
-        proof.show(verdict, svg)
+        console = Console(record=svg is not None)
+        console.print(proof.report(verdict))
+        if svg is not None:
+            console.save_svg(str(svg), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    status = run(settings.parallel.ranks, settings.transport, work, sys.argv[1:])
+    status = run(settings.parallel.ranks, settings.transport, work)
     sys.exit(1 if any(failed) else status)
 
 
@@ -151,10 +152,7 @@ def trace_command(
 def run_command(
     script: Annotated[list[str], typer.Argument(help="a Python file and its arguments")],
     ranks: Annotated[int, typer.Option("-n", help="number of processes")] = cores(),
-    hosts: Annotated[
-        Path | None,
-        typer.Option(help="print the command for the hosts in this file"),
-    ] = None,
+    hosts: Annotated[Path | None, typer.Option(help="print the command for the hosts in this file")] = None,
     survive: Annotated[bool, typer.Option("--survive", help="go on when a rank is killed")] = False,
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold")

@@ -6,7 +6,7 @@ Strategies declare further options (strategy_flags.py); those of one command sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..registry import declaration, find_strategy, load_strategy, read_options, strategy_names
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
-from .strategy_flags import options_by_axis
+from .strategy_flags import option, options_by_axis
 
 MOST_SAMPLES = 60_000  # in the largest data set
 DTYPES = ("float32", "float64")
@@ -43,85 +43,74 @@ def checked_by(check: Callable[[Any], object]) -> Callable[[Any], Any]:
     return callback
 
 
-def check_positive(flag: str, value: float) -> None:
-    """Raise ValueError for a number that is not positive and finite."""
-    if not 0 < value < math.inf:  # NaN too
-        raise ValueError(f"{flag} must be a positive number, got {value}")
+def choice(default: str, flag: str, names: Sequence[str]) -> Any:
+    """An option that is one of these names."""
+    check = checked_by(partial(check_choice, flag, names=names))
+    return option(default, f"one of {', '.join(names)}", callback=check)
 
 
-ranks_option = partial(typer.Option, rich_help_panel="Ranks")
-pipeline_option = partial(typer.Option, rich_help_panel="Pipelines, for --pipe of 2 or more")
-Dtype = Annotated[
-    str,
-    typer.Option(
-        help=f"one of {', '.join(DTYPES)}",
-        callback=checked_by(partial(check_choice, "--dtype", names=DTYPES)),
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="random seed for weights and sample order")]
+def positive(flag: str, help: str, **settings: Any) -> Any:
+    """An option that is a positive and finite number; None by default."""
+
+    def check(value: float) -> None:
+        if not 0 < value < math.inf:  # NaN too
+            raise ValueError(f"{flag} must be a positive number, got {value}")
+
+    return option(None, help, callback=checked_by(check), **settings)
+
+
+ranks_option = partial(option, rich_help_panel="Ranks")
+pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
 Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
+
+
+def seed_option() -> Any:
+    return option(0, "random seed for weights and sample order", min=0)
 
 
 @dataclass(frozen=True)
 class ParallelOptions:
     """The net, and how the ranks share it."""
 
-    net: Annotated[str, typer.Option(help=f"the network, one of {', '.join(NETS)}")] = "lenet"
-    data: Annotated[
-        int | None, ranks_option(min=1, help="number of ranks that share each batch", metavar="N")
-    ] = None
-    pipe: Annotated[int, ranks_option(min=1, help="number of ranks in each pipeline", metavar="P")] = 1
-    model: Annotated[
-        int, ranks_option(min=1, help="number of ranks that each layer is split over", metavar="M")
-    ] = 1
-    plan: Annotated[
-        Path | None,
-        ranks_option(
-            help="JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
-        ),
-    ] = None
-    strategy: Annotated[
-        str | None,
-        ranks_option(
-            help=f"how the ranks of --data train together, one of {', '.join(strategy_names())} "
-            "(default: serial for one rank, replicated for several)",
-            metavar="NAME",
-        ),
-    ] = None
-    option: Annotated[
-        list[str] | None, ranks_option(help="an option of the strategy, repeatable", metavar="NAME=VALUE")
-    ] = None
-    transport: Annotated[
-        str | None, ranks_option(help="threads or mpi (default: mpi where it is installed)", metavar="NAME")
-    ] = None
-    oversubscribe: Annotated[
-        bool, ranks_option("--oversubscribe", help="allow more ranks than cores and memory can hold")
-    ] = False
-    schedule: Annotated[
-        str | None,
-        pipeline_option(help=f"one of {', '.join(pipeline_names())} (default: 1f1b)", metavar="NAME"),
-    ] = None
-    micro: Annotated[
-        int | None, pipeline_option(help="micro-batches in a step (default: 2 P)", metavar="N")
-    ] = None
-    chunks: Annotated[
-        int | None, pipeline_option(help="stages on each rank (default: the schedule's own)", metavar="V")
-    ] = None
-    bounds: Annotated[
-        str | None,
-        pipeline_option(
-            help="stage boundaries as layer indices (0,3,5), or bytes or time to balance the stages "
-            "(default: bytes)",
-            metavar="BOUNDS",
-        ),
-    ] = None
-    recompute: Annotated[
-        bool,
-        pipeline_option(
-            "--recompute",
-            help="keep only the inputs of each stage, and recompute its activations in the backward pass",
-        ),
-    ] = False
+    net: str = option("lenet", f"the network, one of {', '.join(NETS)}")
+    data: int | None = ranks_option(None, "number of ranks that share each batch", metavar="N", min=1)
+    pipe: int = ranks_option(1, "number of ranks in each pipeline", metavar="P", min=1)
+    model: int = ranks_option(1, "number of ranks that each layer is split over", metavar="M", min=1)
+    plan: Path | None = ranks_option(
+        None, "JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
+    )
+    strategy: str | None = ranks_option(
+        None,
+        f"how the ranks of --data train together, one of {', '.join(strategy_names())} "
+        "(default: serial for one rank, replicated for several)",
+        metavar="NAME",
+    )
+    option: list[str] | None = ranks_option(
+        None, "an option of the strategy, repeatable", metavar="NAME=VALUE"
+    )
+    transport: str | None = ranks_option(
+        None, "threads or mpi (default: mpi where it is installed)", metavar="NAME"
+    )
+    oversubscribe: bool = ranks_option(
+        False, "allow more ranks than cores and memory can hold", "--oversubscribe"
+    )
+    schedule: str | None = pipeline_option(
+        None, f"one of {', '.join(pipeline_names())} (default: 1f1b)", metavar="NAME"
+    )
+    micro: int | None = pipeline_option(None, "micro-batches in a step (default: 2 P)", metavar="N")
+    chunks: int | None = pipeline_option(
+        None, "stages on each rank (default: the schedule's own)", metavar="V"
+    )
+    bounds: str | None = pipeline_option(
+        None,
+        "stage boundaries as layer indices (0,3,5), or bytes or time to balance the stages (default: bytes)",
+        metavar="BOUNDS",
+    )
+    recompute: bool = pipeline_option(
+        False,
+        "keep only the inputs of each stage, and recompute its activations in the backward pass",
+        "--recompute",
+    )
 
     def configure(
         self, flags: Mapping[str, Any], samples: int | None, one_rank: str = "serial"

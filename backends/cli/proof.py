@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 from rich.table import Table
 
 from minigrad.backend import Backend, Serial
@@ -16,9 +13,12 @@ from minigrad.mnist import load
 from minigrad.models import find_net
 
 from ..comm import Communicator
-from ..laws import Difference, bound_for, differences_from_serial
-from .options import Dtype, Seed
+from ..laws import bound_for, differences_from_serial
+from .options import DTYPES, choice, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
+from .strategy_flags import option
+
+COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # of a Difference, in JSON
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,12 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
-    dtype: Dtype = "float64"
-    batch: Annotated[
-        int, typer.Option(min=1, help="number of samples in the step, over all ranks", metavar="N")
-    ] = 13
-    seed: Seed = 0
+    dtype: str = choice("float64", "--dtype", DTYPES)
+    batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
+    seed: int = seed_option()
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
-        """Compare on this rank; returns the verdict on rank 0, None on the others.
+        """Compare on this rank; returns the verdict, as ``--json`` writes it, on rank 0, None on the others.
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
@@ -55,47 +53,33 @@ class Proof:
             seed=self.seed,
             serial=Serial(self.parallel.micro or 1),
         )
-        return self.verdict(differences, **chosen(backend)) if comm.rank == 0 else None
-
-    @property
-    def name(self) -> str:
-        """The strategy or the schedule, in words."""
-        serial = self.parallel.strategy == "serial" and self.parallel.schedule is not None
-        return f"schedule {self.parallel.schedule!r}" if serial else f"strategy {self.parallel.strategy!r}"
-
-    def backend(self, comm: Communicator) -> Backend:
-        backend = self.parallel.backend_on(comm, self.batch)
-        if not backend.equals_serial:
-            raise ValueError(
-                f"by its mathematics {self.name} does not train like one serial machine, "
-                "so there is nothing to prove; choose another one"
-            )
-        return backend
-
-    def verdict(self, differences: list[Difference], **chosen: Any) -> dict[str, Any]:
-        """The content of the file that ``--json`` names."""
+        if comm.rank != 0:
+            return None
         bound = bound_for(np.dtype(self.dtype))
         worst = max(d.relative for d in differences)
-        parameters = [
-            {
-                "name": d.name,
-                "shape": list(d.shape),
-                "max_abs_error": d.absolute,
-                "max_rel_error": d.relative,
-                "worst_rank": d.worst_rank,
-            }
-            for d in differences
-        ]
+        rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
+        loss = rows.pop("loss")
         settings = asdict(self)
         return {
-            "config": {**settings.pop("parallel"), **settings, **chosen},
+            "config": {**settings.pop("parallel"), **settings, **chosen(backend)},
             "bound": bound,
             "max_abs_error": max(d.absolute for d in differences),
             "max_rel_error": worst,
             "passed": worst <= bound,
-            "parameters": [p for p in parameters if p["name"] != "loss"],
-            "loss": next(p for p in parameters if p["name"] == "loss"),
+            "parameters": list(rows.values()),
+            "loss": loss,
         }
+
+    def backend(self, comm: Communicator) -> Backend:
+        backend = self.parallel.backend_on(comm, self.batch)
+        if not backend.equals_serial:
+            schedule = self.parallel.schedule if self.parallel.strategy == "serial" else None
+            name = f"schedule {schedule!r}" if schedule else f"strategy {self.parallel.strategy!r}"
+            raise ValueError(
+                f"by its mathematics {name} does not train like one serial machine, "
+                "so there is nothing to prove; choose another one"
+            )
+        return backend
 
 
 def report(verdict: dict[str, Any]) -> Table:
@@ -103,11 +87,8 @@ def report(verdict: dict[str, Any]) -> Table:
     config = verdict["config"]
     who, serial = config["strategy"], "one serial machine"
     if config["pipe"] > 1:
-        who = (
-            f"{who} {config['schedule']} pipelines"
-            if config["data"] > 1
-            else f"a {config['schedule']} pipeline"
-        )
+        pipeline = f"{config['schedule']} pipeline"
+        who = f"{who} {pipeline}s" if config["data"] > 1 else f"a {pipeline}"
         serial += f" with {config['micro']} micro-batches"
     word = "PROVED" if verdict["passed"] else "NOT EQUAL"
     table = Table(
@@ -124,11 +105,3 @@ def report(verdict: dict[str, Any]) -> Table:
             p["name"], shape, f"{p['max_abs_error']:.1e}", f"{p['max_rel_error']:.1e}", str(p["worst_rank"])
         )
     return table
-
-
-def show(verdict: dict[str, Any], picture: Path | None) -> None:
-    """Print the verdict, and draw it as SVG to ``picture`` if there is one."""
-    console = Console(record=picture is not None)
-    console.print(report(verdict))
-    if picture is not None:
-        console.save_svg(str(picture), title="minigrad prove")

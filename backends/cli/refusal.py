@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import dis
 import sys
-from types import TracebackType
 
 RAISE = dis.opmap["RAISE_VARARGS"]
-ALWAYS = (
-    OSError,
-    FloatingPointError,
-    MemoryError,
-)  # files, diverging training, memory: not our fault
+ALWAYS = (OSError, FloatingPointError, MemoryError)  # files, diverging training, memory: not our fault
 WHERE_RAISED = (ValueError, TypeError, RuntimeError)
 SILENT = {"numpy", *sys.stdlib_module_names}  # packages whose errors are not written for a user of minigrad
 LONGEST = 2000
@@ -25,17 +20,13 @@ def is_refusal(error: BaseException) -> bool:
     """
     if isinstance(error, ALWAYS):
         return True
-    if not isinstance(error, WHERE_RAISED) or (last := innermost(error.__traceback__)) is None:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next  # where the error was raised
+    if not isinstance(error, WHERE_RAISED) or last is None:
         return False
     package = last.tb_frame.f_globals.get("__name__", "").partition(".")[0]
     return package not in SILENT and last.tb_frame.f_code.co_code[last.tb_lasti] == RAISE
-
-
-def innermost(trace: TracebackType | None) -> TracebackType | None:
-    """The last entry of a traceback, where the error was raised."""
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace
 
 
 def in_one_line(error: BaseException) -> str:

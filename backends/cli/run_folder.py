@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..comm import Communicator, broadcast
 from ..launch import rank
-from ..launch.supervise import SAVED, saved_in
+from ..launch.supervise import SAVED
 
 FIGURES = "metrics.json"  # of a training, in its folder
 INTERVAL = 1.0  # seconds between two writes of the figures
@@ -41,11 +40,6 @@ class RunFolder:
         self.file: Path | None = None
         self.written = -np.inf
 
-    def paths(self) -> Iterator[Path]:
-        """Possible names of the folder; other runs that started in the same second use the first ones."""
-        for i in range(1000):
-            yield self.parent / (self.name + (f"-{i}" if i else ""))
-
     def is_own(self, path: Path) -> bool:
         try:
             return json.loads((path / FIGURES).read_text()).get("run") == self.run
@@ -55,7 +49,10 @@ class RunFolder:
     def write(self, metrics: dict[str, Any]) -> Path:
         """Write the figures, and return their folder, which is created with the figures in it."""
         figures = {**metrics, "run": self.run}
-        path = next(path for path in self.paths() if self.write_into(path, figures))
+        path, number = self.parent / self.name, 0
+        while not self.write_into(path, figures):  # another run started in the same second
+            number += 1
+            path = self.parent / f"{self.name}-{number}"
         self.written = time.monotonic()
         return path
 
@@ -65,15 +62,9 @@ class RunFolder:
             self.file = path / FIGURES
             rank.note(SAVED, str(self.file))
             return create(path, figures)
-        if self.is_own(path):
+        if own := self.is_own(path):
             write_json(path / FIGURES, figures)
-            return True
-        return False
-
-    @property
-    def saved(self) -> str:
-        """The figures in the folder, in words."""
-        return saved_in(self.file)
+        return own
 
     def write_now_and_then(self, metrics: dict[str, Any]) -> None:
         """Write the figures so far, at most once a second."""
@@ -97,8 +88,10 @@ def create(path: Path, figures: dict[str, Any]) -> bool:
     return True
 
 
-def check_writable(file: Path, flag: str = "--json") -> None:
-    """Raise OSError unless ``file`` can be written."""
+def check_writable(file: Path | None, flag: str = "--json") -> None:
+    """Raise OSError unless ``file``, if there is one, can be written."""
+    if file is None:
+        return
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 

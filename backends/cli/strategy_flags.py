@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_origin, get_type_hints
+from dataclasses import field, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -46,34 +46,37 @@ class WithOptions:
         self.command(**values, flags={name: value for name, value in flags.items() if value is not None})
 
 
+def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
+    """A field of a dataclass that is an option of the command; ``settings`` are those of ``typer.Option``."""
+    return field(default=default, metadata={"option": typer.Option(*flags, help=help, **settings)})
+
+
 def fields_of(group: type) -> dict[str, inspect.Parameter]:
-    """A command's parameter for each field of a dataclass whose annotation is an option of typer's."""
-    hints = get_type_hints(group, include_extras=True)
+    """A command's parameter for each ``option`` among the fields of a dataclass."""
+    hints = get_type_hints(group)
     return {
-        f.name: inspect.Parameter(
-            f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
-        )
+        f.name: keyword(f.name, f.default, hints[f.name], f.metadata["option"])
         for f in fields(group)
-        if get_origin(hints[f.name]) is Annotated
+        if "option" in f.metadata
     }
+
+
+def keyword(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def parameter(name: str, owners: Mapping[str, Flag]) -> inspect.Parameter:
     """The command's parameter for a flag, in the words of the first strategy that declares it."""
     flag = next(iter(owners.values()))
     choices = f"; one of {', '.join(flag.choices())}" if flag.choices is not None else ""
-    option = typer.Option(
+    declared = typer.Option(
         f"--{name.replace('_', '-')}",
         help=flag.help + choices,
         metavar=flag.metavar,
         rich_help_panel=f"Options of {', '.join(owners) if len(owners) < 4 else 'several strategies'}",
     )
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[flag.type | None, option],
-    )
+    return keyword(name, None, flag.type | None, declared)
 
 
 def options_by_axis(
@@ -84,8 +87,7 @@ def options_by_axis(
     Raises ValueError for a flag that neither declares, and for an option that is set twice.
     """
     ours = declaration(load_strategy(strategy)).flags
-    schedules = () if schedule not in strategy_names("pipe") else (schedule,)
-    theirs = {name for one in schedules for name in declaration(load_strategy(one, "pipe")).flags}
+    theirs = declaration(load_strategy(schedule, "pipe")).flags if schedule in strategy_names("pipe") else {}
     options, inner = dict(option), {}
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"

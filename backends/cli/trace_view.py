@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -9,13 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from ..comm.chrome import category, read_trace
-from ..comm.spans import Trace
-from ..comm.timeline import amount, draw, duration, gantt, summary
+from ..comm.spans import Span, Trace
+from ..comm.timeline import amount, draw, duration, gantt, kind, summary
 from ..pipeline import find_schedule
 from ..pipeline.gantt import draw_pair, ends, slots
 from ..pipeline.timetable import Timetable
 from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
-from ..tracing import steps_of
 
 
 def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> None:
@@ -33,8 +33,10 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
     if not 0 <= step < len(steps):
         raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
     part = steps[step]
+    sent = [s for s in part.spans if category(s.what) == "sent"]  # a job of the background is one message
     lines = [
-        f"step {step} of {len(steps)}, counted from 0: {sent_in(part)}",
+        f"step {step} of {len(steps)}, counted from 0: {len(sent):,} messages, "
+        f"{amount(sum(s.bytes for s in sent))}",
         f"whole run: {summary(trace)}",
     ]
     if "pipeline" in about:
@@ -48,17 +50,30 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
+def steps_of(trace: Trace) -> list[Trace]:
+    """The training steps: each rank's spans from its first forward to the end of its update.
+
+    A trace without updates, such as that of a plan, is one step. The ledgers are those of the whole run.
+    """
+    steps: dict[int, list[Span]] = {}
+    for rank in range(trace.size):
+        spans = sorted((s for s in trace.spans if s.rank == rank), key=lambda s: s.start)
+        updates = sorted(s.stop for s in spans if s.what == "update")
+        training: set[int] = set()  # the steps with a forward
+        for span in spans:
+            step = bisect_right(updates, span.start)
+            if kind(span.what) == "forward":
+                training.add(step)
+            if step in training:
+                steps.setdefault(step, []).append(span)
+    return [Trace(tuple(steps[step]), trace.ledgers, trace.clock_error) for step in sorted(steps)]
+
+
 def middle(steps: list[Trace]) -> int:
     """The step of median length without the first one, which includes one-time work."""
     lengths = {i: step.stop - step.start for i, step in enumerate(steps) if i or len(steps) == 1}
     median = median_low(lengths.values())
     return next(i for i, length in lengths.items() if length == median)
-
-
-def sent_in(step: Trace) -> str:
-    """The messages and bytes of one step; a job of the background counts as one message."""
-    sent = [s for s in step.spans if category(s.what) == "sent"]
-    return f"{len(sent):,} messages, {amount(sum(s.bytes for s in sent))}"
 
 
 def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, width: int) -> list[str]:

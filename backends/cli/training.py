@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from minigrad.backend import Backend
-from minigrad.data import Batch
 from minigrad.device import check_device, use_gpu_of
-from minigrad.lookup import check_choice
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
@@ -29,9 +24,10 @@ from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
-from ..tracing import Recorded
-from .options import Dtype, Seed, check_positive, checked_by
+from ..comm.timeline import save
+from .options import DTYPES, checked_by, choice, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
+from .strategy_flags import option
 
 DATASETS = ("mnist5k", "mnist")
 
@@ -52,57 +48,25 @@ class Training:
     parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
     net: str = "lenet"
     transport: str = "threads"
-    dataset: Annotated[
-        str,
-        typer.Option(
-            help=f"one of {', '.join(DATASETS)}",
-            callback=checked_by(partial(check_choice, "--dataset", names=DATASETS)),
-        ),
-    ] = "mnist5k"
-    device: Annotated[
-        str, typer.Option(envvar="MINIGRAD_DEVICE", help="numpy or cupy", callback=checked_by(check_device))
-    ] = "numpy"
-    dtype: Dtype = "float32"
-    epochs: Annotated[int, typer.Option(min=1, help="number of passes over the training samples")] = 8
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            parser=str,
-            metavar="N",
-            help="number of samples in a step over all ranks, or all",
-            callback=batch_size,
-        ),
-    ] = 64
-    optimizer: Annotated[
-        str, typer.Option(help=f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
-    ] = "sgd"
-    lr: Annotated[
-        float | None,
-        typer.Option(
-            help="learning rate (default: the optimizer's own, or the net's)",
-            callback=checked_by(partial(check_positive, "--lr")),
-        ),
-    ] = None
-    lr_schedule: Annotated[
-        str | None,
-        typer.Option(
-            help=f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
-            callback=checked_by(find_schedule),
-        ),
-    ] = None
-    warm_up: Annotated[
-        int,
-        typer.Option(min=0, help="steps in which the learning rate rises from a tenth", metavar="STEPS"),
-    ] = 0
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="scale gradients down to this joint norm",
-            metavar="NORM",
-            callback=checked_by(partial(check_positive, "--clip")),
-        ),
-    ] = None
-    seed: Seed = 0
+    dataset: str = choice("mnist5k", "--dataset", DATASETS)
+    device: str = option(
+        "numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=checked_by(check_device)
+    )
+    dtype: str = choice("float32", "--dtype", DTYPES)
+    epochs: int = option(8, "number of passes over the training samples", min=1)
+    batch: int | None = option(
+        64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
+    )
+    optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
+    lr: float | None = positive("--lr", "learning rate (default: the optimizer's own, or the net's)")
+    lr_schedule: str | None = option(
+        None,
+        f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
+        callback=checked_by(find_schedule),
+    )
+    warm_up: int = option(0, "steps in which the learning rate rises from a tenth", metavar="STEPS", min=0)
+    clip: float | None = positive("--clip", "scale gradients down to this joint norm", metavar="NORM")
+    seed: int = seed_option()
 
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
@@ -123,13 +87,15 @@ class Training:
         net = find_net(self.net)
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
-        train, test = self.samples(net)
+        data = load(self.dataset)
+        train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
         steps = self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
         lr, settings = self.optimizer_settings(net)
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
         lr_schedule = self.lr_schedule or net.schedule
-        rates = self.rates(lr_schedule, lr, steps)
+        if self.warm_up >= steps:
+            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
@@ -162,13 +128,14 @@ class Training:
                 optimizer,
                 net.loss,
                 train,
-                backend=Recorded(backend, comm),
+                backend=backend,
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
-                schedule=rates,
+                schedule=warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10),
                 on_step=on_step,
                 on_epoch=on_epoch,
+                span=comm.computing,
             )
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
         figures |= measurements(history, finished=True)
@@ -177,18 +144,6 @@ class Training:
         if not figures.get("lost"):  # all ranks come together to close
             backend.close()
         return figures
-
-    def samples(self, net: Net) -> tuple[Batch, Batch]:
-        """The training and the test samples, as the net takes them, on the device."""
-        dataset = load(self.dataset)
-        train, test = (net.prepare(part, self.dtype) for part in (dataset.train, dataset.test))
-        return train.to(self.device), test.to(self.device)
-
-    def rates(self, lr_schedule: str, lr: float, steps: int) -> Callable[[int], float]:
-        """The learning rate of every step; raises ValueError for a warm-up that takes all steps."""
-        if self.warm_up >= steps:
-            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
-        return warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""
@@ -221,9 +176,7 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
 def report(metrics: dict[str, Any], backend: Backend) -> Table:
     """The table of a finished run, with the rows of its strategies."""
     config = metrics["config"]
-    table = Table(
-        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)", show_header=False
-    )
+    table = Table(title=title_of(metrics), show_header=False)
     if (bounds := config["bounds"]) is not None:
         stages = ", ".join(f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in pairwise(bounds))
         table.add_row("pipeline", f"{config['schedule']}, {config['micro']} micro-batches")
@@ -244,6 +197,11 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
     return table
 
 
+def title_of(metrics: dict[str, Any]) -> str:
+    config = metrics["config"]
+    return f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)"
+
+
 def check_drawing() -> None:
     """Raise RuntimeError where matplotlib cannot be loaded."""
     try:
@@ -261,12 +219,7 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     losses, accuracies = metrics["losses"], metrics["test_accuracies"]
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
-    config = metrics["config"]
-    left.set(
-        title=f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)",
-        xlabel="step",
-        ylabel="loss",
-    )
+    left.set(title=title_of(metrics), xlabel="step", ylabel="loss")
     steps = np.arange(1, len(losses) + 1)
     left.plot(steps, losses, color="tab:blue", linewidth=0.8, alpha=0.5, label="loss of each step")
     if len(losses) >= 50:
@@ -280,6 +233,4 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     right.set(ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
     lines = [*left.get_lines(), *right.get_lines()]
     left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
-    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
-    figure.savefig(part, dpi=120)
-    os.replace(part, file)
+    save(figure, file)

@@ -101,9 +101,6 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     ValueError where mpiexec started another number of ranks.
     """
     started = size_under_mpiexec()
-    for flag, size in (("--data", data), ("--pipe", pipe), ("--model", model)):
-        if size is not None and size < 1:
-            raise ValueError(f"{flag} must be at least 1, got {size}")
     if pipe * model > 1:
         data = data or max((started or 1) // (pipe * model), 1)
         check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)
@@ -117,33 +114,30 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     return started or data or 1
 
 
-def run(
-    ranks: int,
-    transport: str,
-    work: Callable[[Communicator], Any],
-    arguments: list[str],
-    *,
-    survive: bool = False,
-) -> int:
+def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, survive: bool = False) -> int:
     """Run ``work(comm)`` on every rank; returns the exit status.
 
-    With MPI and outside mpiexec this starts ``mpiexec -n ranks minigrad arguments``, or srun in a Slurm job;
-    its processes then call this function as ranks.
+    With MPI and outside mpiexec this starts ``mpiexec -n ranks`` of this command, or srun in a Slurm job; its
+    processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
     """
     if transport == "threads":
         with threadpool_limits(max(1, cores() // ranks)):
             run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends", *arguments], survive)
-    work_under_mpi(ranks, work)
+        return start_mpiexec(ranks, ["-m", "backends", *sys.argv[1:]], survive)
+    comm: MPIComm = load_mpi()()
+    try:
+        check_world(comm.size, ranks)
+    except WorldError:
+        if comm.rank:
+            raise SystemExit(1) from None  # rank 0 prints the message
+        raise
+    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
+    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
+        work(comm)
+        comm.close()
     return 0
-
-
-def check_room(ranks: int, transport: str, oversubscribe: bool) -> None:
-    """Raise ValueError where this machine cannot hold the ranks that would be started on it."""
-    if not under_mpiexec() and (transport == "threads" or slurm.find_job() is None):
-        check_capacity(ranks, transport, oversubscribe)
 
 
 def cores() -> int:
@@ -151,16 +145,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_capacity(ranks: int, transport: str, oversubscribe: bool = False) -> None:
-    """Raise ValueError for more ranks than this machine can hold, unless ``oversubscribe`` is set.
+def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
+    """Raise ValueError for more ranks than this machine can hold, if they would be started on it.
 
     The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
     """
+    if under_mpiexec() or oversubscribe or (transport == "mpi" and slurm.find_job() is not None):
+        return
     limits = {f"{cores()} core{'s' * (cores() > 1)}": max(ALWAYS_ALLOWED, RANKS_PER_CORE * cores())}
     if transport == "mpi":
         limits[f"{free_memory() >> 20:,} MB of free memory"] = free_memory() // PROCESS_BYTES
     what, most = min(limits.items(), key=lambda limit: limit[1])
-    if ranks > most and not oversubscribe:
+    if ranks > most:
         raise ValueError(
             f"{ranks} ranks are more than the {most} that {what} can hold; "
             "take fewer, or pass --oversubscribe"
@@ -191,13 +187,15 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
     """The command that runs ``python arguments`` on ``ranks`` MPI processes, and its variables.
 
     It is srun in a Slurm job where srun can connect the ranks, else mpiexec. Raises ValueError for more
-    ranks than the job has CPUs.
+    ranks than the job has CPUs, RuntimeError for more MPICH ranks than this machine has shared memory for.
     """
     python = [sys.executable, "-m", "backends.launch.rank", *arguments]
     extra = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
-        check_shared_memory(ranks)
+        free = free_shared_memory()
+        if FEWER_CELLS not in os.environ and free < ranks * MPICH_BYTES and mpiexec_vendor() == "MPICH":
+            check_room_for_ranks(ranks, free)
         return mpi_command(ranks, python, survive), on_this_machine(ranks) | extra
     job.check(ranks)
     variables = environment(-(-ranks // job.nodes))
@@ -229,11 +227,7 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[s
 
 
 def run_script(
-    ranks: int,
-    arguments: list[str],
-    hosts: Path | None = None,
-    survive: bool = False,
-    oversubscribe: bool = False,
+    ranks: int, arguments: list[str], hosts: Path | None, survive: bool, oversubscribe: bool
 ) -> int:
     """Run ``python arguments`` on ``ranks`` MPI processes; returns the exit status.
 
@@ -249,21 +243,17 @@ def run_script(
     if problem := mpi_problem(by_srun=hosts is None):
         raise RuntimeError(f"minigrad run: {problem}")
     if hosts is not None:
-        print(shlex.join([*on_hosts(hosts), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
+        if not hosts.is_file():
+            raise ValueError(f"there is no host file {hosts}; write one host name per line")
+        start = [str(find_mpiexec()), "-f", str(hosts)]
+        if mpiexec_vendor() == "Open MPI":
+            start[1:] = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
+        print(shlex.join([*start, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
         return 0
     check_room(ranks, "mpi", oversubscribe)
     if slurm.find_job() is not None:
         return start_mpiexec(ranks, arguments, survive, grace=GRACE)
     return supervise(*start_line(ranks, arguments, survive), grace=GRACE)
-
-
-def on_hosts(hosts: Path) -> list[str]:
-    """The start of the command that runs ranks on the hosts of a host file."""
-    if not hosts.is_file():
-        raise ValueError(f"there is no host file {hosts}; write one host name per line")
-    if mpiexec_vendor() == "Open MPI":
-        return [str(find_mpiexec()), "--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
-    return [str(find_mpiexec()), "-f", str(hosts)]
 
 
 def mpiexec_vendor() -> str:
@@ -306,32 +296,6 @@ def on_this_machine(ranks: int) -> dict[str, str]:
     # MPICH's UCX also records all memory that a process frees, and without a network it never drops these
     # records: without memory events a rank's memory does not grow with its steps.
     return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}
-
-
-def check_shared_memory(ranks: int) -> None:
-    """Raise RuntimeError where this machine has too little shared memory for ``ranks`` MPICH processes."""
-    free = free_shared_memory()
-    if FEWER_CELLS in os.environ or free >= ranks * MPICH_BYTES or mpiexec_vendor() != "MPICH":
-        return
-    check_room_for_ranks(ranks, free)
-
-
-def work_under_mpi(ranks: int, work: Callable[[Communicator], Any]) -> None:
-    """Run ``work`` as one of the ``ranks`` of this process's MPI job.
-
-    Raises WorldError where MPI sees another number of ranks.
-    """
-    comm: MPIComm = load_mpi()()
-    try:
-        check_world(comm.size, ranks)
-    except WorldError:
-        if comm.rank:
-            raise SystemExit(1) from None  # rank 0 prints the message
-        raise
-    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
-    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
-        work(comm)
-        comm.close()
 
 
 def load_mpi() -> type[MPIComm]:

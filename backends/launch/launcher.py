@@ -96,12 +96,6 @@ def under_mpiexec() -> bool:
     return launcher() is not None
 
 
-def rank_under_mpiexec() -> int | None:
-    """This process's rank, from its launcher's variables, without starting MPI; None without a launcher."""
-    here = launcher()
-    return None if here is None else here.rank
-
-
 def only_rank_0() -> None:
     """For scripts without MPI: under an mpiexec every rank but rank 0 ends here.
 
@@ -110,10 +104,10 @@ def only_rank_0() -> None:
     answer.
     """
     try:
-        rank = rank_under_mpiexec()
+        here = launcher()
     except WorldError as error:
         refuse(str(error))
-    if not rank:
+    if here is None or here.rank == 0:
         return
     if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
         with suppress(OSError):

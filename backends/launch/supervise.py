@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from . import sweep
 from .signals import SIGNALS, Interrupted, uninterrupted
@@ -145,42 +145,38 @@ def supervise(
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
     prints. Raises TimeoutExpired after ``seconds``.
     """
-    with supervised(command, variables, output) as job:
+    with (
+        tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
+        relay() if output is None else nullcontext(output) as stdout,
+        supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
+    ):
         try:
             return job.wait(seconds)
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
             raise Interrupted(interruption.number, job.saved()) from None
-        except KeyboardInterrupt:
-            if grace:
-                job.pass_on(signal.SIGINT, grace)
-            raise
 
 
 @contextmanager
-def supervised(command: list[str], variables: dict[str, str], output: IO | None) -> Iterator[Job]:
-    """Start ``command``; at the end, kill its processes and free their shared memory."""
-    with tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder:
-        start, outer = time.time(), os.environ.get(MARK)
-        with (
-            watched(folder, start, folder) as all_ended,
-            relay() if output is None else nullcontext(output) as stdout,
-        ):
-            process = uninterrupted(  # so it is always known, and can be ended
-                subprocess.Popen,
-                command,
-                env={**variables, MARK: f"{outer}:{folder}" if outer else folder},
-                start_new_session=True,
-                stdout=stdout,
-                stderr=None if output is None else subprocess.STDOUT,
-            )
-            try:
-                yield Job(Path(command[0]).name, Path(folder), process)
-            finally:
-                kill_job(process, folder)
-                sweep.sweep_memory(start)
-                all_ended()
+def supervised(command: list[str], variables: dict[str, str], folder: str, **settings: Any) -> Iterator[Job]:
+    """Start ``command`` with these settings of Popen; at the end, kill the processes of its job.
+
+    Their shared memory is freed, too. ``folder`` is the job's own: it marks the processes, and is removed if
+    this process is killed.
+    """
+    start, outer = time.time(), os.environ.get(MARK)
+    variables = {**variables, MARK: f"{outer}:{folder}" if outer else folder}
+    with watched(folder, start, folder) as all_ended:
+        process = uninterrupted(  # so it is always known, and can be ended
+            subprocess.Popen, command, env=variables, start_new_session=True, **settings
+        )
+        try:
+            yield Job(Path(command[0]).name, Path(folder), process)
+        finally:
+            kill_job(process, folder)
+            sweep.sweep_memory(start)
+            all_ended()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MARK = "MINIGRAD_JOB"  # the variable that marks a job's processes: MPICH's ranks leave every process group
@@ -27,10 +28,8 @@ def kill(mark: str) -> None:
     end = time.monotonic() + TIMEOUT
     while (pids := marked(mark)) and time.monotonic() < end:
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         time.sleep(INTERVAL)
 
 
@@ -41,14 +40,11 @@ def marked(mark: str) -> list[int]:
     """
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or belongs to another user
-            continue
-        for variable in variables:
-            name, _, value = variable.partition(b"=")
-            if name == MARK.encode() and mark.encode() in value.split(b":"):
-                pids.append(int(folder.name))
+        with suppress(OSError):  # it has ended, or belongs to another user
+            for variable in (folder / "environ").read_bytes().split(b"\0"):
+                name, _, value = variable.partition(b"=")
+                if name == MARK.encode() and mark.encode() in value.split(b":"):
+                    pids.append(int(folder.name))
     return [pid for pid in pids if pid != os.getpid()]
 
 
@@ -60,12 +56,10 @@ def sweep_memory(start: float) -> None:
     left = []
     for prefix in SHARED:
         for file in Path("/dev/shm").glob(f"{prefix}*"):
-            try:
+            with suppress(OSError):
                 status = file.stat()
-            except OSError:
-                continue
-            if status.st_uid == os.getuid() and status.st_mtime >= start:
-                left.append(file)
+                if status.st_uid == os.getuid() and status.st_mtime >= start:
+                    left.append(file)
     if not left:
         return
     time.sleep(START)
@@ -79,10 +73,8 @@ def mapped() -> str:
     """The names of all files that this user's processes map."""
     texts = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
+        with suppress(OSError):
             texts.append(maps.read_text())
-        except OSError:
-            continue
     return "\n".join(texts)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 FOLDER = Path(__file__).parents[1] / "assignments"
+TASK_FILES = "a*/tasks.py"
 
 
 class Wrong(AssertionError):
@@ -90,7 +91,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
     """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all, for another name."""
-    paths = assignment_folders(folder)
+    paths = sorted(file.parent for file in folder.glob(TASK_FILES))
     for path in paths:
         if name in (path.name, path.name.partition("_")[0]):
             return read_assignment(path)
@@ -99,15 +100,11 @@ def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
 
 def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
     """All assignments; raises ValueError where there are none."""
-    if not (paths := assignment_folders(folder)):
+    if not (files := sorted(folder.glob(TASK_FILES))):
         raise ValueError(
             f"there are no assignments in {folder}; they come with the repository, name its folder"
         )
-    return [read_assignment(path) for path in paths]
-
-
-def assignment_folders(folder: Path) -> list[Path]:
-    return sorted(path.parent for path in folder.glob("a*/tasks.py"))
+    return [read_assignment(file.parent) for file in files]
 
 
 def read_assignment(path: Path) -> Assignment:

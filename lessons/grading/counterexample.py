@@ -96,14 +96,7 @@ def hypothesis_settings(examples: int, shrink: bool = False) -> settings:
 
 @contextmanager
 def draws_by_seed_only() -> Iterator[None]:
-    """Let draws depend on the seed alone.
-
-    Hypothesis also tries numbers that stand in modules, whichever are loaded by then. (Its versions before
-    6.131 do not.)
-    """
-    if not hasattr(providers, "_get_local_constants"):
-        yield
-        return
+    """Let draws depend on the seed alone: Hypothesis also tries numbers of the modules that are loaded."""
     cache, constants = providers.CONSTANTS_CACHE, providers.Constants  # pyright: ignore
     with (
         patch.object(providers, "_get_local_constants", constants),

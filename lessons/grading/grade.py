@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
-from backends.launch.supervise import kill_job, watched
-from backends.launch.sweep import MARK, sweep_memory
+from backends.launch.supervise import supervised
 
 from .assignment import Assignment, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
@@ -38,51 +36,11 @@ OUT_OF_TIME = "was not tried: the tasks before it took all the time there is"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result of a task: ``message`` describes the mistake, ``output`` is the end of its output."""
-
-    passed: bool
-    message: str
-    output: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """A task and its verdict; a task scores all of its points or none."""
-
-    task: Task
-    verdict: Verdict
-
-    @property
-    def score(self) -> int:
-        return self.task.points if self.verdict.passed else 0
-
-
-@dataclass(frozen=True)
-class Report:
-    """The results of a submission; ``digest`` is the SHA-256 of its file.
-
-    ``refused`` is the reason why nothing of the file was run, or empty.
-    """
-
-    assignment: Assignment
-    file: Path
-    digest: str
-    seed: int
-    transport: str
-    results: tuple[TaskResult, ...]
-    seconds: float
-    refused: str = ""
-
-    @property
-    def score(self) -> int:
-        return sum(result.score for result in self.results)
-
-
-@dataclass(frozen=True)
 class SubmissionFile:
-    """The text of a submission, read once: every task runs this text, whatever happens to the file."""
+    """The text of a submission, read once: every task runs this text, whatever happens to the file.
+
+    ``digest`` is the SHA-256 of the file.
+    """
 
     file: Path
     source: str
@@ -103,6 +61,41 @@ class SubmissionFile:
         return cls(file.resolve(), source, hashlib.sha256(content).hexdigest())
 
 
+@dataclass(frozen=True)
+class TaskResult:
+    """A task, which scores all of its points or none.
+
+    ``message`` describes the mistake, ``output`` is the end of what was printed.
+    """
+
+    task: Task
+    passed: bool
+    message: str
+    output: str = ""
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> int:
+        return self.task.points if self.passed else 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a submission; ``refused`` is the reason why nothing of it was run, or empty."""
+
+    assignment: Assignment
+    submission: SubmissionFile
+    seed: int
+    transport: str
+    results: tuple[TaskResult, ...]
+    seconds: float
+    refused: str = ""
+
+    @property
+    def score(self) -> int:
+        return sum(result.score for result in self.results)
+
+
 def grade(
     assignment: Assignment,
     submission: SubmissionFile,
@@ -114,19 +107,17 @@ def grade(
     total_seconds: float = TOTAL_SECONDS,
     mebibytes: int = MEBIBYTES,
     on_result: Callable[[TaskResult], None] = lambda result: None,
-    check: Callable[[str, str], str | None] = check_in_process,
 ) -> Report:
     """Grade every task in a process of its own; ``on_result`` is called after each.
 
-    With ``answers`` the file may import the library's answers, which are then graded. ``check`` takes a
-    submission's text and the starter's, and returns the reason for not running it, or None.
+    With ``answers`` the file may import the library's answers, which are then graded.
     """
     if transport == "mpi" and (problem := mpi_problem()):
         raise RuntimeError(f"--transport mpi: {problem}")
     start = time.monotonic()
     starter = assignment.starter.read_text()
-    refused = "" if answers else printable(check(submission.source, starter) or "")
-    results = [TaskResult(task, Verdict(False, REFUSED, "", 0.0)) for task in assignment.tasks if refused]
+    refused = "" if answers else printable(check_in_process(submission.source, starter) or "")
+    results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
         left = total_seconds - (time.monotonic() - start)
         request = Request(
@@ -142,18 +133,16 @@ def grade(
             mebibytes=mebibytes,
             answers=answers,
         )
-        verdict = run_judge(request) if left > 1 else Verdict(False, OUT_OF_TIME, "", 0.0)
-        results.append(TaskResult(task, verdict))
+        results.append(run_judge(task, request) if left > 1 else TaskResult(task, False, OUT_OF_TIME))
         on_result(results[-1])
     seconds = time.monotonic() - start
-    file, digest = submission.file, submission.digest
-    return Report(assignment, file, digest, seed, transport, tuple(results), seconds, refused)
+    return Report(assignment, submission, seed, transport, tuple(results), seconds, refused)
 
 
 # The judge's process
 
 
-def run_judge(request: Request) -> Verdict:
+def run_judge(task: Task, request: Request) -> TaskResult:
     """Judge one task in separate processes, in an empty folder, and remove all that they leave."""
     start = time.monotonic()
     ranks = MPI_RANKS if request.transport == "mpi" else 1
@@ -161,57 +150,41 @@ def run_judge(request: Request) -> Verdict:
         request = replace(request, mebibytes=request.mebibytes // 2)
     with tempfile.TemporaryDirectory(prefix="minigrad-grade-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        work = folder / "work"
-        work.mkdir()
         for rank in range(ranks):
             request.write(folder / f"request.{rank}")
-        status = run(command(folder, request.transport), work, request)
+        status = run(folder, request)
         verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
         passed, message = combine(verdicts, status, request.seconds)
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
-    return Verdict(passed, printable(message), printable(output), time.monotonic() - start)
+    return TaskResult(task, passed, printable(message), printable(output), time.monotonic() - start)
 
 
-def command(folder: Path, transport: str) -> list[str]:
+def run(folder: Path, request: Request) -> int | None:
+    """Run the judge in an empty folder inside ``folder``; its exit status, None where its time ran out."""
+    work = folder / "work"
+    work.mkdir()
     judge = ["-m", "lessons.grading.judge", str(folder)]
-    if transport == "threads":
-        return [sys.executable, *judge]
-    return [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
-
-
-def run(line: list[str], work: Path, request: Request) -> int | None:
-    """Run the command in ``work``; its exit status, None where its time ran out."""
-    mark, start = uuid.uuid4().hex, time.time()
+    command = [sys.executable, *judge]
+    if request.transport == "mpi":
+        command = [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]
     variables = {
         **environment(MPI_RANKS),
         **dict.fromkeys(THREAD_VARIABLES, "1"),
         **dict.fromkeys(("HYPOTHESIS_STORAGE_DIRECTORY", "TMPDIR", "HOME", "MPLCONFIGDIR"), str(work)),
-        MARK: mark,
         "MINIGRAD_TIMEOUT": "60",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "MPLBACKEND": "Agg",
     }
-    with watched(mark, start, str(work.parent)):
-        process = subprocess.Popen(
-            line,
-            cwd=work,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with supervised(command, variables, str(folder), cwd=work, **streams) as job:
         try:
-            return process.wait(request.seconds + START_SECONDS)
+            return job.process.wait(request.seconds + START_SECONDS)
         except subprocess.TimeoutExpired:
             return None
         finally:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # processes that it left in its own session
-            kill_job(process, mark)
-            if request.transport == "mpi":
-                sweep_memory(start)
+                os.killpg(job.process.pid, signal.SIGKILL)  # processes that it left in its own session
 
 
 Lines = list[tuple[str, str]]
@@ -260,7 +233,5 @@ def end_of_output(file: Path) -> str:
     with file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - 4 * MAX_OUTPUT))
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    text = "\n".join(
-        line for line in lines if not line.startswith("minigrad: rank")
-    )  # in the message already
+    text = "\n".join(line for line in lines if not line.startswith("minigrad: rank"))  # it is in the message
     return text if len(text) <= MAX_OUTPUT else f"... {text[-MAX_OUTPUT + 4 :]}"

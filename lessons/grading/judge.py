@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backends.launch.launch import load_mpi
-from backends.launch.launcher import rank_under_mpiexec
+from backends.launch.launcher import launcher
 
 from .assignment import Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases
 from .sandbox import set_limits
+from .static_check import imports
 from .submission import Submission, WorkerPool
 from .worker import WorkerSettings
 
@@ -71,7 +72,8 @@ class Request:
 
 def main(folder: Path) -> NoReturn:
     """Read the request, then judge the submission; never returns, whatever the submission left behind."""
-    rank = rank_under_mpiexec() or 0
+    here = launcher()
+    rank = here.rank if here else 0
     request = Request.read(folder / f"request.{rank}")
     output = os.open(folder / f"output.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
@@ -80,9 +82,9 @@ def main(folder: Path) -> NoReturn:
     judge(request, *verdict_writers(folder / f"verdict.{rank}", request))
 
 
-def sign(line: str, secret: str, code: Callable[..., blake2b] = blake2b) -> str:
+def sign(line: str, secret: str) -> str:
     """The line's signature, which takes the secret to compute and does not reveal it."""
-    return code(line.encode(), key=secret.encode(), digest_size=16).hexdigest()
+    return blake2b(line.encode(), key=secret.encode(), digest_size=16).hexdigest()
 
 
 Write = Callable[[str, str], None]
@@ -90,54 +92,49 @@ End = Callable[..., NoReturn]
 
 
 def verdict_writers(file: Path, request: Request) -> tuple[Write, End]:
-    """Functions that write a line of the verdict, and the last line; only their closures hold the secret."""
+    """Functions that write a line of the verdict, and the last line, with which this process ends."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    pid, secret, mpi = os.getpid(), request.secret, request.transport == "mpi"
-    os_write, getpid, leave, sleep, signature = os.write, os.getpid, os._exit, time.sleep, sign
 
     def write(kind: str, text: str) -> None:
-        if getpid() == pid:  # not a copy of this process
-            line = f"{kind} {text!r}"
-            os_write(descriptor, f"{signature(line, secret)} {line}\n".encode())
+        line = f"{kind} {text!r}"
+        os.write(descriptor, f"{sign(line, request.secret)} {line}\n".encode())
 
     def end(kind: str, text: str, last: Callable[[], None] = lambda: None) -> NoReturn:
         write(kind, text)
         last()
-        if mpi:
-            sleep(GRACE)
-        leave(1)
+        if request.transport == "mpi":
+            time.sleep(GRACE)
+        os._exit(1)
 
     return write, end
 
 
 class Timer:
-    """The time that a task has, ``seconds``, and that each of its cases has."""
+    """The time that a task has, ``seconds``, and that each of its cases has.
 
-    def __init__(self, seconds: float):
-        self.seconds = seconds
+    When it is up, ``timeout`` is called with a text about it and about the ``lines`` that are running.
+    """
+
+    def __init__(self, seconds: float, lines: Callable[[], list[str]], timeout: Callable[[str], object]):
+        self.seconds, self.lines, self.timeout = seconds, lines, timeout
+        self.end = time.monotonic() + seconds
+        self.start_case()
+        threading.Thread(target=self.watch, name="watch", daemon=True).start()
 
     def start_case(self) -> None:
         self.case_end = time.monotonic() + CASE_SECONDS
 
-    def start(self, lines: Callable[[], list[str]], timeout: Callable[[str], object]) -> None:
-        """Call ``timeout`` when the time is up, with the ``lines`` that the program is running."""
-        self.end = time.monotonic() + self.seconds
-        self.start_case()
-
-        def watch() -> None:
-            while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
-                time.sleep(min(left, 0.2))
-            limit = CASE_SECONDS if self.case_end < self.end else self.seconds
-            timeout(": ".join([f"did not end in {limit:.0f} s", *filter(None, ["; ".join(lines())])]))
-
-        threading.Thread(target=watch, name="watch", daemon=True).start()
+    def watch(self) -> None:
+        while (left := min(self.end, self.case_end) - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
+        limit = CASE_SECONDS if self.case_end < self.end else self.seconds
+        self.timeout(": ".join([f"did not end in {limit:.0f} s", *filter(None, ["; ".join(self.lines())])]))
 
 
 def judge(request: Request, write: Write, end: End) -> NoReturn:
     """Write the verdict of the task; ``passed`` where the search finds no case that breaks the law."""
     folder = Path(request.assignment)
     task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
-    timer = Timer(request.seconds)
 
     def on_case(case: str) -> None:
         timer.start_case()
@@ -157,7 +154,8 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     def close(kind: str, text: str) -> NoReturn:
         end(kind, text, workers.close)  # the first line counts: ranks whose workers end would write another
 
-    timer.start(lambda: workers.current_lines(request.file), lambda text: close("late", text))
+    lines = partial(workers.current_lines, request.file)
+    timer = Timer(request.seconds, lines, partial(close, "late"))
     try:
         required = set() if request.answers else definitions(request.starter)
         submission = Submission(workers, request.source, request.file, required)
@@ -185,8 +183,7 @@ def imported_modules(source: str) -> list[str]:
         top = ast.parse(source).body
     except SyntaxError:
         return []
-    modules = [node.module for node in top if isinstance(node, ast.ImportFrom) and node.module]
-    return modules + [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+    return [module for node in top for module, *_ in imports(node)]
 
 
 def definitions(source: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from dataclasses import asdict
 from textwrap import indent
 from typing import Any
 
@@ -26,7 +25,7 @@ def result_table(report: Report) -> Group:
     table.add_column("got", justify="right")
     messages: list[Text] = []
     for result in report.results:
-        task, passed = result.task, result.verdict.passed
+        task, passed = result.task, result.passed
         score = f"[{'green' if passed else 'red'}]{result.score}[/]"
         table.add_row(task.name, task.title, str(task.points), score)
         if not passed and not report.refused:
@@ -46,8 +45,8 @@ def assignment_table(assignments: list[Assignment]) -> Table:
 
 def explain(result: TaskResult) -> str:
     """The mistake in a task, and the end of its output."""
-    message, output = result.verdict.message, result.verdict.output
-    if result.verdict.passed or not output:
+    message, output = result.message, result.output
+    if result.passed or not output:
         return message
     return f"{message}\nit printed, at the end:\n{output}"
 
@@ -56,8 +55,8 @@ def as_json(report: Report) -> dict[str, Any]:
     """Score and tasks, with the submission's digest and the machine's protections, for programs."""
     return {
         "assignment": report.assignment.name,
-        "submission": str(report.file),
-        "sha256": report.digest,
+        "submission": str(report.submission.file),
+        "sha256": report.submission.digest,
         "seed": report.seed,
         "transport": report.transport,
         "score": report.score,
@@ -71,8 +70,10 @@ def as_json(report: Report) -> dict[str, Any]:
                 "title": result.task.title,
                 "score": result.score,
                 "max_score": result.task.points,
-                **asdict(result.verdict),
-                "seconds": round(result.verdict.seconds, 2),
+                "passed": result.passed,
+                "message": result.message,
+                "output": result.output,
+                "seconds": round(result.seconds, 2),
             }
             for result in report.results
         ],
@@ -81,7 +82,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def as_gradescope(report: Report) -> dict[str, Any]:
     """Gradescope's results.json, as its autograder documentation specifies it; without the seed."""
-    header = f"graded {report.file.name}, SHA-256 {report.digest}"
+    header = f"graded {report.submission.file.name}, SHA-256 {report.submission.digest}"
     return {
         "score": report.score,
         "execution_time": round(report.seconds),
@@ -95,7 +96,7 @@ def as_gradescope(report: Report) -> dict[str, Any]:
                 "number": str(number),
                 "score": result.score,
                 "max_score": result.task.points,
-                "status": "passed" if result.verdict.passed else "failed",
+                "status": "passed" if result.passed else "failed",
                 "output": explain(result) or "right in every case that was tried",
                 "output_format": "text",
                 "visibility": "visible",
@@ -111,17 +112,17 @@ def as_junit(report: Report) -> str:
         "testsuite",
         name=report.assignment.name,
         tests=str(len(report.results)),
-        failures=str(sum(not result.verdict.passed for result in report.results)),
+        failures=str(sum(not result.passed for result in report.results)),
         errors="0",
         time=f"{report.seconds:.2f}",
     )
     for result in report.results:
-        seconds = f"{result.verdict.seconds:.2f}"
+        seconds = f"{result.seconds:.2f}"
         case = ElementTree.SubElement(
             suite, "testcase", classname=report.assignment.name, name=result.task.name, time=seconds
         )
-        if not result.verdict.passed:
-            first = (report.refused or result.verdict.message).splitlines()[0]
+        if not result.passed:
+            first = (report.refused or result.message).splitlines()[0]
             failure = ElementTree.SubElement(case, "failure", message=first)
             failure.text = report.refused or explain(result)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -6,12 +6,12 @@ arrives. Plain values are sent as JSON, arrays as shared memory, all other objec
 
 from __future__ import annotations
 
-import re
+import math
 import socket
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,7 @@ from .restricted_comm import RestrictedObject
 from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
-MAX_TYPES = 1000
 MAX_DEPTH = 50
-INT_LIMIT = 2**64  # whole numbers beyond it are sent as text
-HEX = re.compile(r"-?0x[0-9a-f]{1,4000}")
 
 
 class RemoteObject:
@@ -101,6 +98,11 @@ KINDS = {
 }
 
 
+@lru_cache(maxsize=1000)
+def proxy_class(name: str, kind: str) -> type[RemoteObject]:
+    return type(name, (KINDS[kind],), {})
+
+
 class ObjectTable:
     """The objects that the other side may name by number, and this side's RemoteObjects."""
 
@@ -110,7 +112,6 @@ class ObjectTable:
         self.numbers: dict[int, int] = {}  # by the object's id
         self.proxies: weakref.WeakValueDictionary[int, RemoteObject] = weakref.WeakValueDictionary()
         self.unused: list[list[int]] = []  # proxies that were deleted; the other side does not know it yet
-        self.types: dict[tuple[str, str], type[RemoteObject]] = {}
 
     def export(self, x: Any) -> int:
         """The number by which the other side may name the object."""
@@ -133,10 +134,8 @@ class ObjectTable:
             raise MalformedMessage("a reference to nothing")
         proxy = self.proxies.get(number)
         if proxy is None:
-            key = (name if name.isidentifier() and len(name) < 100 else "object", kind)
-            if key not in self.types and len(self.types) < MAX_TYPES:
-                self.types[key] = type(key[0], (KINDS[kind],), {})
-            proxy = (self.types.get(key) or KINDS[kind])(self.channel, number)
+            valid = name.isidentifier() and len(name) < 100
+            proxy = proxy_class(name if valid else "object", kind)(self.channel, number)
             self.proxies[number] = proxy
         proxy._count += 1
         return proxy
@@ -181,7 +180,7 @@ class Serializer:
     def encode(self, x: Any, depth: int = 0) -> Any:
         """Raises TypeError or ValueError for a value that may not be sent."""
         kind = type(x)
-        if x is None or kind in (bool, float, str) or (kind is int and -INT_LIMIT < x < INT_LIMIT):
+        if x is None or kind in (bool, int, float, str):
             return x
         if depth > MAX_DEPTH:
             raise ValueError(f"a value that is nested more than {MAX_DEPTH} deep, or holds itself")
@@ -218,9 +217,7 @@ class Serializer:
         if isinstance(x, tuple | list):
             items = [self.encode(item, depth) for item in x]
             return ["of", "t" if isinstance(x, tuple) else "l", self.reference(x, "object"), *items]
-        if isinstance(x, int):
-            return ["int", hex(x)]
-        for plain in (float, str):
+        for plain in (int, float, str):
             if isinstance(x, plain):
                 return self.encode(plain(x), depth)
         return self.reference(x, self.reference_kind(x))
@@ -263,17 +260,9 @@ class Serializer:
             raise MalformedMessage("a number of another size")
         return np.frombuffer(data, kind)[0]
 
-    def big_int(self, text: Any) -> int:
-        if not HEX.fullmatch(text):
-            raise MalformedMessage("a whole number that is none")
-        return int(text, 16)
-
     def object_array(self, *shape: Any) -> np.ndarray:
         """An array of objects, without its elements: a check refuses it for its dtype."""
-        nbytes = 8
-        for n in shape:
-            nbytes *= n
-        if nbytes > MAX_BYTES:
+        if math.prod(shape, start=8) > MAX_BYTES:
             raise MalformedMessage("an array too large")
         return np.full(shape, None, object)
 
@@ -289,7 +278,6 @@ class Serializer:
         "dtype": lambda self, text: decode_dtype(text),
         "record": lambda self, name, *parts: self.records[name](*map(self.decode, parts)),
         "of": subclass,
-        "int": big_int,
         "objects": object_array,
         "r": lambda self, *reference: self.objects.proxy(*reference),
         "restricted": restricted,

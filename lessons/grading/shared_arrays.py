@@ -6,6 +6,7 @@ check can test whether a result shares memory with an input, or whether an input
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from typing import Any
@@ -59,11 +60,13 @@ class SharedArrays:
 
     def changes(self) -> tuple[list[Any], bytes]:
         """Sizes of new and changed blocks, deleted blocks, and the bytes; raises ValueError for too many."""
-        self.alive = [owner for block in list(self.blocks.values()) if (owner := block.owner()) is not None]
+        owners = [(number, block.owner()) for number, block in list(self.blocks.items())]
+        alive = {number: owner for number, owner in owners if owner is not None}
+        self.alive = [*alive.values()]
         contents = [
-            (number, content_of(owner))
-            for owner in self.alive
-            if (number := self.numbers.get(id(owner))) is not None
+            (number, view.tobytes())
+            for number, owner in alive.items()
+            if (view := bytes_view(owner)) is not None
         ]
         changed = [(number, data) for number, data in contents if data != self.blocks[number].content]
         try:
@@ -130,9 +133,7 @@ class SharedArrays:
         if (x := block.view(layout)) is not None and x.flags.writeable == writeable:
             return x
         kind = np.dtype(dtype)
-        nbytes = kind.itemsize
-        for n in shape:
-            nbytes *= n
+        nbytes = math.prod(shape, start=kind.itemsize)
         if nbytes > MAX_BYTES or min(shape, default=0) < 0:
             raise MalformedMessage(f"an array of shape {shape}")
         if nbytes == 0:  # it has no memory: it begins where its block begins
@@ -180,10 +181,3 @@ def bytes_view(owner: np.ndarray) -> np.ndarray | None:
         return np.empty(0, np.uint8)
     whole = x.nbytes == owner.nbytes and np.may_share_memory(x, owner)
     return x.reshape(-1).view(np.uint8) if whole else None
-
-
-def content_of(owner: np.ndarray) -> bytes:
-    if owner.flags.c_contiguous:
-        return owner.tobytes()
-    view = bytes_view(owner)
-    return b"" if view is None else view.tobytes()

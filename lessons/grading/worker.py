@@ -88,11 +88,17 @@ class Worker(Channel):
     def items(self, iterator: Iterator[Any], count: int) -> tuple[list[Any], Any]:
         """The next items and, where an error ended them, a function that raises it."""
         items: list[Any] = []
+        problem: BaseException | None = None
         try:
             items.extend(islice(iterator, count))
         except BaseException as error:
-            return items, Reraise(error)
-        return items, None
+            problem = error
+
+        def reraise() -> NoReturn:
+            assert problem is not None
+            raise problem
+
+        return items, None if problem is None else reraise
 
     def request(self, action: str, *parts: Any) -> Any:
         if threading.get_ident() != self.thread:
@@ -107,16 +113,6 @@ class Worker(Channel):
 
     def current_line(self) -> int | None:
         return line_of(sys._getframe(), self.file)
-
-
-class Reraise:
-    """Raises an error when it is called."""
-
-    def __init__(self, error: BaseException):
-        self.error = error
-
-    def __call__(self) -> NoReturn:
-        raise self.error
 
 
 def line_of(frame: FrameType | None, file: str) -> int | None:

@@ -24,7 +24,6 @@ from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.timetable import Backward, Forward
 from backends.stack import Stack
-from backends.tracing import Recorded
 from minigrad import ops
 from minigrad.backend import Backend, Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
@@ -163,14 +162,14 @@ def stack_trains(
 
 
 def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> None:
-    """Data 2 x pipe 2 x model 2 with bucketed gradients, to the last digits, Recorded or not."""
+    """Data 2 x pipe 2 x model 2 with bucketed gradients, to the last digits, traced or not."""
     comm = Traced(comm) if traced else comm
     grid = Grid(comm, data=2, pipe=2, model=2)
 
     def strategy(comm: Communicator) -> Backend:
         data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100)
         model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
-        return Recorded(Stack(data, Pipeline(grid.pipe, micro_batches=3), model), comm)
+        return Stack(data, Pipeline(grid.pipe, micro_batches=3), model)
 
     batches = batches_of((13, 6), sample_of(mlp))
     trains_like_serial(strategy, comm, mlp, ops.cross_entropy, batches, bound=2e-15)

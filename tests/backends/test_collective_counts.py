@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from backends import laws
 from backends.comm import collectives, run_ranks
 from backends.comm.virtual import Link, VirtualCluster
 from minigrad.data import shares
+from tests.backends.message_laws import messages_are
 
 RANKS = range(1, 18)
 ITEM = 4  # bytes of a float32
@@ -255,7 +255,7 @@ def test_messages_and_bytes_are_the_closed_forms(name):
         def work(comm):
             for n in sizes_for(comm.size):
                 sent, size = per_rank(comm.size, n, comm.rank)
-                laws.messages_are(lambda c, n=n: call(c, n), comm, sent, size * ITEM)
+                messages_are(lambda c, n=n: call(c, n), comm, sent, size * ITEM)
 
         run_ranks(p, work)
         for n in sizes_for(p):
@@ -294,7 +294,7 @@ def test_the_law_sees_a_message_too_many_and_bytes_too_many(broken):
     def work(comm):
         for n in (0, 9):
             sent, size = ring(comm.size, n, comm.rank)
-            laws.messages_are(lambda c, n=n: broken(c, n), comm, sent, size * ITEM)
+            messages_are(lambda c, n=n: broken(c, n), comm, sent, size * ITEM)
 
     with pytest.raises(AssertionError, match=r"sent \(messages, bytes\)"):
         run_ranks(3, work)

@@ -368,7 +368,10 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
-    points = [EntryPoint("lost", "no.such_module:Thing", registry.GROUP), *entry_points(group=registry.GROUP)]
+    points = [
+        EntryPoint("lost", "no.such_module:Thing", registry.GROUPS["data"]),
+        *entry_points(group=registry.GROUPS["data"]),
+    ]
     monkeypatch.setattr(
         lookup,
         "entry_points",

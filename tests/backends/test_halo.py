@@ -16,6 +16,7 @@ from backends.model_parallel.spatial import halo
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from minigrad import Tape, Tensor
 from minigrad.op import op
+from tests.backends.message_laws import is_adjoint
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
 
@@ -140,7 +141,7 @@ def obeys(module, whole, case):
         op = partial(module.fetch, shard=shard, needed=wanted, width=width, whole=whole)
         found = op(x, value=7.0).data
         np.testing.assert_array_equal(found, bordered(image, axis, wanted[comm.rank], 7.0, sides))
-        laws.is_adjoint(op, comm, x, seed=seed, replicated_in=whole)
+        is_adjoint(op, comm, x, seed=seed, replicated_in=whole)
         np.testing.assert_array_equal(x, before)
 
     run_ranks(len(wanted), work, rendezvous=seed % 2 == 1)
@@ -180,7 +181,7 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
         mine = cuts[1].local_part(cuts[0].local_part(whole))
         expected = bordered(whole, 0, wanted[0][row], 0)
         np.testing.assert_array_equal(fetch(mine).data, bordered(expected, 1, wanted[1][column], 0))
-        laws.is_adjoint(fetch, comm, mine, seed=seed)
+        is_adjoint(fetch, comm, mine, seed=seed)
 
     run_ranks(tall * wide, work, rendezvous=seed % 2 == 1)
 

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from backends.cli import parallel
+from backends.cli.trace_view import steps_of
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.trace import as_trace, plan_of
-from backends.tracing import steps_of
 from minigrad.backend import forward_backward_pass
 
 THREADS = ["--transport", "threads"]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.cli.trace_view import steps_of
 from backends.comm import chrome as saved
 from backends.comm import run_ranks
 from backends.comm.spans import Ledger, Span, Trace
 from backends.pipeline import SCHEDULES, Costs, simulate
 from backends.pipeline import trace as fits
 from backends.pipeline.trace import as_trace, bubble_of
-from backends.tracing import steps_of
 from tests.backends.test_chrome import busy, keeps_the_rules
 from tests.bugs.mutant import mutant
 

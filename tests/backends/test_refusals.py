@@ -18,7 +18,7 @@ from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
 from backends.data_parallel import DataParallel
 from backends.launch import launch
-from backends.launch.launch import check_capacity
+from backends.launch.launch import check_room
 from backends.pipeline.schedule import Schedule
 from minigrad import lookup
 from minigrad.environment import VALUES
@@ -81,14 +81,14 @@ def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ran
         patch.setattr(launch, "cores", lambda: cores)
         patch.setattr(launch, "free_memory", lambda: free)
         fits = ranks <= max(16, 8 * cores) and (transport == "threads" or ranks * 2**27 <= free)
-        check_capacity(ranks, transport, oversubscribe=True)
+        check_room(ranks, transport, oversubscribe=True)
         if fits:
-            check_capacity(ranks, transport)
+            check_room(ranks, transport)
         else:
             with pytest.raises(
                 ValueError, match=f"^{ranks} ranks are more than the .* pass --oversubscribe$"
             ):
-                check_capacity(ranks, transport)
+                check_room(ranks, transport)
 
 
 def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
@@ -275,7 +275,7 @@ MODULES = {
 def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
     (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
     monkeypatch.syspath_prepend(str(tmp_path))
-    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUP))
+    declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUPS["data"]))
     for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
         one_line(
             minigrad(*command, "--strategy", "theirs"), f"'theirs' is declared as plug_in_that_{how}:Thing"
@@ -284,7 +284,10 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_pat
 
 
 def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
-    declare(monkeypatch, EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUP))
+    declare(
+        monkeypatch,
+        EntryPoint("replicated", "backends.data_parallel.bucketed:Bucketed", registry.GROUPS["data"]),
+    )
     one_line(minigrad("prove", "--data", "2"), "'replicated' is declared twice, as .* rename one of them")
 
 

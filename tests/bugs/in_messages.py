@@ -8,6 +8,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
 from minigrad import nn
 from tests.backends import conformance
+from tests.backends.message_laws import is_adjoint, messages_are
 from tests.bugs.bug import Bug
 
 # Laws
@@ -46,7 +47,7 @@ def rings_cost_what_their_formula_says() -> None:
         cluster.run(lambda comm: collectives.ring_allreduce(comm, x))
         assert cluster.seconds == wanted, f"a ring took {cluster.seconds} s, by the formula {wanted} s"
     send = 2 * (p - 1), 2 * (p - 1) * 512
-    run_ranks(p, lambda comm: laws.messages_are(lambda c: collectives.ring_allreduce(c, x), comm, *send))
+    run_ranks(p, lambda comm: messages_are(lambda c: collectives.ring_allreduce(c, x), comm, *send))
 
 
 def one_server_hears_one_after_the_other() -> None:
@@ -94,7 +95,7 @@ def a_pullback_is_the_adjoint() -> None:
             (differentiable.broadcast, own, {}),
             (lambda t, comm: differentiable.all_to_all(t, comm=comm, sizes=sizes), own, {}),
         ):
-            laws.is_adjoint(lambda t, op=op: op(t, comm=comm), comm, x, **how)
+            is_adjoint(lambda t, op=op: op(t, comm=comm), comm, x, **how)
 
     run_ranks(3, work)
 

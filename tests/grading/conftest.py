@@ -111,4 +111,4 @@ def scores(report):
 
 
 def messages(report):
-    return [result.verdict.message for result in report.results]
+    return [result.message for result in report.results]

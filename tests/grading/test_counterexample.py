@@ -248,6 +248,6 @@ def test_the_same_seed_draws_the_same_whatever_is_loaded(tmp_path):
 
 
 def test_cases_that_depend_on_what_is_loaded_are_caught(tmp_path):
-    bug = ('if not hasattr(providers, "_get_local_constants"):', "if True:")
+    bug = ('_constants", constants)', '_constants", providers._get_local_constants)')
     with pytest.raises(AssertionError):
         draws_the_same_whatever_is_loaded(mutant("lessons.grading.counterexample", bug), tmp_path)

@@ -173,16 +173,16 @@ def test_what_takes_more_than_it_is_given_is_told_so_once_and_nothing_of_it_runs
 
 
 @pytest.fixture
-def unread(toys, tmp_path):
+def unread(toys, tmp_path, monkeypatch):
     """Grades the toy's second task, without a look at the text."""
     toy = find_assignment("a1", toys)
     toy = replace(toy, tasks=toy.tasks[1:])
+    monkeypatch.setattr("lessons.grading.grade.check_in_process", lambda source, starter: None)
 
     def unread(text, **settings):
         file = tmp_path / "mine.py"
         file.write_text(text)
-        settings = {"task_seconds": 20, "seed": SEED, "check": lambda source, starter: None, **settings}
-        return grade(toy, SubmissionFile.read(file), **settings)
+        return grade(toy, SubmissionFile.read(file), **{"task_seconds": 20, "seed": SEED, **settings})
 
     return unread
 
@@ -376,7 +376,7 @@ def test_the_grader_goes_on_after(name, unread):
     report = unread(FIND + text + double, task_seconds=6)
     assert scores(report) == [0] and messages(report)[0], messages(report)
     assert time.monotonic() - began < 6 + 20 + 10  # what a task may take, with its start
-    assert len(messages(report)[0]) < 5000 and len(report.results[0].verdict.output) <= 2000
+    assert len(messages(report)[0]) < 5000 and len(report.results[0].output) <= 2000
     assert scores(unread(DOUBLE)) == [40]
 
 
@@ -387,7 +387,7 @@ def test_nothing_is_gained_by(name, unread, monkeypatch):
     text = GAINS_NOTHING[name]
     double = "" if "def double" in text else "def double(x): return x\n"
     report = unread(FIND + text + double, task_seconds=6)
-    message, output = messages(report)[0], report.results[0].verdict.output
+    message, output = messages(report)[0], report.results[0].output
     assert scores(report) == [0] and message
     assert not STOLEN.exists() and str(SEED) not in output + message and "root:" not in output
     assert not {*"\x00\x07\x1b\u202e"} & {*output, *message} and "secret" not in output
@@ -471,7 +471,7 @@ def test_what_it_prints_is_cut_and_kept_apart(graded):
     flood = "def double(x):\n    print('junk ' * 1000, 'last words')\n    return x\n"
     report = graded("print('passed')\n" + TOTAL + flood)
     assert scores(report) == [60, 0]
-    output = report.results[1].verdict.output
+    output = report.results[1].output
     assert output.endswith("last words") and len(output) <= 2000
 
 

@@ -59,7 +59,7 @@ def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, t
     report = graded(
         text, seed=SEED, answers=True, task_seconds=60, mebibytes=3000
     )  # it may import what it likes
-    output = report.results[0].verdict.output
+    output = report.results[0].output
     assert scores(report) == [0, 40]
     looked = re.findall(r"looked at (\d+) and found (.*)", output)
     assert looked and all(int(count) > 5000 and found == "[] [] []" for count, found in looked), output
@@ -73,7 +73,7 @@ def test_a_right_number_that_is_there_is_found(graded):
         + TOTAL.replace("    return x +", "    look()\n    return 2 * x +")
     )
     report = graded(text + DOUBLE, answers=True, task_seconds=60, mebibytes=3000)
-    assert "and found [('float'" in report.results[0].verdict.output
+    assert "and found [('float'" in report.results[0].output
 
 
 SWALLOWS = """
