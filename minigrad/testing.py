@@ -65,8 +65,7 @@ def compare_slopes(f: Op, inputs: Sequence[Array], directions: Sequence[Sequence
         leaves = [Tensor(x, requires_grad=is_float(x)) for x in inputs]
         y = f(*leaves)
     seed = on_device(np.random.default_rng(3).normal(size=y.shape))
-    reached = y.tape is tape
-    if reached:
+    if y.tape is tape:
         tape.backward(y, seed)
     for direction in directions:
         along = [(x.grad, v) for x, v in zip(leaves, direction, strict=True) if v is not None]
