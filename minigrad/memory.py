@@ -6,6 +6,7 @@ Lecture section: data lifetimes. Lesson: 03_memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,19 +36,9 @@ def retained_arrays(root: Any) -> Iterator[Array]:
         elif isinstance(x, dict):
             stack.extend(x.values())
         elif callable(x) and not isinstance(x, type):
-            stack.extend(
-                cell.cell_contents for cell in getattr(x, "__closure__", None) or () if _filled(cell)
-            )
-            stack.extend(
-                getattr(x, name) for name in ("__self__", "__defaults__", "func", "args") if hasattr(x, name)
-            )
+            for cell in getattr(x, "__closure__", None) or ():
+                with suppress(ValueError):  # an empty cell
+                    stack.append(cell.cell_contents)
+            names = ("__self__", "__defaults__", "func", "args", *getattr(type(x), "__slots__", ()))
+            stack.extend(getattr(x, name) for name in names if hasattr(x, name))
             stack.extend(getattr(x, "__dict__", {}).values())
-            stack.extend(getattr(x, name) for name in getattr(type(x), "__slots__", ()) if hasattr(x, name))
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

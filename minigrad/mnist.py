@@ -23,7 +23,6 @@ import numpy as np
 from .data import Batch, Dataset
 from .lookup import lookup
 
-CHOICES = ("mnist5k", "mnist")
 SUBSET = Path(__file__).with_name("datasets") / "mnist_5k.npz"
 SUBSET_SHA256 = "610e51efea83cdf383ead999a528baeb9153c57198045c1a9bc5eaadacfd93b6"
 
@@ -159,21 +158,16 @@ def download(file: IdxFile, folder: Path, mirrors: Sequence[str], timeout: float
         url = f"{mirror}{file.name}.gz"
         try:
             with urlopen(url, timeout=timeout) as answer:
-                raw = answer.read(
-                    2 * math.prod(file.shape) + 1024
-                )  # more than any intact .gz, not without end
-        except (OSError, HTTPException) as error:
+                raw = answer.read(2 * math.prod(file.shape) + 1024)  # more than any intact .gz
+            array = file.decode(raw)
+        except (OSError, HTTPException, ValueError) as error:
             reason = " ".join(str(error).split())  # a server's text may have line ends
             failures.append(f"{url}: {reason or type(error).__name__}")
-            continue
-        try:
-            array = file.decode(raw)
-        except ValueError as error:
-            kind = ValueError
-            failures.append(f"{url}: {error}")
-            continue
-        store(raw, folder / f"{file.name}.gz")
-        return array
+            if isinstance(error, ValueError):
+                kind = ValueError
+        else:
+            store(raw, folder / f"{file.name}.gz")
+            return array
     raise kind(f"cannot download {file.name}.gz ({'; '.join(failures)}); try again, or offline: {OFFLINE}")
 
 

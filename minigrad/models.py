@@ -12,7 +12,7 @@ from .backend import Loss
 from .data import Batch
 from .lookup import lookup
 from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
-from .tensor import Parameter, Tensor
+from .tensor import Tensor
 
 Rng = np.random.Generator
 SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns
@@ -89,11 +89,8 @@ def vgg(rng: Rng) -> Module:
 def sigmoid(rng: Rng) -> Module:
     """784-25-10 logistic units, weights uniform within 0.12: the first network of many courses."""
     model = Sequential(Flatten(), Linear(784, 25, rng=rng), Sigmoid(), Linear(25, 10, rng=rng))
-    for layer in (1, 3):
-        weight: Parameter = vars(model[layer])["weight"]
-        bias: Parameter = vars(model[layer])["bias"]
-        for parameter in (weight, bias):
-            parameter.data[...] = rng.uniform(-0.12, 0.12, parameter.shape)
+    for parameter in model.parameters():
+        parameter.data[...] = rng.uniform(-0.12, 0.12, parameter.shape)
     return model
 
 

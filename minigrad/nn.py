@@ -82,12 +82,7 @@ class Conv2d(Module):
         fan_in = n_in // groups * kh * kw
         self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kh, kw), fan_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
-        self.settings = {
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-        }
+        self.settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
     def forward(self, x: Any) -> Tensor:
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
@@ -95,14 +90,9 @@ class Conv2d(Module):
 
     def describe(self) -> str:
         n_out, n_in, kh, kw = self.weight.shape
+        sizes = f"{n_in * self.settings['groups']}, {n_out}, {kh if kh == kw else (kh, kw)}"
         changed = {k: v for k, v in self.settings.items() if v != (0 if k == "padding" else 1)}
-        kernel = kh if kh == kw else (kh, kw)
-        return ", ".join(
-            [
-                f"{n_in * self.settings['groups']}, {n_out}, {kernel}",
-                *(f"{k}={v}" for k, v in changed.items()),
-            ]
-        )
+        return ", ".join([sizes, *(f"{k}={v}" for k, v in changed.items())])
 
 
 class Pool(Module):
@@ -167,14 +157,7 @@ class BatchNorm(Module):
     until ``synchronize``.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        dtype: Any = np.float32,
-    ):
+    def __init__(self, channels: int, *, momentum: float = 0.1, eps: float = 1e-5, dtype: Any = np.float32):
         self.weight = Parameter(np.ones(channels, dtype))
         self.bias = Parameter(np.zeros(channels, dtype))
         self.running_mean: Array = np.zeros(channels, dtype)

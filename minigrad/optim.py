@@ -160,17 +160,13 @@ class SGD(Optimizer):
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
             state["v"] = array_module(w).zeros_like(w)
-        for some_w, some_g, some_v in cache_sized(w, g, state.get("v", w)):
-            self.update_part(some_w, some_g, some_v, rate)
-
-    def update_part(self, w: Array, g: Array, v: Array, rate: float) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * w
-        if self.momentum:
-            v *= self.momentum
-            v += g
-            g = g + self.momentum * v if self.nesterov else v
-        w -= rate * g
+        for some_w, some_g, v in cache_sized(w, g, state.get("v", w)):
+            d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
+            if self.momentum:
+                v *= self.momentum
+                v += d
+                d = d + self.momentum * v if self.nesterov else v
+            some_w -= rate * d
 
 
 class HeavyBall(Optimizer):
@@ -200,15 +196,11 @@ class HeavyBall(Optimizer):
         if self.corrected and state["lr"]:
             momentum *= self.lr / state["lr"]
         state["lr"] = self.lr
-        for some_w, some_g, some_v in cache_sized(w, g, state["v"]):
-            self.update_part(some_w, some_g, some_v, rate, momentum)
-
-    def update_part(self, w: Array, g: Array, v: Array, rate: float, momentum: float) -> None:
-        if self.weight_decay:
-            g = g + self.weight_decay * w
-        v *= momentum
-        v += rate * g
-        w -= v
+        for some_w, some_g, v in cache_sized(w, g, state["v"]):
+            d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
+            v *= momentum
+            v += rate * d
+            some_w -= v
 
 
 class LARS(HeavyBall):

@@ -33,10 +33,8 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     Raises ValueError for a model that is not a Sequential, a number below 1 or above that of the layers, and
     bounds that do not rise from 0 or more to at most the number of layers.
     """
-    if not isinstance(model, Sequential) or type(model).forward not in (
-        Sequential.forward,
-        Recomputed.forward,
-    ):
+    forwards = (Sequential.forward, Recomputed.forward)
+    if not isinstance(model, Sequential) or type(model).forward not in forwards:
         raise ValueError(
             f"segments are consecutive layers of a Sequential, not of a model with a forward of its own, "
             f"{type(model).__name__}; put its recomputed parts into it"

@@ -100,14 +100,12 @@ def test_the_import_check_sees_a_planted_import(path, source, parts):
     [
         ("mpi4py", "backends/comm/mpi.py"),
         ("cupy", "minigrad/device.py"),
-        ("hypothesis", "minigrad/testing.py"),
+        ("hypothesis", "lessons/grading/"),  # the grader searches with it
     ],
 )
-def test_one_file_imports(package, door):
-    others = [str(path) for path in LIBRARY if package in imported(path) and path != Path(door)]
-    if package == "hypothesis":  # the grader searches with it
-        others = [path for path in others if not path.startswith("lessons/grading/")]
-    assert others in ([], ["backends/laws.py"] if package == "hypothesis" else [])
+def test_one_place_imports(package, door):
+    others = [str(path) for path in LIBRARY if package in imported(path)]
+    assert [path for path in others if not path.startswith(door)] == []
 
 
 PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array, array_module
+from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from .geometry import (
@@ -177,8 +178,7 @@ def checked_geometry(
 
 
 def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
-    if name not in ALGORITHMS:
-        raise ValueError(f"unknown algorithm {name!r}; choose auto, {', '.join(ALGORITHMS)}")
+    check_choice("algorithm", name, ["auto", *ALGORITHMS])
     if name == "winograd" and not fits(geometry):
         raise ValueError(
             f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "

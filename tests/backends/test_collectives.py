@@ -13,9 +13,9 @@ from backends.comm import collectives, run_ranks
 from backends.comm.threads import Deadlock
 from minigrad import lookup
 from minigrad.data import shares
-from minigrad.testing import arrays, shapes
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
+from tests.minigrad.op_inputs import arrays, shapes
 
 RANKS = range(1, 18)
 

@@ -14,8 +14,9 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from minigrad import Parameter, nn, op, ops, testing
 from minigrad.data import Batch
+from minigrad.device import to_host
 from minigrad.tape import current_tape
-from minigrad.testing import on_device, to_host
+from minigrad.testing import on_device
 from tests.bugs.mutant import mutant
 
 costs_of_layers = st.lists(

@@ -8,9 +8,15 @@ import numpy as np
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, recompute_laws, tape_laws
+from tests.minigrad import extremes, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
-from tests.minigrad.test_optim import adam, adamw, is_sgd_at_any_rates, lars_follows_the_paper
+from tests.minigrad.test_optim import (
+    adam,
+    adamw,
+    follows_recurrence,
+    is_sgd_at_any_rates,
+    lars_follows_the_paper,
+)
 
 # Laws
 
@@ -71,7 +77,7 @@ def a_mean_far_away_leaves_the_variance() -> None:
 
 
 def pullbacks_keep_their_contract() -> None:
-    testing.pullbacks_keep_the_contract(ops.batch_norm, drawn(4, 3), drawn(3), drawn(3))
+    op_laws.pullbacks_keep_the_contract(ops.batch_norm, drawn(4, 3), drawn(3), drawn(3))
 
 
 def programs() -> list[tape_laws.Program]:
@@ -133,7 +139,7 @@ def adam_follows_its_recurrence() -> None:
     settings = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.2}
     rng = np.random.default_rng(0)
     for make, recurrence in ((optim.Adam, adam), (optim.AdamW, adamw)):
-        testing.follows_recurrence(
+        follows_recurrence(
             lambda parameters, make=make: make(parameters, **settings),
             lambda w, gs, recurrence=recurrence: recurrence(w, gs, **settings),
             rng.normal(size=3),

@@ -9,6 +9,7 @@ from minigrad import nn, op, ops, testing
 from minigrad.op import lift
 from minigrad.testing import on_device
 from tests.bugs.mutant import mutant
+from tests.minigrad import op_laws
 
 X = np.random.default_rng(0).uniform(0.5, 2, (4, 3))
 IMAGES = np.random.default_rng(1).normal(size=(2, 3, 4, 5))
@@ -150,7 +151,7 @@ GRADIENTS = {
 
 @pytest.mark.parametrize("bug", GRADIENTS)
 @pytest.mark.parametrize(
-    "law", [testing.gradient_matches_difference, testing.every_element_matches_difference]
+    "law", [testing.gradient_matches_difference, op_laws.every_element_matches_difference]
 )
 def test_the_difference_catches(law, bug):
     f, *inputs = GRADIENTS[bug]
@@ -177,7 +178,7 @@ CONTRACT = {
 def test_the_contract_of_pullbacks_catches_that(bug):
     f, inputs, words = CONTRACT[bug]
     with pytest.raises(AssertionError, match=words):
-        testing.pullbacks_keep_the_contract(f, *[on_device(x.copy()) for x in inputs])
+        op_laws.pullbacks_keep_the_contract(f, *[on_device(x.copy()) for x in inputs])
 
 
 DTYPES = {
@@ -198,13 +199,13 @@ DTYPES = {
 def test_the_law_of_dtypes_catches_float64_in(bug):
     f = DTYPES[bug]
     with pytest.raises(AssertionError, match="float64"):
-        testing.dtype_is_kept(lambda x: f(x, axis=0) if bug == "a count" else f(x), on_device(X))
+        op_laws.dtype_is_kept(lambda x: f(x, axis=0) if bug == "a count" else f(x), on_device(X))
 
 
 def test_the_law_of_layouts_catches_an_array_in_c_order():
     dropout = mutant("minigrad.ops.dropout", ("xp.empty_like(x, dtype=", "xp.empty(x.shape, dtype=")).dropout
     with pytest.raises(AssertionError, match="strides"):
-        testing.channels_last_is_kept(
+        op_laws.channels_last_is_kept(
             lambda x: dropout(x, p=0.5, rng=np.random.default_rng(0)), on_device(IMAGES)
         )
 
@@ -224,7 +225,7 @@ def test_the_law_of_lifts_catches_that(bug):
     broken = mutant("minigrad.op", LIFTS[bug]).lift_two
     shape = () if bug == "numbers stay numbers" else (2,)
     with pytest.raises(AssertionError, match="lifts differ"):
-        testing.lifts_agree(
+        op_laws.lifts_agree(
             (lift, broken),
             unwrap(ops.multiply),
             on_device(np.full(shape, 2.0)),

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from minigrad import Tape, Tensor
-from minigrad.testing import is_float, on_device, to_host
+from minigrad.device import to_host
+from minigrad.testing import is_float, on_device
 
 Op = Callable[..., Tensor]
 

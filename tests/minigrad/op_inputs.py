@@ -9,9 +9,23 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from minigrad import ops
-from minigrad.testing import Values, arrays, on_device, shapes
+from minigrad.device import Array
+from minigrad.testing import c_order, fortran_order, on_device, reversed_order, with_gaps
 
+Values = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Drawn = tuple[list[Any], dict[str, Any]]  # inputs, settings
+
+
+def shapes(max_dims: int = 3, min_side: int = 0, min_dims: int = 0) -> SearchStrategy[tuple[int, ...]]:
+    """Shapes with sides up to 4, 0 and 1 among them."""
+    return st.lists(st.integers(min_side, 4), min_size=min_dims, max_size=max_dims).map(tuple)
+
+
+def arrays(shape: tuple[int, ...], values: Values) -> SearchStrategy[Array]:
+    """float64 arrays on the device: C or Fortran order, with gaps, or with negative strides."""
+    seeds = st.integers(0, 2**16)
+    drawn = st.tuples(seeds, st.sampled_from([c_order, fortran_order, with_gaps, reversed_order]))
+    return drawn.map(lambda d: d[1](on_device(values(np.random.default_rng(d[0]), shape))))
 
 
 # Values

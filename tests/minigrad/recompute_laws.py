@@ -8,9 +8,10 @@ import hypothesis.strategies as st
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, nn, recomputed, testing
+from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
 from minigrad.tape import finish_weights
-from minigrad.testing import on_device, to_host
+from minigrad.testing import on_device
 
 WIDTH = 4
 

@@ -12,9 +12,10 @@ import hypothesis.strategies as st
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, ops
+from minigrad.device import to_host
 from minigrad.memory import base_of
 from minigrad.tape import finish_weights, seed_for, walk
-from minigrad.testing import on_device, to_host
+from minigrad.testing import on_device
 
 
 class Program(NamedTuple):

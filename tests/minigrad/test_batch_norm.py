@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from minigrad import Tape, nn, ops, testing
 from minigrad.data import shares
+from minigrad.device import to_host
 from minigrad.ops.norm import merged
-from minigrad.testing import DEVICE, on_device, to_host
+from minigrad.testing import DEVICE, on_device
+from tests.minigrad import op_laws
 
 SHAPES = [(6, 3), (2, 3, 4, 5)]
 
@@ -118,11 +120,11 @@ def alone(*arrays):
 def test_gathered_from_one_it_is_batch_norm(shape):
     inputs = [on_device(a) for a in (drawn(shape)[0], np.arange(1.0, 4), np.arange(3.0))]
     testing.gradient_matches_difference(alone, *inputs)
-    testing.pullbacks_keep_the_contract(alone, *inputs)
-    testing.dtype_is_kept(alone, *inputs)
+    op_laws.pullbacks_keep_the_contract(alone, *inputs)
+    op_laws.dtype_is_kept(alone, *inputs)
     np.testing.assert_allclose(alone(*inputs).numpy(), ops.batch_norm(*inputs).numpy(), rtol=1e-12)
     if len(shape) == 4:
-        testing.channels_last_is_kept(alone, *inputs)
+        op_laws.channels_last_is_kept(alone, *inputs)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

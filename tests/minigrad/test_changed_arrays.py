@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from minigrad.testing import on_device, to_host
+from minigrad.device import to_host
+from minigrad.testing import on_device
 from tests.minigrad.op_table import TABLE, Case
 
 FEWER = max(settings().max_examples // 2, 10)

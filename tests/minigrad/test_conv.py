@@ -15,8 +15,9 @@ from minigrad.ops import im2col, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
+from tests.minigrad import op_laws
 
-LAYOUTS = [testing.c_order, testing.channels_last, testing.with_gaps, testing.reversed_order]
+LAYOUTS = [testing.c_order, op_laws.channels_last, testing.with_gaps, testing.reversed_order]
 
 
 class Convolution(NamedTuple):
@@ -136,7 +137,7 @@ def test_winograd_in_float64_is_direct_to_twelve_digits(c):
 @pytest.mark.parametrize("channels", [2, 8])
 def test_channels_last_in_channels_last_out(name, padding, channels):
     x, w, b = (np.random.default_rng(0).normal(size=s) for s in ((2, channels, 6, 7), (4, channels, 3, 3), 4))
-    testing.channels_last_is_kept(
+    op_laws.channels_last_is_kept(
         lambda *inputs: ops.conv2d(*inputs, padding=padding, algorithm=name), *map(on_device, (x, w, b))
     )
 
@@ -146,10 +147,10 @@ def test_channels_last_in_channels_last_out(name, padding, channels):
 def test_any_memory_layout_gives_the_same(name, layout):
     rng = np.random.default_rng(0)
     x, w, b = (on_device(integers(rng, s)) for s in ((2, 3, 6, 7), (4, 3, 3, 3), 4))
-    value, entry = testing.pullbacks_of(
+    value, entry = op_laws.pullbacks_of(
         lambda *inputs: ops.conv2d(*inputs, padding=1, algorithm=name), [layout(x), layout(w), b]
     )
-    expected, slow = testing.pullbacks_of(
+    expected, slow = op_laws.pullbacks_of(
         lambda *inputs: ops.conv2d(*inputs, padding=1, algorithm="direct"), [x, w, b]
     )
     assert np.allclose(value.numpy(), expected.numpy(), rtol=0, atol=1e-11)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from minigrad import testing
+from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
 
 every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
@@ -15,7 +16,7 @@ every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 @given(data=st.data())
 def test_float32_in_float32_out_and_back(case: Case, data):
     f, inputs = case.draw(data)
-    testing.dtype_is_kept(f, *inputs)
+    op_laws.dtype_is_kept(f, *inputs)
 
 
 NUMBERS = [2, 2.0, np.float64(2), np.float32(2), np.int64(2), np.array(2.0, np.float32)]
@@ -36,4 +37,4 @@ EXPRESSIONS = {
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_a_number_does_not_widen_float32(name, number, shape):
     x = testing.on_device(np.full(shape, 1.5))
-    testing.dtype_is_kept(lambda x: EXPRESSIONS[name](x, number), x)
+    op_laws.dtype_is_kept(lambda x: EXPRESSIONS[name](x, number), x)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from minigrad import ops, testing
+from minigrad import ops
 from minigrad.testing import on_device
+from tests.minigrad import op_laws
 
 RNG = np.random.default_rng(0)
 IMAGES, OTHER = (RNG.uniform(0.5, 2, (2, 3, 4, 5)) for _ in range(2))
@@ -37,29 +38,29 @@ OTHERS = {
 
 @pytest.mark.parametrize("op", UNARY, ids=lambda op: op.__name__)
 def test_elementwise_ops(op):
-    testing.channels_last_is_kept(op, on_device(IMAGES))
+    op_laws.channels_last_is_kept(op, on_device(IMAGES))
 
 
 @pytest.mark.parametrize("op", BINARY, ids=lambda op: op.__name__)
 def test_ops_of_two_images(op):
-    other = testing.channels_last(on_device(OTHER))
-    testing.channels_last_is_kept(lambda x: op(x, other), on_device(IMAGES))
-    testing.channels_last_is_kept(lambda x: op(x, 2.0), on_device(IMAGES))
+    other = op_laws.channels_last(on_device(OTHER))
+    op_laws.channels_last_is_kept(lambda x: op(x, other), on_device(IMAGES))
+    op_laws.channels_last_is_kept(lambda x: op(x, 2.0), on_device(IMAGES))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_ops_with_settings(name):
     op, others = OTHERS[name]
     if name in ("concatenate", "pad"):  # going back they hand out views of g
-        y = op(testing.channels_last(on_device(IMAGES)))
-        assert testing.is_channels_last(y.data)
+        y = op(op_laws.channels_last(on_device(IMAGES)))
+        assert op_laws.is_channels_last(y.data)
     else:
-        testing.channels_last_is_kept(op, on_device(IMAGES), *map(on_device, others))
+        op_laws.channels_last_is_kept(op, on_device(IMAGES), *map(on_device, others))
 
 
 def test_the_gradient_of_flatten_is_channels_last_where_its_input_was():
-    testing.pullbacks_keep_the_contract(lambda x: ops.flatten(x, start_axis=1), on_device(IMAGES))
-    _, entry = testing.pullbacks_of(
-        lambda x: ops.flatten(x, start_axis=1), [testing.channels_last(on_device(IMAGES))]
+    op_laws.pullbacks_keep_the_contract(lambda x: ops.flatten(x, start_axis=1), on_device(IMAGES))
+    _, entry = op_laws.pullbacks_of(
+        lambda x: ops.flatten(x, start_axis=1), [op_laws.channels_last(on_device(IMAGES))]
     )
-    assert testing.is_channels_last(entry[0][2](on_device(np.ones((2, 60)))))
+    assert op_laws.is_channels_last(entry[0][2](on_device(np.ones((2, 60)))))

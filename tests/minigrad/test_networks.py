@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from minigrad import Tape, Tensor, nn, ops, optim, testing
+from minigrad.memory import retained_arrays
 from minigrad.testing import DEVICE, on_device
 
 LABELS = np.arange(6) % 10
@@ -36,7 +37,7 @@ def test_every_parameter_activation_and_gradient_has_the_models_dtype(dtype):
             assert h.dtype == dtype, layer
         loss = ops.cross_entropy(h, on_device(LABELS))
         assert loss.dtype == dtype
-    assert {d.dtype for d in testing.retained_arrays([e for e in tape.entries if isinstance(e, list)])} <= {
+    assert {d.dtype for d in retained_arrays([e for e in tape.entries if isinstance(e, list)])} <= {
         np.dtype(dtype), np.dtype(np.int64), np.dtype(bool), np.dtype(np.uint8), np.dtype(np.intp),
     }  # fmt: skip
     tape.backward(loss)
@@ -56,7 +57,7 @@ def test_a_step_leaves_float32_parameters_float32(make):
     tape.backward(loss)
     optimizer.step()
     assert {p.dtype for p in model.parameters()} == {np.dtype(np.float32)}
-    states = [a for state in optimizer.state for a in testing.retained_arrays(state)]
+    states = [a for state in optimizer.state for a in retained_arrays(state)]
     assert all(a.dtype == np.float32 for a in states)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from minigrad import ops, testing
+from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
 
 FEWER = max(settings().max_examples // 5, 4)
@@ -23,7 +24,7 @@ def test_the_slope_along_a_random_direction_is_the_central_difference(case: Case
 @given(data=st.data())
 def test_every_element_of_the_gradient_is_the_central_difference(case: Case, data):
     f, inputs = case.draw(data)
-    testing.every_element_matches_difference(f, *inputs)
+    op_laws.every_element_matches_difference(f, *inputs)
 
 
 def test_every_op_stands_in_the_table():

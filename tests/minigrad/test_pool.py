@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import ops, testing
+from minigrad import ops
 from minigrad.device import array_module, to_host
 from minigrad.ops import pool
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
+from tests.minigrad import op_laws
 
 
 @st.composite
@@ -64,4 +65,4 @@ def test_pooling_keeps_nan():
 @pytest.mark.parametrize("op", [ops.max_pool2d, ops.avg_pool2d])
 def test_pools_keep_channels_last(op, settings):
     x = np.random.default_rng(0).normal(size=(2, 3, 6, 7))
-    testing.channels_last_is_kept(lambda x: op(x, kernel=2, **settings), on_device(x))
+    op_laws.channels_last_is_kept(lambda x: op(x, kernel=2, **settings), on_device(x))

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from minigrad import testing
+from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
 
 every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
@@ -14,4 +14,4 @@ every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 @given(data=st.data())
 def test_a_pullback_keeps_nothing_writes_nothing_and_may_be_called_again(case: Case, data):
     f, inputs = case.draw(data)
-    testing.pullbacks_keep_the_contract(f, *inputs)
+    op_laws.pullbacks_keep_the_contract(f, *inputs)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minigrad import Tape, Tensor, nn, ops, recomputed, testing
+from minigrad.device import to_host
 from minigrad.recompute import Replay, Segment
-from minigrad.testing import on_device, to_host
+from minigrad.testing import on_device
 from tests.minigrad.recompute_laws import (
     COLUMNS,
     KINDS,

@@ -6,8 +6,9 @@ from threading import Barrier
 import numpy as np
 
 from minigrad import Parameter, Tape, nn, ops
+from minigrad.device import to_host
 from minigrad.tape import current_tape
-from minigrad.testing import on_device, to_host
+from minigrad.testing import on_device
 
 
 def train(seed, meet):

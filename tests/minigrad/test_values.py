@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from minigrad import ops
-from minigrad.testing import on_device, to_host
+from minigrad.device import to_host
+from minigrad.testing import on_device
 
 X = np.array([[-2.5, -1.0, 0.0], [0.5, 1.0, 3.0]])
 Y = np.array([1.5, 0.5, -2.0])

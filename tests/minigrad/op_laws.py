@@ -1,0 +1,125 @@
+"""Laws that hold for every op: the contract of pullbacks, dtypes, memory layouts, and both forms of ``op``.
+
+A law takes the op and its inputs, and returns nothing or raises AssertionError. The seeded bugs use the same
+laws. That gradients are right is a law of ``minigrad.testing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import Tape, Tensor
+from minigrad.device import Array, array_module, to_host
+from minigrad.memory import retained_arrays
+from minigrad.op import OpResult
+from minigrad.tape import undo_broadcast
+from minigrad.testing import Op, compare_slopes, is_float, on_device
+
+
+def every_element_matches_difference(f: Op, *inputs: Array) -> None:
+    """``gradient_matches_difference`` for one element of the inputs at a time: says which one is wrong."""
+    directions = []
+    for k, x in enumerate(inputs):
+        for place in np.ndindex(x.shape) if is_float(x) else ():
+            unit = np.zeros(x.shape)
+            unit[place] = 1
+            directions.append([on_device(unit) if i == k else None for i in range(len(inputs))])
+    compare_slopes(f, inputs, directions)
+
+
+def pullbacks_keep_the_contract(f: Op, *inputs: Array) -> None:
+    """Pullbacks return g, a view of g or new memory; they write to no argument and keep no state.
+
+    Called again, with another g and in any order, a pullback returns the same as when it is called alone.
+    """
+    before = [to_host(x).copy() for x in inputs]
+    count = len(pullbacks_of(f, inputs)[1])
+    value, entry = pullbacks_of(f, inputs)
+    gs = [on_device(np.random.default_rng(s).normal(size=value.shape).astype(value.dtype)) for s in (1, 2)]
+    copies = [to_host(g).copy() for g in gs]
+    alone = [[to_host(pullbacks_of(f, inputs)[1][k][2](g)).copy() for k in range(count)] for g in gs]
+    forward = list(range(count))
+    for which, order in ((0, forward), (1, forward[::-1]), (1, forward), (0, forward[::-1])):
+        g = gs[which]
+        for k in order:
+            _, shape, pullback = entry[k]
+            d = pullback(g)
+            assert undo_broadcast(d, shape).shape == shape, f"pullback {k} gives {d.shape} for input {shape}"
+            assert np.array_equal(to_host(d), alone[which][k], equal_nan=True), (
+                f"pullback {k} depends on the calls before it"
+            )
+            if not shares_memory(d, g):
+                retained = [a for a in retained_arrays([p for _, _, p in entry]) if not shares_memory(a, g)]
+                assert not any(shares_memory(d, a) for a in retained), (
+                    f"pullback {k} gives away what it holds"
+                )
+                assert not any(shares_memory(d, x) for x in inputs), f"pullback {k} gives away an input"
+    assert all(np.array_equal(to_host(g), k) for g, k in zip(gs, copies, strict=True)), "g was written to"
+    assert all(np.array_equal(to_host(x), b) for x, b in zip(inputs, before, strict=True)), (
+        "an input was written to"
+    )
+
+
+def dtype_is_kept(f: Op, *inputs: Array) -> None:
+    """From float32 inputs come float32 values, pulled-back arrays and gradients."""
+    inputs = tuple(x.astype(np.float32) if is_float(x) else x for x in inputs)
+    value, entry = pullbacks_of(f, inputs)
+    assert isinstance(value.data, type(on_device(0.0))), f"the value is a {type(value.data).__name__}"
+    assert value.dtype == np.float32, f"the value is {value.dtype}"
+    for k, (_, _, pullback) in enumerate(entry):
+        d = pullback(on_device(np.ones(value.shape, np.float32)))
+        # NumPy 1 computes numbers and 0-d arrays in float64; they widen no array, and a leaf narrows them.
+        assert d.dtype == np.float32 or (d.ndim == 0 and np.__version__ < "2"), f"gradient {k} is {d.dtype}"
+    with Tape() as tape:
+        leaves = [Tensor(x, requires_grad=is_float(x)) for x in inputs]
+        y = f(*leaves)
+    tape.backward(y, on_device(np.ones(y.shape)))
+    assert all(x.grad.dtype == np.float32 for x in leaves if x.grad is not None)
+
+
+def channels_last_is_kept(f: Op, *inputs: Array) -> None:
+    """Channels-last images in, channels-last images out, forward and backward: mixed layouts cost tenfold."""
+    inputs = tuple(channels_last(x) if x.ndim == 4 and i == 0 else x for i, x in enumerate(inputs))
+    value, entry = pullbacks_of(f, inputs)
+    assert is_channels_last(value.data), f"the value has strides {value.data.strides} for {value.shape}"
+    d = entry[0][2](channels_last(on_device(np.ones(value.shape))))
+    assert is_channels_last(d), f"the gradient has strides {d.strides} for {d.shape}"
+
+
+def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., OpResult], *inputs: Any) -> None:
+    """``lift_two`` is ``lift`` written out: the same value, the same entries, the same gradients."""
+    runs = []
+    for lift in lifts:
+        (value, entry), gradients = pullbacks_of(lift(function), inputs), []
+        for index, shape, pullback in entry:
+            gradients.append((index, shape, to_host(pullback(on_device(np.ones(value.shape)))).tolist()))
+        runs.append((type(value.data), value.dtype, value.shape, value.numpy().tolist(), gradients))
+    assert all(run == runs[0] for run in runs), f"the lifts differ: {runs}"
+
+
+def pullbacks_of(f: Op, inputs: Sequence[Any]) -> tuple[Tensor, list[tuple[int, tuple[int, ...], Any]]]:
+    """The value of ``f`` and the entry it left on a tape: (index, shape, pullback) per float input."""
+    with Tape() as tape:
+        leaves = [Tensor(x, requires_grad=is_float(x)) if hasattr(x, "dtype") else x for x in inputs]
+        y = f(*leaves)
+    return y, tape.entries[-1]
+
+
+def shares_memory(a: Array, b: Array) -> bool:
+    """Whether the arrays share a byte; a NumPy scalar is a value and shares none."""
+    if isinstance(a, np.generic) or isinstance(b, np.generic):
+        return False
+    return bool(array_module(a).shares_memory(a, b))
+
+
+def channels_last(x: Array) -> Array:
+    return array_module(x).ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def is_channels_last(x: Array) -> bool:
+    """Whether memory runs through channels first, then columns, rows and images; gaps do not matter."""
+    strides = [x.strides[i] for i in (0, 2, 3, 1) if x.shape[i] > 1]
+    return strides == sorted(strides, reverse=True)
