@@ -13,11 +13,10 @@ from backends.comm.threads import Deadlock
 from backends.data_parallel import DataParallel
 from backends.data_parallel.data_parallel import synchronize_batch_norms
 from backends.data_parallel.step_summary import StepSummary
-from backends.laws import trains_like_serial
+from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial, forward_backward_pass
 from minigrad.data import Batch, shares
-from tests.backends.message_laws import messages_are
 from tests.bugs.mutant import mutant
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from backends.comm import collectives, run_ranks
 from backends.comm.virtual import Link, VirtualCluster
+from backends.laws import messages_are
 from minigrad.data import shares
-from tests.backends.message_laws import messages_are
 
 RANKS = range(1, 18)
 ITEM = 4  # bytes of a float32
