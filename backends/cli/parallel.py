@@ -68,7 +68,13 @@ class ParallelConfig:
         sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": max(batch_size // self.data, 1)}
         members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
         if self.pipe > 1:
-            members.append(self.pipeline(grid.pipe, **sample))
+            pipeline = self.pipeline(grid.pipe, **sample)
+            if members and pipeline.outermost_only:
+                raise ValueError(
+                    f"--schedule {self.schedule} updates parameters in its own way, so it has no data axis; "
+                    "leave --data and --strategy out, or choose a timetable such as 1f1b"
+                )
+            members.append(pipeline)
         if split:
             members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
         return members[0] if len(members) == 1 else Stack(*members)
