@@ -121,7 +121,7 @@ def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, surv
     processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
     """
     if transport == "threads":
-        with threadpool_limits(max(1, cores() // ranks)):
+        with blas_threads(ranks):
             run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
@@ -133,8 +133,7 @@ def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, surv
         if comm.rank:
             raise SystemExit(1) from None  # rank 0 prints the message
         raise
-    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
-    with threadpool_limits(None if user_choice else max(1, cores() // comm.local_size)):
+    with blas_threads(comm.local_size):
         work(comm)
         comm.close()
     return 0
@@ -143,6 +142,12 @@ def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, surv
 def cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def blas_threads(ranks: int) -> threadpool_limits:
+    """Share the cores among the matrix products of ``ranks``, unless a variable sets their threads."""
+    user_choice = any(name in os.environ for name in THREAD_VARIABLES)
+    return threadpool_limits(None if user_choice else max(1, cores() // ranks))
 
 
 def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:

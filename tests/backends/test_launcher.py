@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from backends.launch import launch, launcher
 from tests.bugs.mutant import mutant
@@ -174,3 +175,28 @@ def test_one_process_speaks_for_all(monkeypatch, capsys):
         with environment(**variables):
             launcher.print_once("no")
             assert capsys.readouterr().err == "minigrad: no\n"
+
+
+# Threads of matrix products
+
+
+def threads_of_products(ranks):
+    counts = []
+    launch.run(
+        ranks, "threads", lambda comm: counts.append({pool["num_threads"] for pool in threadpool_info()})
+    )
+    (count,) = set().union(*counts)
+    return count
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_share_the_cores_unless_a_variable_sets_their_threads(monkeypatch, ranks):
+    for name in launch.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with threadpool_limits(1):
+        assert threads_of_products(ranks) == max(1, launch.cores() // ranks)
+    for name in launch.THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")
+        with threadpool_limits(1):
+            assert threads_of_products(ranks) == 1
+        monkeypatch.delenv(name)

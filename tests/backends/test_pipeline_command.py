@@ -235,7 +235,11 @@ def test_a_mistake_ends_in_one_line(minigrad, arguments, message, tmp_path):
 def test_an_asynchronous_pipeline_has_no_data_axis(minigrad):
     arguments = ["train", "--pipe", "2", "--data", "2", "--schedule", "pipedream", *THREADS]
     status, _, err = minigrad(*arguments)
-    assert status == 1 and err.count("\n") == 1 and "--schedule pipedream updates parameters in its own way" in err
+    assert (
+        status == 1
+        and err.count("\n") == 1
+        and "--schedule pipedream updates parameters in its own way" in err
+    )
 
 
 def of_a_plan(**changes):
