@@ -107,9 +107,7 @@ def one_hot(labels: np.ndarray) -> np.ndarray:
 NETS = {
     "mlp": Net(mlp, ops.cross_entropy, lr=0.1, momentum=0.9),
     "lenet": Net(lenet, ops.cross_entropy, lr=0.05, momentum=0.9),
-    "vgg": Net(
-        vgg, ops.cross_entropy, lr=0.02, momentum=0.9
-    ),  # at 0.05 some seeds learn nothing for 3 epochs
+    "vgg": Net(vgg, ops.cross_entropy, lr=0.02, momentum=0.9),  # at 0.05 some seeds begin to learn late
     "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, schedule="constant", targets=one_hot),
 }
 
