@@ -25,7 +25,6 @@ class Net(NamedTuple):
     loss: Loss
     lr: float
     momentum: float
-    schedule: str = "cosine"
     targets: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def prepare(self, data: Batch, dtype: Any) -> Batch:
@@ -108,7 +107,7 @@ NETS = {
     "mlp": Net(mlp, ops.cross_entropy, lr=0.1, momentum=0.9),
     "lenet": Net(lenet, ops.cross_entropy, lr=0.05, momentum=0.9),
     "vgg": Net(vgg, ops.cross_entropy, lr=0.02, momentum=0.9),  # at 0.05 some seeds begin to learn late
-    "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, schedule="constant", targets=one_hot),
+    "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, targets=one_hot),
 }
 
 

@@ -59,9 +59,9 @@ class Training:
     )
     optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
     lr: float | None = positive("--lr", "learning rate (default: the optimizer's own, or the net's)")
-    lr_schedule: str | None = option(
-        None,
-        f"schedule of the learning rate, one of {', '.join(SCHEDULES)} (default: the net's own)",
+    lr_schedule: str = option(
+        "cosine",
+        f"schedule of the learning rate, one of {', '.join(SCHEDULES)}",
         callback=checked_by(find_schedule),
     )
     warm_up: int = option(0, "steps in which the learning rate rises from a tenth", metavar="STEPS", min=0)
@@ -93,7 +93,6 @@ class Training:
         lr, settings = self.optimizer_settings(net)
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
-        lr_schedule = self.lr_schedule or net.schedule
         if self.warm_up >= steps:
             raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
@@ -101,7 +100,7 @@ class Training:
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
-        config = {"momentum": None, **self.config(), "lr": lr, "lr_schedule": lr_schedule, **settings}
+        config = {"momentum": None, **self.config(), "lr": lr, **settings}
         config |= chosen(backend)
         accuracies: list[float] = []
 
@@ -132,7 +131,7 @@ class Training:
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
-                schedule=warm_up(find_schedule(lr_schedule)(lr, steps), self.warm_up, lr / 10),
+                schedule=warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10),
                 on_step=on_step,
                 on_epoch=on_epoch,
                 span=comm.computing,
