@@ -66,4 +66,4 @@ def test_placing_again_and_again_grows_nothing(processes, close):
     constants = f"{WARM_UP = }\n{ROUNDS = }\n{WIDTH = }\nCLOSE = {close}\n"
     job = processes.ranks(2, constants + GROWS, PYTHONPATH=str(ROOT))
     assert job.status == 0, job.err
-    assert job.out.split() == ["fine", "fine"], job.out
+    assert job.out.count("fine") == 2, job.out  # not by lines: the ranks print at the same time

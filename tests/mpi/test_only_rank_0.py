@@ -10,12 +10,12 @@ from backends.launch import only_rank_0
 
 try:
     only_rank_0()
-    print("rank 0 goes on")
+    print("rank 0 goes on\\n", end="")
 except SystemExit:
     pipe = int(os.environ["PMI_FD"])
     answer = os.read(pipe, 100)
     closed = bool(select.select([pipe], [], [], 10)[0]) and os.read(pipe, 1) == b""
-    print(f"{answer.decode().split()[0]}, closed: {closed}")
+    print(f"{answer.decode().split()[0]}, closed: {closed}\\n", end="")
     raise
 """
 
