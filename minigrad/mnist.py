@@ -10,7 +10,6 @@ import hashlib
 import io
 import math
 import os
-import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from .data import Batch, Dataset
+from .files import replacement
 from .lookup import lookup
 
 SUBSET = Path(__file__).with_name("datasets") / "mnist_5k.npz"
@@ -174,20 +174,10 @@ def download(file: IdxFile, folder: Path, mirrors: Sequence[str], timeout: float
 def store(raw: bytes, path: Path) -> None:
     """Write ``raw`` to ``path`` as a whole or not at all, even if several processes write at once."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
+        with replacement(path) as part:
+            part.write_bytes(raw)
     except OSError as error:
-        problem = f"cannot write {path} ({error.strerror or error})"
-        raise OSError(f"{problem}; set XDG_CACHE_HOME to a writable folder, or offline: {OFFLINE}") from error
+        raise OSError(f"{error}; set XDG_CACHE_HOME to a writable folder, or offline: {OFFLINE}") from error
 
 
 def unpack(raw: bytes, at_most: int) -> bytes:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from minigrad.environment import check_variables
+from minigrad.files import replacement
 
 from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
@@ -122,7 +123,8 @@ def prove(
         console = Console(record=svg is not None)
         console.print(proof.report(verdict))
         if svg is not None:
-            console.save_svg(str(svg), title="minigrad prove")
+            with replacement(svg) as part:
+                console.save_svg(str(part), title="minigrad prove")
         failed.append(not verdict["passed"])
 
     status = run(settings.parallel.ranks, settings.transport, work)

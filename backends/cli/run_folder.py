@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.files import replacement
+
 from ..comm import Communicator, broadcast
 from ..launch import rank
 from ..launch.supervise import SAVED
@@ -98,10 +100,5 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Write ``content``; if that fails, ``file`` stays as it was."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
+    with replacement(file) as part:
         part.write_text(json.dumps(content, indent=1))
-        os.replace(part, file)
-    except OSError as error:  # a full disk does not say which file
-        part.unlink(missing_ok=True)
-        raise OSError(f"cannot write {file}: {error.strerror}") from error

@@ -8,12 +8,13 @@ below, because computing may hide them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minigrad.files import replacement
 
 from .spans import RECEIVED, Span, Trace, is_started
 
@@ -268,6 +269,5 @@ def side_by_side(spans: list[Span]) -> list[list[Span]]:
 
 def save(figure: Figure, file: Path) -> None:
     """Write a PNG, whole or not at all."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part.png")
-    figure.savefig(part, dpi=120)
-    os.replace(part, file)
+    with replacement(file) as part:
+        figure.savefig(part, dpi=120)

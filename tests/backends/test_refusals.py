@@ -7,20 +7,23 @@ import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from matplotlib.figure import Figure
 
 from backends import registry
 from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
+from backends.comm import timeline
 from backends.data_parallel import DataParallel
 from backends.launch import launch
 from backends.launch.launch import check_room
 from backends.pipeline.schedule import Schedule
-from minigrad import lookup
+from minigrad import lookup, mnist
 from minigrad.environment import VALUES
 
 KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -238,15 +241,35 @@ def test_a_wrong_backend_of_matplotlib_is_named_before_training(tmp_path):
 # Files
 
 
-def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch):
-    def full(self, *_):
-        self.touch()
+def names_the_file(write, file: Path) -> None:
+    """On a full disk, ``write`` raises an error that names the file, and leaves what was there."""
+    for before in ([], ["old"]):
+        if before:
+            file.write_text("old")
+        with pytest.raises(OSError, match=re.escape(f"cannot write {file}: No space left")):
+            write(file)
+        assert [f.read_text() for f in file.parent.iterdir()] == before
+
+
+def write_as_it_comes(file):
+    file.write_text("{}")
+    os.fsync(0)
+
+
+@pytest.mark.parametrize("write", ["json", "picture", "download"])
+def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch, write):
+    def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
-    with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'm.json'}: No space left")):
-        run_folder.write_json(tmp_path / "m.json", {})
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(os, "fsync", full)
+    writes = {
+        "json": lambda file: run_folder.write_json(file, {}),
+        "picture": lambda file: timeline.save(Figure(), file),
+        "download": lambda file: mnist.store(b"digits", file),
+    }
+    names_the_file(writes[write], tmp_path / "m.png")
+    with pytest.raises((AssertionError, OSError), match=r"^(?!cannot write)"):
+        names_the_file(write_as_it_comes, tmp_path / "m.png")
 
 
 def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):

@@ -1,0 +1,31 @@
+"""Files that are written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacement(file: Path) -> Iterator[Path]:
+    """Yield a path to write to, with the suffix of ``file``; at the end of the block it becomes ``file``.
+
+    If anything fails, ``file`` stays as it was. Raises OSError that names ``file``, which the error of a full
+    disk does not. The folder is created if necessary. Several processes and threads may write the same file
+    at once; the last one wins.
+    """
+    part = file.with_name(f".{secrets.token_hex(8)}.part.{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        with part.open("rb+") as whole:
+            os.fsync(whole.fileno())
+        os.replace(part, file)
+    except OSError as error:
+        raise OSError(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
