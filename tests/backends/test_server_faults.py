@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from itertools import cycle
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 
 from backends.comm import run_ranks
 from backends.comm.failure_detector import FailureDetector
@@ -25,6 +27,9 @@ from tests.backends.test_broken_servers import broken
 from tests.backends.trained_apart import Net, Plain, batches_of, built, close, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:worker .* left")
+
+
+KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def momentum(parameters):
@@ -104,7 +109,7 @@ def test_the_law_of_endings_catches(bug):
 class Scripted:
     """A server's side of a comm on which the pushes of ``workers`` come in this order."""
 
-    def __init__(self, workers: list[int]):
+    def __init__(self, workers: Iterable[int]):
         self.coming = iter(workers)
         self.clocks: Counter[int] = Counter()
 
@@ -146,6 +151,60 @@ def test_the_law_of_debts_catches_a_server_that_ends_who_is_done():
     change = ("if c < steps and w not in", "if w not in")
     with pytest.raises(AssertionError):
         only_debts_are_watched([0, 0, 1, 1], 2, 2, broken("server", change))
+
+
+def silence_is_bounded(gaps, silent, workers, limit, monkeypatch, module=server):
+    """Assert that the server gives up on a ``silent`` worker while the others push, and on no other worker.
+
+    The ``gaps`` are the seconds before a push; a worker's own are below ``limit``.
+    """
+    now = 0.0
+
+    class Timed(Scripted):
+        def recv_any(self, tag):
+            nonlocal now
+            now += next(waits)
+            assert now < 9 * limit
+            return super().recv_any(tag)
+
+    waits = cycle(gaps)
+    others = [w for w in range(workers) if w != silent]
+    serving = module.Server(
+        np.zeros(3), [Segment(0, slice(0, 2), slice(0, 2))], dict.fromkeys(range(workers), 0),
+        consistency_model(workers, None, None),
+    )  # fmt: skip
+    silence = module.Silence()
+    with monkeypatch.context() as patch:
+        patch.setenv("MINIGRAD_TIMEOUT", str(limit))
+        patch.setattr("time.monotonic", lambda: now)
+        watch = lambda ranks, owing: silence.check(owing)  # noqa: E731
+        optimizer = momentum([Parameter(np.zeros(2))])
+        serving.serve(Timed([*range(workers)] * 2), 2, optimizer, watch)
+        start, comm = now, Timed(cycle(others))
+        comm.clocks = Counter(serving.clocks)
+        with pytest.raises(TimeoutError, match=f"rank {silent} has sent nothing for {limit} s"):
+            serving.serve(comm, 3, optimizer, watch)
+    assert limit < now - start <= limit + max(gaps)
+
+
+@KEEPS_FIXTURES
+@given(data=st.data(), workers=st.integers(2, 4))
+def test_a_silent_worker_ends_the_training_after_the_bound(data, workers, monkeypatch):
+    gaps = data.draw(st.lists(st.floats(0.5, 8 / workers), min_size=1, max_size=5))
+    silence_is_bounded(gaps, data.draw(st.integers(0, workers - 1)), workers, 9, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("self.since.get(one, now)", "now"),  # each push of the others excuses the silent one
+        ("in owing.items()}", "in [*owing.items(), *self.since]}"),  # who has sent is blamed for ever
+        ("> wait_limit()", "> 2 * wait_limit()"),
+    ],
+)
+def test_the_law_of_silence_catches(change, monkeypatch):
+    with pytest.raises((AssertionError, TimeoutError)):
+        silence_is_bounded([1.0, 2.0], 1, 3, 9, monkeypatch, broken("server", change))
 
 
 def test_only_seconds_of_listening_count_as_silence(monkeypatch):

@@ -49,6 +49,7 @@ from .server import (
     LostWorker,
     Push,
     Server,
+    Silence,
     gather_results,
     lost_server_error,
     send_results,
@@ -117,6 +118,7 @@ class ParameterServer(Backend):
         find_stale_rate(stale_rate)
         self.steps = self.samples = 0
         self.server: Server | None = None
+        self.silence = Silence()
         self.optimizer: Optimizer | None = None
         self.reason = ""  # why this worker has left
         self.pending_pulls: list[Callable[[], Array]] = []
@@ -323,10 +325,13 @@ class ParameterServer(Backend):
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] | None = None) -> None:
         """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.
 
-        Ranks that are ``owing`` this rank a message are killed if they stay silent.
+        Ranks that are ``owing`` this rank a message, and stay silent for ``wait_limit()`` seconds, are killed
+        with ``survive``; else this raises TimeoutError.
         """
         if self.survive:
             self.comm.watch(set(ranks) - {self.rank}, owing or {})
+        else:
+            self.silence.check(owing or {})
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         """The servers' parameters, by name. Collective."""

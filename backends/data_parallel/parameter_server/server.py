@@ -8,6 +8,7 @@ a worker may proceed, is the whole difference between asynchronous and synchrono
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
-from ...comm.communicator import Communicator, RankEnded
+from ...comm.communicator import Communicator, RankEnded, wait_limit
 from ...consistency import weighted
 from ...stale_rates import Factor, naive
 from ..flat import Segment
@@ -69,6 +70,25 @@ class LostWorker(NamedTuple):
     steps: int
     reason: str
     applied: int = 0
+
+
+@dataclass
+class Silence:
+    """Since when ranks have owed the same message: where others send, no wait of this rank is long."""
+
+    since: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def check(self, owing: Mapping[int, int]) -> None:
+        """Raise TimeoutError if a rank of ``owing`` has owed its message for ``wait_limit()`` seconds."""
+        now = time.monotonic()
+        self.since = {one: self.since.get(one, now) for one in owing.items()}
+        for (rank, number), start in self.since.items():
+            if now - start > wait_limit():
+                raise TimeoutError(
+                    f"rank {rank} has sent nothing for {wait_limit():g} s, not its message {number}, while "
+                    "other ranks sent theirs; look whether it runs, raise MINIGRAD_TIMEOUT, or go on without "
+                    "such ranks with survive=True"
+                )
 
 
 def lost_server_error(rank: int) -> RuntimeError:
