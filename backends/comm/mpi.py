@@ -246,7 +246,7 @@ class MPIComm(Communicator, Part):
         n = shared_memory.COUNTER
         counters = [part[-n:] for part in parts]
         barrier = SharedBarrier(self.rank, self.members, counters, self.wait, self.fence.Sync)
-        return SharedMemory([part[:-n] for part in parts], barrier)
+        return SharedMemory([part[:-n] for part in parts], barrier, names[0])
 
     @cached_property
     def fence(self) -> MPI.Win:

@@ -29,11 +29,12 @@ class SharedMemory(NamedTuple):
 
     After ``barrier(what)`` each rank reads what all ranks wrote before it; ``what``, such as "to all-reduce",
     names the purpose in the error of a wait that takes too long. The memory is freed when the rank has
-    dropped all parts and all arrays in them.
+    dropped all parts and all arrays in them. All ranks know it by the same ``number``, unlike any other's.
     """
 
     parts: list[np.ndarray]
     barrier: Callable[[str], object]
+    number: int
 
 
 class SharedBarrier:

@@ -14,6 +14,7 @@ import numpy as np
 from minigrad.device import Array, array_module, to_host
 
 from .communicator import Communicator
+from .shared_memory import SharedMemory
 
 TEXT = 64  # bytes of each rank that describe its array
 SLOT = 1 << 19  # bytes of each rank through which other arrays are copied: half a cache
@@ -24,15 +25,14 @@ BLOCK = 1 << 18  # bytes summed at a time, so that a sum is still in the cache w
 class SharedMemoryAllreduce:
     """The sum over all ranks of ``comm`` in shared memory, in rank order, so with the bits of the naive form.
 
-    Arrays made by ``array`` are summed in place and returned; others are copied and stay unchanged.
-    If the ranks cannot share memory, the communicator's own all-reduce is used instead.
-    All ranks construct and call it together: ``DataParallel(comm, allreduce=SharedMemoryAllreduce(comm))``.
+    Arrays made by ``array``, of this object or of another one of the same ranks, are summed in place and
+    returned; others are copied and stay unchanged. If the ranks cannot share memory, the communicator's own
+    all-reduce is used instead. All ranks construct and call it together. ``MPIComm`` has one of its own.
     """
 
     def __init__(self, comm: Communicator):
         self.comm = comm
         self.memory = comm.share(SLOT + TEXT)
-        self.n_arrays = 0
         if self.memory is not None:
             self.slots = [part[:SLOT] for part in self.memory.parts]
             self.texts = [part.data[SLOT : SLOT + TEXT] for part in self.memory.parts]
@@ -45,10 +45,10 @@ class SharedMemoryAllreduce:
         nbytes = bytes_of(shape, dtype)
         if self.memory is None or nbytes == 0:
             return np.zeros(shape, dtype)
-        self.n_arrays += 1
         memory = self.comm.share(nbytes)
         assert memory is not None
-        return np.asarray(SharedArray(self, memory.parts, self.n_arrays))[:nbytes].view(dtype).reshape(shape)
+        array = SharedArray(memory, self.comm.rank, list(self.comm.members))
+        return np.asarray(array)[:nbytes].view(dtype).reshape(shape)
 
     def __call__(self, comm: Communicator, x: Array) -> Array:
         """The sum of ``x`` over all ranks; ValueError, naming two ranks, if their shapes or dtypes differ."""
@@ -89,19 +89,19 @@ class SharedMemoryAllreduce:
                 other[...] = total
 
     def owns(self, x: Array) -> bool:
-        """Whether ``x`` is an array made by ``array``, or a part of one."""
+        """Whether ``x`` is an array made by ``array``, also of another such object, or a part of one."""
         return type(x) is np.ndarray and self.find(x)[0] is not None
 
     def find(self, x: np.ndarray) -> tuple[list[np.ndarray] | None, int, int]:
-        """If ``x`` lies in a shared array: all ranks' parts there, the array's number and the offset."""
+        """If these ranks share the memory of ``x``: all ranks' parts there, its number and the offset."""
         base: Any = x
         while type(base) is np.ndarray:
             base = base.base
-        if type(base) is not SharedArray or base.owner is not self:
+        if type(base) is not SharedArray or base.members != self.comm.members:
             return None, -1, 0
         offset = x.ctypes.data - base.address
         here = slice(offset, offset + x.nbytes)
-        return [part[here].view(x.dtype) for part in base.parts], base.number, offset
+        return [part[here].view(x.dtype) for part in base.memory.parts], base.memory.number, offset
 
     def barrier(self, text: bytes | None = None) -> None:
         """Wait for all ranks; raises ValueError unless all of them pass the same ``text``.
@@ -123,12 +123,12 @@ class SharedMemoryAllreduce:
 
 
 class SharedArray:
-    """The base object of an array in shared memory: it keeps all ranks' parts of the memory alive."""
+    """The base object of an array in memory that ``members`` share: it keeps all their parts alive."""
 
-    def __init__(self, owner: SharedMemoryAllreduce, parts: list[np.ndarray], number: int):
-        self.owner, self.parts, self.number = owner, parts, number
-        self.__array_interface__ = parts[owner.comm.rank].__array_interface__
-        self.address = parts[owner.comm.rank].ctypes.data
+    def __init__(self, memory: SharedMemory, rank: int, members: list[int]):
+        self.memory, self.members = memory, members
+        self.__array_interface__ = memory.parts[rank].__array_interface__
+        self.address = memory.parts[rank].ctypes.data
 
 
 def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
@@ -138,7 +138,7 @@ def bytes_of(shape: int | Sequence[int], dtype: Any) -> int:
 @lru_cache(1024)
 def describe(dtype: np.dtype, shape: tuple[int, ...], number: int, offset: int) -> bytes:
     """A rank's array as a text of TEXT bytes, which must be the same on all ranks."""
-    place = "" if number < 0 else f" at byte {offset} of shared array {number}"
+    place = "" if number < 0 else f" at byte {offset} of shared memory {number % 2**32:x}"
     return to_text(f"{dtype}{shape}{place}")
 
 

@@ -115,7 +115,8 @@ class ThreadComm(Communicator, Part):
 
     def share(self, nbytes: int) -> SharedMemory | None:
         _, parts = self.barrier_with("to share memory", np.zeros(nbytes, np.uint8))
-        return SharedMemory([parts[rank] for rank in range(self.size)], self.barrier_with)
+        ordered = [parts[rank] for rank in range(self.size)]
+        return SharedMemory(ordered, self.barrier_with, ordered[0].ctypes.data)
 
     # Helpers of the above
 

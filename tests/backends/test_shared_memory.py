@@ -1,5 +1,7 @@
 """Memory that ranks share, here as threads: all see what was written before a meeting, and sums are exact."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -79,8 +81,31 @@ def test_the_window_sums(ranks, n, how, dtype):
         assert window.owns(array) == window.owns(array[-1:]) == (n > 0)
         np.testing.assert_array_equal(total, naive_allreduce(comm, mine))  # the same bits
         assert not window.owns(mine)
+        other = SharedMemoryAllreduce(comm)  # any of the same ranks sums it where it lies
+        array[...] = mine
+        assert other.owns(array) == (n > 0) and (other(comm, array) is array or not n)
+        np.testing.assert_array_equal(array, naive_allreduce(comm, mine) if n else mine)
 
     run_ranks(ranks, work, **how)
+
+
+def test_arrays_of_two_shared_memories_are_not_mixed():
+    """Nor one in shared memory with one that is not, nor one of other ranks in place."""
+
+    def work(comm):
+        window, other = SharedMemoryAllreduce(comm), SharedMemoryAllreduce(comm)
+        arrays = window.array(8), other.array(8), np.zeros(8, np.float32)
+        for one, two in permutations(arrays, 2):
+            with pytest.raises(ValueError, match="rank 0 has .* rank 2 has .* in one all-reduce"):
+                other(comm, two if comm.rank == 2 else one)
+        pair = comm.split(comm.rank == 2)
+        array = SharedMemoryAllreduce(pair).array(8)
+        array[...] = comm.rank
+        assert not window.owns(array)
+        np.testing.assert_array_equal(window(comm, array), [3.0] * 8)
+        np.testing.assert_array_equal(array, comm.rank)
+
+    run_ranks(3, work, seed=1)
 
 
 def test_both_sides_are_named_where_shapes_differ():

@@ -67,6 +67,7 @@ for n in (1, 5, 300_000):
     a[:] = parts[rank]
     assert window(comm, a) is a and (a == serial).all()
     assert (window(comm, parts[rank]) == serial).all()
+    assert window.owns(comm.array(300_000)) == (comm.local_size == size)  # where the ranks share it at all
     a[:] = rank
     window(comm, a[n // 2 :])
     assert (a[n // 2 :] == sum(range(size))).all() and (a[: n // 2] == rank).all()
