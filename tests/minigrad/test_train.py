@@ -2,8 +2,10 @@
 
 import itertools
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from minigrad import Tensor, nn, ops, optim
 from minigrad.backend import Backend, Serial
@@ -133,6 +135,28 @@ COUNTS = {
     "vgg": 320 + 9248 + 18496 + 36928 + 3136 * 256 + 256 + 2570,
     "sigmoid": 784 * 25 + 25 + 260,
 }
+
+
+def starts_as_he_says(build, seed):
+    """Weights of mean 0 and variance 2 / n_in, within six standard errors; biases 0 (He et al. 2015)."""
+    for parameter in build(np.random.default_rng(seed)).parameters():
+        if parameter.ndim == 1:
+            assert not parameter.data.any()
+        else:
+            n_in, n = parameter.size // parameter.shape[0], parameter.size
+            squares = parameter.data.astype(np.float64) ** 2 * n_in / 2  # of a uniform variable, variance 0.8
+            assert abs(squares.mean() - 1) < 6 * (0.8 / n) ** 0.5
+            assert abs(parameter.data.mean()) < 6 * (2 / n_in / n) ** 0.5
+
+
+@given(st.integers(0, 2**32))
+def test_the_deep_net_starts_as_he_says(seed):
+    starts_as_he_says(find_net("vgg").build, seed)
+
+
+def test_the_law_of_the_start_catches_the_usual_weights():
+    with pytest.raises(AssertionError):
+        starts_as_he_says(find_net("lenet").build, 0)
 
 
 @pytest.mark.parametrize("name", NETS)
