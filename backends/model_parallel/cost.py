@@ -1,4 +1,4 @@
-"""The seconds of messages for each split of a network: batch, model, domain, and batch and model together.
+"""The time that messages take when the batch, the model, the images, or batch and model are split.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid. The formulas of Gholami, Azad, Jin,
 Keutzer and Buluc 2018, "Integrated model, batch and domain parallelism in training neural networks".
