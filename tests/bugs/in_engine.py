@@ -301,7 +301,7 @@ BUGS = [
         pullbacks_keep_their_contract, "depends on the calls before it"),
     Bug("a pullback gives away what it holds", "minigrad.ops.norm", "sums(g)[1].copy()", "sums(g)[1]",
         pullbacks_keep_their_contract, "gives away what it holds"),
-    Bug("a value's second use replaces the first", TAPE, "grads[index] = before + d", "grads[index] = d",
+    Bug("a value's second use replaces the first", TAPE, "grads[index] = sum_in_order(before, d)", "grads[index] = d",
         gradients_are_those_of_dual_numbers, "dual numbers give"),
     Bug("a sum is written into what others hold", TAPE, "elif index in borrowed:", "elif False:",
         gradients_are_those_of_dual_numbers, "dual numbers give|read-only"),
