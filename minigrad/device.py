@@ -3,7 +3,7 @@
 The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -77,6 +77,18 @@ def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
         views.append(flat[start : start + array.size].reshape(array.shape))
         start += array.size
     return views
+
+
+@cache
+def elementwise_kernel(inputs: str, outputs: str, statements: str, name: str) -> Callable[..., Any]:
+    """A kernel that computes all ``statements`` for each element in one launch, compiled at its first call.
+
+    ``inputs`` and ``outputs`` are parameters such as "T x, T y". A statement assigns an expression to an
+    output, in what C++ and Python have in common, so that a test can compute it without a GPU;
+    ``choose(c, a, b)`` is a where c holds, else b.
+    """
+    choose = "#define choose(c, a, b) ((c) ? (a) : (b))"
+    return _cupy().ElementwiseKernel(inputs, outputs, statements, name, preamble=choose)
 
 
 def use_gpu_of(local_rank: int) -> None:

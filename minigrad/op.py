@@ -56,7 +56,7 @@ def lift(
         try:
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
             value, pullbacks = form(*arrays, **settings)
-        except (TypeError, ValueError):
+        except TypeError:
             check_one_device(function.__name__, arrays)
             raise
         out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
@@ -89,7 +89,7 @@ def lift_two(
         b = y.data if isinstance(y, Tensor) else as_operand(y, (x,))
         try:
             value, (to_x, to_y) = (function if type(a) is ndarray else elsewhere)(a, b)
-        except (TypeError, ValueError):
+        except TypeError:
             check_one_device(function.__name__, [a, b])
             raise
         out = new(Tensor)

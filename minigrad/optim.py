@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .device import Array, array_module, to_floats
+from . import optim_kernels
+from .device import Array, array_module, on_gpu, to_floats
 from .lookup import lookup
 from .module import Module
 from .tensor import Parameter, Tensor
@@ -161,6 +162,10 @@ class SGD(Optimizer):
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
             state["v"] = array_module(w).zeros_like(w)
+        if on_gpu(w) and g.dtype == w.dtype:
+            factors = {"momentum": self.momentum, "decay": self.weight_decay}
+            optim_kernels.sgd(w, g, state.get("v"), rate=rate, nesterov=self.nesterov, **factors)
+            return
         for some_w, some_g, v in cache_sized(w, g, state.get("v", w)):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             if self.momentum:
