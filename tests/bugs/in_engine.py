@@ -1,14 +1,15 @@
 """Bugs of ops, tape, recomputation, optimizers; their oracles: differences, dual numbers, recurrences."""
 
 import os
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, op_laws, recompute_laws, tape_laws
+from tests.minigrad import extremes, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (
     adam,
@@ -228,6 +229,11 @@ def optimizers_refuse_to_train_nothing() -> None:
     raise AssertionError("an optimizer of no parameters was made")
 
 
+def a_gpu_without_a_compiler_is_no_gpu() -> None:
+    for cupy in (SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True)), ImportError("two of it")):
+        gpu_laws.a_problem_is_explained(device, cupy, "cannot (run|be imported)")
+
+
 # Bugs
 
 DIFFERENCE = "the central difference"
@@ -235,6 +241,11 @@ ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
+    Bug("a GPU is there where no kernel runs", "minigrad.device", "float(cupy.ones(1).sum())", "pass",
+        a_gpu_without_a_compiler_is_no_gpu, "the problem is None"),
+    Bug("a broken CuPy is called a missing one", "minigrad.device", "    except ModuleNotFoundError as error:",
+        "    except ImportError as error:\n        error.name = 'cupy'", a_gpu_without_a_compiler_is_no_gpu,
+        "not installed"),
     Bug("no checksums are taken in forward", "minigrad.checked_entries",
         "self.checksums.append([(array, checksum(array)) for array in retained_arrays(pullbacks)])",
         "self.checksums.append([])", a_changed_array_is_noticed, "was not noticed"),

@@ -5,11 +5,14 @@ Each law takes the thing under test. They run where ``cupy`` is the double: see 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -190,3 +193,28 @@ def an_update_is_the_readable_one(
         assert calls["launch"] == 1, f"an update takes {calls['launch']} kernels"
     here, there = (to_host(parameter.data) for parameter in parameters)
     np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+
+
+@contextmanager
+def cupy_replaced(device: ModuleType, cupy: Any) -> Iterator[None]:
+    """Inside, ``import cupy`` in ``device`` gives ``cupy``, or raises it where it is an exception."""
+
+    def replacement() -> Any:
+        if isinstance(cupy, Exception):
+            raise cupy
+        return cupy
+
+    device.cuda_problem.cache_clear()
+    try:
+        with patch.object(device, "_cupy", replacement):
+            yield
+    finally:
+        device.cuda_problem.cache_clear()
+
+
+def a_problem_is_explained(device: ModuleType, cupy: Any, words: str) -> None:
+    """``cuda_problem`` says in one line what is wrong, in these ``words``, and the way out."""
+    with cupy_replaced(device, cupy):
+        problem = device.cuda_problem()
+    assert problem and "\n" not in problem, f"the problem is {problem!r}"
+    assert re.search(words, problem) and "--device numpy" in problem, f"{words!r} is not in {problem!r}"
