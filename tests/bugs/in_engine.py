@@ -243,9 +243,9 @@ RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 BUGS = [
     Bug("a GPU is there where no kernel runs", "minigrad.device", "float(cupy.ones(1).sum())", "pass",
         a_gpu_without_a_compiler_is_no_gpu, "the problem is None"),
-    Bug("a broken CuPy is called a missing one", "minigrad.device", "    except ModuleNotFoundError as error:",
-        "    except ImportError as error:\n        error.name = 'cupy'", a_gpu_without_a_compiler_is_no_gpu,
-        "not installed"),
+    Bug("a broken CuPy is called a missing one", "minigrad.device",
+        "    except ModuleNotFoundError as error:", "    except ImportError as error:\n        error.name = 'cupy'",
+        a_gpu_without_a_compiler_is_no_gpu, "not installed"),
     Bug("no checksums are taken in forward", "minigrad.checked_entries",
         "self.checksums.append([(array, checksum(array)) for array in retained_arrays(pullbacks)])",
         "self.checksums.append([])", a_changed_array_is_noticed, "was not noticed"),

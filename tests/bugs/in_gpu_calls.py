@@ -1,11 +1,14 @@
 """Bugs of what a GPU is asked to do; they are hunted where ``cupy`` is the double that counts calls."""
 
+import inspect
+import itertools
+
 import numpy as np
 
 from minigrad import ops, optim
 from minigrad.device import to_device
 from minigrad.models import NETS
-from minigrad.ops import pool_kernels
+from minigrad.ops import loss_kernels, pool_kernels
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws
@@ -28,10 +31,10 @@ def products_copy_nothing() -> None:
 
 
 def wrong_labels_stop_training() -> None:
-    logits = np.random.default_rng(0).normal(size=(3, 3))
-    for labels in (np.array([0, 3, 1]), np.array([-1, 0, 1])):
-        gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, logits, labels)
-        gpu_laws.a_wrong_label_stops_training(ops.embedding, logits, labels)
+    for kind, labels in itertools.product((np.float64, np.float16), ([0, 3, 1], [-1, 0, 1])):
+        logits = np.random.default_rng(0).normal(size=(3, 3)).astype(kind)
+        gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, logits, np.array(labels))
+        gpu_laws.a_wrong_label_stops_training(ops.embedding, logits, np.array(labels))
 
 
 def indices_are_uploaded_once() -> None:
@@ -56,6 +59,12 @@ def pooling_as_a_kernel_is_pooling() -> None:
     x = np.array([2.0, 2.0, 0.0, 1.0, np.nan, 0.0, -np.inf, np.nan]).reshape(2, 2, 2, 1)
     pooling = pool_kernels.max_of_places
     gpu_laws.pooling_is_the_readable_one(pooling, x, Geometry((2, 2), (2, 2), (0, 0), (1, 1)))
+
+
+def cross_entropy_as_kernels_is_cross_entropy() -> None:
+    logits, labels = np.random.default_rng(0).normal(size=(4, 3)), np.array([0, 2, 1, 1])
+    readable = inspect.unwrap(ops.cross_entropy)
+    gpu_laws.cross_entropy_is_the_readable_one(loss_kernels.cross_entropy, readable, logits, labels)
 
 
 def an_update_as_a_kernel_is_the_update() -> None:
@@ -103,6 +112,12 @@ BUGS = [
         "if False else", an_update_as_a_kernel_is_the_update, "Mismatched"),
     Bug("an update is several kernels", OPTIM, "if on_gpu(w) and g.dtype == w.dtype:", "if False:",
         an_update_as_a_kernel_is_the_update, "kernels"),
+    Bug("a kernel's label has no share", "minigrad.ops.loss_kernels", "choose(label == column, 1, 0)",
+        "0", cross_entropy_as_kernels_is_cross_entropy, "the gradient"),
+    Bug("a kernel's exponentials may overflow", "minigrad.ops.loss_kernels", "p = exp(x - largest)",
+        "p = exp(x)", cross_entropy_as_kernels_is_cross_entropy, "the loss"),
+    Bug("a kernel takes any number for a class", "minigrad.ops.loss_kernels",
+        "(label >= 0) & (label < classes)", "label == label", wrong_labels_stop_training, "the loss of"),
     Bug("pooling looks for NaN on the host", "minigrad.ops.pool_kernels", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 3 times"),
     Bug("a list beside a tensor of a GPU stays on the host", "minigrad.tensor",

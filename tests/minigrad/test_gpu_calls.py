@@ -1,5 +1,6 @@
 """What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from hypothesis import given
 
 from minigrad import models, nn, ops, optim
 from minigrad.device import to_device
+from minigrad.ops import loss_kernels
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
@@ -72,13 +74,19 @@ def test_an_index_is_uploaded_once(f):
 
 
 @on_double
-@given(seed=st.integers(0, 99), place=st.integers(0, 2), label=st.sampled_from([-9, -1, 3, 7]))
-def test_a_wrong_label_or_index_stops_training(seed, place, label):
+@given(
+    seed=st.integers(0, 99),
+    place=st.integers(0, 2),
+    label=st.sampled_from([-9, -1, 3, 7]),
+    kind=st.sampled_from([np.float16, np.float32, np.float64]),
+)
+def test_a_wrong_label_or_index_stops_training(seed, place, label, kind):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, 3)
     labels[place] = label
-    gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, rng.normal(size=(3, 3)), labels)
-    gpu_laws.a_wrong_label_stops_training(ops.embedding, rng.normal(size=(3, 2)), labels)
+    table = rng.normal(size=(3, 3)).astype(kind)
+    gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, table, labels)
+    gpu_laws.a_wrong_label_stops_training(ops.embedding, table, labels)
 
 
 @on_double
@@ -162,6 +170,23 @@ def test_pooling_as_a_kernel(seed, kernel, rest):
 def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shape):
     settings = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": weight_decay}
     gpu_laws.an_update_is_the_readable_one(lambda w: optim.SGD(w, 0.5, **settings), shape)
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    kind=st.sampled_from([np.float32, np.float64]),
+    label_kind=st.sampled_from([np.int64, np.int32, np.uint8]),
+    offset=st.sampled_from([0, 1000]),
+)
+def test_cross_entropy_as_kernels(seed, shape, kind, label_kind, offset):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=shape) + offset, rng.integers(0, shape[1], shape[0])
+    readable = inspect.unwrap(ops.cross_entropy)
+    gpu_laws.cross_entropy_is_the_readable_one(
+        loss_kernels.cross_entropy, readable, logits.astype(kind), labels.astype(label_kind)
+    )
 
 
 @on_double
