@@ -5,12 +5,14 @@ Time is the process's own on the CPU, so that what else the machine does counts 
 python benchmarks/engine.py                         # the table
 python benchmarks/engine.py --only W3,W4 --rounds 30 --json engine.json
 python benchmarks/engine.py --only W4 --profile     # where minigrad's step goes, op by op
-python benchmarks/engine.py --device cupy           # both on the GPU
+python benchmarks/engine.py --device cupy           # both on the GPU, in plain float32
+python benchmarks/engine.py --device cupy --tf32    # products and convolutions of both in TF32
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import random
 import statistics
@@ -51,6 +53,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1)] = 15,
     device: Annotated[str, typer.Option(help="numpy or cupy")] = "numpy",
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+    tf32: Annotated[bool, typer.Option(help="on a GPU multiply in TF32, 10 bits of 23")] = False,
     profile: Annotated[bool, typer.Option(help="where minigrad's step goes, instead of ratios")] = False,
 ) -> None:
     """Print time per step of minigrad and PyTorch, and their ratio."""
@@ -60,6 +63,7 @@ def main(
     if device == "cupy" and (problem := cuda_problem()):
         raise typer.BadParameter(problem)
     torch.set_num_threads(1)
+    set_tf32(tf32)
     with threadpool_limits(1):
         if profile:
             for name in names:
@@ -71,8 +75,22 @@ def main(
         if "sgemm" in result:
             console.print(described_products(result["name"], result["sgemm"]))
     if json_file is not None:
-        about = {"numpy": np.__version__, "torch": torch.__version__, "machine": platform.processor()}
+        about = {
+            "numpy": np.__version__,
+            "torch": torch.__version__,
+            "machine": platform.processor(),
+            "tf32": tf32,
+        }
         json_file.write_text(json.dumps({"about": about, "results": results}, indent=1))
+
+
+def set_tf32(on: bool) -> None:
+    """TF32 in both libraries or in neither: PyTorch's convolutions use it by default, CuPy's products do not.
+
+    CuPy reads its variable at the first product.
+    """
+    os.environ["CUPY_TF32"] = str(int(on))
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
 
 
 def measure(name: str, rounds: int, device: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -14,23 +15,34 @@ from .lookup import check_choice
 Array = Any
 """A ``numpy.ndarray`` or a ``cupy.ndarray``."""
 
+INSTALL = "pip install -e '.[cuda12]' or '.[cuda13]', or use --device numpy"
+
 
 def array_module(x: Array) -> ModuleType:
     """The module whose functions take ``x``: ``numpy`` for host data, ``cupy`` for device arrays."""
-    if type(x) is np.ndarray or not hasattr(x, "__cuda_array_interface__"):
+    if type(x) is np.ndarray or not on_gpu(x):
         return np
     return _cupy()
+
+
+def on_gpu(x: Any) -> bool:
+    """Whether ``x`` is a device array: its type says so, as the attribute itself takes microseconds."""
+    return hasattr(type(x), "__cuda_array_interface__")
 
 
 def to_device(x: Array, device: str) -> Array:
     """``x`` on ``device`` ("numpy" or "cupy"); the same array when it is already there.
 
-    Raises ValueError for an unknown device and RuntimeError when there is no CuPy or no CUDA GPU.
+    It keeps its memory order on the way to the GPU: images stay channels-last. Raises ValueError for an
+    unknown device and RuntimeError when there is no CuPy or no CUDA GPU.
     """
     if device == "numpy":
         return to_host(x)
     check_device(device)
-    return _cupy().asarray(x)
+    if on_gpu(x) or x.flags.c_contiguous:
+        return _cupy().asarray(x)
+    outermost_first = np.argsort([-abs(stride) for stride in x.strides], kind="stable")
+    return _cupy().asarray(x.transpose(outermost_first)).transpose(np.argsort(outermost_first).tolist())
 
 
 def check_device(device: str) -> None:
@@ -42,7 +54,20 @@ def check_device(device: str) -> None:
 
 def to_host(x: Array) -> np.ndarray:
     """``x`` as a NumPy array, copied from the GPU if it is there."""
-    return np.asarray(x) if array_module(x) is np else _cupy().asnumpy(x)
+    return _cupy().asnumpy(x) if on_gpu(x) else np.asarray(x)
+
+
+def to_floats(scalars: Sequence[Array]) -> list[float]:
+    """0-d arrays as Python numbers; from a GPU they are one copy, for which the host waits once."""
+    if not any(map(on_gpu, scalars)):
+        return [float(scalar) for scalar in scalars]
+    return to_host(_cupy().stack(scalars)).tolist()
+
+
+def sum_in_order(a: Array, b: Array) -> Array:
+    """``a + b``, two arrays of one shape, in a's memory order; CuPy's functions alone write C order."""
+    xp = array_module(a)
+    return a + b if xp is np else xp.add(a, b, out=xp.empty_like(a, dtype=xp.result_type(a, b)))
 
 
 def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
@@ -54,21 +79,46 @@ def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
     return views
 
 
+@cache
+def elementwise_kernel(inputs: str, outputs: str, statements: str, name: str) -> Callable[..., Any]:
+    """A kernel that computes all ``statements`` for each element in one launch, compiled at its first call.
+
+    ``inputs`` and ``outputs`` are parameters such as "T x, T y". A statement assigns an expression to an
+    output, in what C++ and Python have in common, so that a test can compute it without a GPU;
+    ``choose(c, a, b)`` is a where c holds, else b.
+    """
+    choose = "#define choose(c, a, b) ((c) ? (a) : (b))"
+    return _cupy().ElementwiseKernel(inputs, outputs, statements, name, preamble=choose)
+
+
 def use_gpu_of(local_rank: int) -> None:
     """Make GPU ``local_rank`` (modulo the number of GPUs) this thread's current one."""
     runtime = _cupy().cuda.runtime
     runtime.setDevice(local_rank % runtime.getDeviceCount())
 
 
+@cache
 def cuda_problem() -> str | None:
-    """Why the GPU cannot be used, with the way out; None when it can."""
+    """Why the GPU cannot be used, with the way out; None when it can. A kernel is run, once a process."""
     try:
         cupy = _cupy()
-    except ImportError:
-        return "CuPy is not installed; pip install -e '.[cuda12]' or '.[cuda13]', or use --device numpy"
+    except ModuleNotFoundError as error:
+        if error.name == "cupy":
+            return f"CuPy is not installed; {INSTALL}"
+        return f"CuPy cannot be imported ({error}); {INSTALL}"
+    except ImportError as error:
+        return f"CuPy cannot be imported ({first_line(error)}); uninstall all packages cupy-*, then {INSTALL}"
     if not cupy.cuda.is_available():
         return "CuPy finds no CUDA device (no GPU or no driver); use --device numpy"
+    try:
+        float(cupy.ones(1).sum())
+    except Exception as error:  # whatever the compiler, the driver or the libraries raise
+        return f"CuPy cannot run a kernel ({first_line(error)}); {INSTALL}"
     return None
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _cupy() -> ModuleType:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array
+from .device import Array, on_gpu
 
 
 def base_of(a: Array) -> Array:
@@ -29,7 +29,7 @@ def retained_arrays(root: Any) -> Iterator[Array]:
         if id(x) in visited:
             continue
         visited.add(id(x))
-        if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__"):
+        if isinstance(x, np.ndarray) or on_gpu(x):
             yield x
         elif isinstance(x, list | tuple | set):
             stack.extend(x)

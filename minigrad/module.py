@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .device import Array, array_module, to_device, to_host
+from .device import Array, array_module, on_gpu, to_device, to_host
 from .tensor import Parameter, Tensor, as_array
 
 
@@ -80,7 +80,7 @@ class Module:
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         """(name, owner, attribute) of every parameter and state array, outermost first."""
         for name, value in vars(self).items():
-            if isinstance(value, (Parameter, np.ndarray)) or hasattr(value, "__cuda_array_interface__"):
+            if isinstance(value, (Parameter, np.ndarray)) or on_gpu(value):
                 yield prefix + name, self, name
         for name, child in self.children().items():
             yield from child.named_arrays(f"{prefix}{name}.")

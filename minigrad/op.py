@@ -10,13 +10,13 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, cast
 
 import numpy as np
 
-from .device import Array
+from .device import Array, on_gpu
 from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
 
@@ -26,27 +26,39 @@ OpResult = tuple[Array, tuple[Pullback | None, ...]]
 P = ParamSpec("P")
 
 
-def op(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
+def op(
+    function: Callable[P, OpResult], gpu_form: Callable[..., OpResult] | None = None
+) -> Callable[P, Tensor]:
     """Lift ``function(*arrays, **settings) -> (value, pullbacks)`` to tensors.
 
     Inputs may be Tensors, arrays, numbers or nested lists. A NumPy scalar counts as a number, so
-    that it does not widen a float32 tensor.
+    that it does not widen a float32 tensor. ``gpu_form`` computes the same where the first input is no NumPy
+    array. Raises TypeError where some of the arrays are on a GPU and some are not.
     """
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     plain_two = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2
-    return cast("Callable[P, Tensor]", lift_two(cast(Any, function))) if plain_two else lift(function)
+    lifted = lift_two(cast(Any, function), gpu_form) if plain_two else lift(function, gpu_form)
+    return cast("Callable[P, Tensor]", lifted)
 
 
-def lift(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
+def lift(
+    function: Callable[P, OpResult], gpu_form: Callable[..., OpResult] | None = None
+) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
     compute = cast("Callable[..., OpResult]", function)
+    elsewhere = gpu_form or compute
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
-        arrays = [x.data if isinstance(x, Tensor) else as_operand(x) for x in inputs]
+        arrays = [x.data if isinstance(x, Tensor) else as_operand(x, inputs) for x in inputs]
         if len(arrays) == 1:
             arrays = [as_array(arrays[0])]  # a number is one only beside an array
-        value, pullbacks = compute(*arrays, **settings)
+        try:
+            form = compute if type(arrays[0]) is np.ndarray else elsewhere
+            value, pullbacks = form(*arrays, **settings)
+        except TypeError:
+            check_one_device(function.__name__, arrays)
+            raise
         out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
@@ -64,17 +76,24 @@ def lift(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     return lifted
 
 
-def lift_two(function: Callable[[Array, Array], OpResult]) -> Callable[..., Tensor]:
+def lift_two(
+    function: Callable[[Array, Array], OpResult], gpu_form: Callable[..., OpResult] | None = None
+) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
-    new = Tensor.__new__
+    new, ndarray = Tensor.__new__, np.ndarray
+    elsewhere = gpu_form or function
 
     @wraps(function)
     def lifted(x: Any, y: Any) -> Tensor:
-        a = x.data if isinstance(x, Tensor) else as_operand(x)
-        b = y.data if isinstance(y, Tensor) else as_operand(y)
-        value, (to_x, to_y) = function(a, b)
+        a = x.data if isinstance(x, Tensor) else as_operand(x, (y,))
+        b = y.data if isinstance(y, Tensor) else as_operand(y, (x,))
+        try:
+            value, (to_x, to_y) = (function if type(a) is ndarray else elsewhere)(a, b)
+        except TypeError:
+            check_one_device(function.__name__, [a, b])
+            raise
         out = new(Tensor)
-        out.data = value if type(value) is np.ndarray else as_0d_array(value, a, b)
+        out.data = value if type(value) is ndarray else as_0d_array(value, a, b)
         out.grad = out.tape = None
         out.requires_grad = False
         out.index = -1
@@ -98,6 +117,17 @@ def lift_two(function: Callable[[Array, Array], OpResult]) -> Callable[..., Tens
     return lifted
 
 
+def check_one_device(name: str, arrays: Sequence[Any]) -> None:
+    """Raise TypeError where op ``name`` got arrays of the host and of a GPU; numbers belong to both."""
+    shaped = [x for x in arrays if hasattr(x, "shape")]
+    if len({on_gpu(x) for x in shaped}) > 1:
+        places = ", ".join(f"{x.shape} on {'a GPU' if on_gpu(x) else 'the host'}" for x in shaped)
+        raise TypeError(
+            f"{name} takes arrays of one device, got {places}; move the model and the data to the same one, "
+            'with .to(device="cupy") or .to(device="numpy")'
+        ) from None
+
+
 def shape_of(x: Any) -> tuple[int, ...]:
     """The shape of an operand; a Python number has none."""
     return getattr(x, "shape", ())
@@ -105,7 +135,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 def as_0d_array(value: Any, *operands: Any) -> Array:
     """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
-    if hasattr(value, "__cuda_array_interface__"):
+    if on_gpu(value):
         return value
     value = np.asarray(value)
     floats = [x.dtype for x in operands if hasattr(x, "dtype") and x.dtype.kind == "f"]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .device import Array, array_module
+from . import optim_kernels
+from .device import Array, array_module, on_gpu, to_floats
 from .lookup import lookup
 from .module import Module
 from .tensor import Parameter, Tensor
@@ -112,9 +113,10 @@ class Optimizer:
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
         sums = np.zeros((len(self.parameters), 2))
-        for n, w, g in parts:
-            if g is not None:
-                sums[n] += squared_norm(w), squared_norm(g)
+        reached = [part for part in parts if part.g is not None]
+        squares = squared_norms([array for _, w, g in reached for array in (w, g)])
+        for i, (n, _, _) in enumerate(reached):
+            sums[n] += squares[2 * i : 2 * i + 2]
         return sums
 
     def clip(self, parts: list[Part], squares: np.ndarray) -> list[Part]:
@@ -160,6 +162,10 @@ class SGD(Optimizer):
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
             state["v"] = array_module(w).zeros_like(w)
+        if on_gpu(w) and g.dtype == w.dtype:
+            factors = {"momentum": self.momentum, "decay": self.weight_decay}
+            optim_kernels.sgd(w, g, state.get("v"), rate=rate, nesterov=self.nesterov, **factors)
+            return
         for some_w, some_g, v in cache_sized(w, g, state.get("v", w)):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             if self.momentum:
@@ -321,14 +327,20 @@ def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
     return unique
 
 
-def squared_norm(x: Array) -> float:
-    """The sum of the squares, in float64 where a square is too large or too small for the dtype."""
-    xp = array_module(x)
-    square, limits = float(xp.vdot(x, x)), np.finfo(x.dtype)
-    if limits.bits < 64 and not limits.tiny / limits.eps < square < limits.max:
-        x = x.astype(np.float64)
-        square = float(xp.vdot(x, x))
-    return square
+def squared_norms(arrays: list[Array]) -> list[float]:
+    """The sum of squares of each array, in float64 where one is too large or too small for the dtype."""
+    squares = to_floats([array_module(x).vdot(x, x) for x in arrays])
+    again = [i for i, x in enumerate(arrays) if not fits(squares[i], np.finfo(x.dtype))]
+    if again:
+        doubles = [arrays[i].astype(np.float64) for i in again]
+        for i, square in zip(again, to_floats([array_module(x).vdot(x, x) for x in doubles]), strict=True):
+            squares[i] = square
+    return squares
+
+
+def fits(square: float, limits: np.finfo) -> bool:
+    """Whether the dtype of these ``limits`` can hold ``square`` to its precision."""
+    return limits.bits >= 64 or bool(limits.tiny / limits.eps < square < limits.max)
 
 
 def cache_sized(*arrays: Array, size: int = 1 << 16) -> Iterator[tuple[Array, ...]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .checked_entries import CheckedEntries, checks
-from .device import Array, array_module
+from .device import Array, array_module, sum_in_order
 from .memory import base_of, retained_arrays
 from .tensor import Parameter, Tensor
 
@@ -166,7 +166,7 @@ class Tape:
                     if d is g or d.base is not None:
                         borrowed.add(index)
                 elif index in borrowed:
-                    grads[index] = before + d
+                    grads[index] = sum_in_order(before, d)
                     borrowed.discard(index)
                 else:
                     before += d

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .device import Array, array_module, to_host
+from .device import Array, array_module, on_gpu, to_device, to_host
 
 if TYPE_CHECKING:
     from .tape import OnGrad, Tape
@@ -131,7 +131,9 @@ class Tensor:
     def __eq__(self, other: object) -> Any:
         """Element by element, as in NumPy, without a gradient; False beside what holds no numbers."""
         try:
-            return Tensor(self.data == (other.data if isinstance(other, Tensor) else as_operand(other)))
+            return Tensor(
+                self.data == (other.data if isinstance(other, Tensor) else as_operand(other, (self,)))
+            )
         except TypeError:
             return NotImplemented
 
@@ -260,7 +262,7 @@ class Parameter(Tensor):
 
 def as_array(x: Any) -> Array:
     """``x`` as an array of numbers; device arrays stay where they are. Raises TypeError for anything else."""
-    if hasattr(x, "__cuda_array_interface__"):
+    if on_gpu(x):
         return x
     array = np.asarray(x)
     if array.dtype.kind in "OSUmM":
@@ -271,11 +273,19 @@ def as_array(x: Any) -> Array:
     return array
 
 
-def as_operand(x: Any) -> Any:
-    """What an op gets for an input that is no Tensor: an array, or a Python number, which has no dtype."""
+def as_operand(x: Any, others: Sequence[Any] = ()) -> Any:
+    """What an op gets for an input that is no Tensor: an array, or a Python number, which has no dtype.
+
+    A nested list goes to the device of the ``others``, the op's inputs; an array stays where it is.
+    """
     if isinstance(x, np.generic):
         return x.item()
-    return x if isinstance(x, int | float) else as_array(x)
+    if isinstance(x, int | float):
+        return x
+    array = as_array(x)
+    if array is not x and any(on_gpu(y.data if isinstance(y, Tensor) else y) for y in others):
+        return to_device(array, "cupy")
+    return array
 
 
 from . import ops  # noqa: E402  (the ops are lifted to the Tensor defined above, and are its methods)

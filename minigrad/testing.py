@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import Array, array_module, to_device
+from .device import Array, array_module, on_gpu, to_device
 from .tape import Tape
 from .tensor import Tensor
 
@@ -22,7 +22,7 @@ Op = Callable[..., Tensor]
 
 def on_device(x: Any) -> Array:
     """``x`` on the device that the suite runs on."""
-    return to_device(x if hasattr(x, "__cuda_array_interface__") else np.asarray(x), DEVICE)
+    return to_device(x if on_gpu(x) else np.asarray(x), DEVICE)
 
 
 def c_order(x: Array) -> Array:

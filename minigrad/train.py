@@ -17,6 +17,7 @@ import numpy as np
 
 from .backend import Backend, Loss, Serial, forward_backward_pass
 from .data import Batch, minibatches
+from .device import on_gpu
 from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
@@ -80,6 +81,7 @@ def fit(
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"
+                    + (", or look for labels that name no class" if on_gpu(batch.y) else "")
                 )
             with span("update"):
                 backend.update(model, optimizer)

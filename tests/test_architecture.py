@@ -1,7 +1,9 @@
 """What the tree promises: direction of imports, one door per dependency, no hidden state, CuPy's names."""
 
 import ast
+import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -106,6 +108,30 @@ def test_the_import_check_sees_a_planted_import(path, source, parts):
 def test_one_place_imports(package, door):
     others = [str(path) for path in LIBRARY if package in imported(path)]
     assert [path for path in others if not path.startswith(door)] == []
+
+
+# The double of CuPy: a stand-in that only tests may meet.
+
+
+def names_the_double(source):
+    return "strict_cupy" in source
+
+
+@pytest.mark.parametrize(
+    "path", [*FILES, Path("pyproject.toml"), *(ROOT / "benchmarks").rglob("*.py")], ids=str
+)
+def test_only_tests_know_the_double_of_cupy(path):
+    assert not names_the_double((ROOT / path).read_text())
+
+
+def test_the_check_of_the_double_sees_it():
+    assert names_the_double('sys.path.append("tests/strict_cupy")')
+
+
+def test_a_test_run_meets_the_double_only_where_it_is_asked_for():
+    double = ROOT / "tests" / "strict_cupy"
+    asked = str(double) in map(os.path.abspath, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    assert asked or str(double) not in map(os.path.abspath, sys.path)
 
 
 PICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}

@@ -143,10 +143,12 @@ def conv2d(
     pullbacks = (lambda g: nchw(to_image(images(g))), lambda g: to_kernel(nhwc(g)))
     if bias is None:
         return nchw(y), pullbacks
-    # A whole image at a time: adding a few channels at a time takes twice as long.
-    n, rows, columns, filters = y.shape
-    y = y.astype(array_module(y).result_type(y, bias), copy=False)
-    y.reshape(n, rows * columns * filters)[...] += array_module(y).tile(bias, rows * columns)
+    xp, (n, rows, columns, filters) = array_module(y), y.shape
+    y = y.astype(xp.result_type(y, bias), copy=False)
+    if xp is np:  # a whole image at a time: adding a few channels at a time takes twice as long
+        y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
+    else:
+        y += bias
     return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(n * rows * columns, filters))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op
+from .geometry import in_memory_order
 
 
 @op
@@ -23,7 +24,13 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator) -> OpResult:
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
     mask[...] = xp.asarray(rng.random(x.shape) >= p)
     mask *= 1 / (1 - p)
-    return x * mask, (lambda g: g * mask,)
+    value, (to_x, _) = product(x, mask)
+    return value, (to_x,)
+
+
+@in_memory_order
+def product(x: Array, mask: Array) -> OpResult:
+    return x * mask, (lambda g: g * mask, None)
 
 
 def check_probability(p: float) -> None:

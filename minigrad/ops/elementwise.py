@@ -6,42 +6,53 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import ParamSpec
 
 import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op
+from ..tensor import Tensor
+from .geometry import in_memory_order
+
+P = ParamSpec("P")
+
+
+def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
+    """``op`` of a function of each element; on a GPU too, images stay channels-last."""
+    return op(function, in_memory_order(function))
 
 
 def identity(g: Array) -> Array:
     return g
 
 
-@op
+@elementwise
 def add(x: Array, y: Array) -> OpResult:
     """x + y."""
     return x + y, (identity, identity)
 
 
-@op
+@elementwise
 def subtract(x: Array, y: Array) -> OpResult:
     """x - y."""
     return x - y, (identity, lambda g: -g)
 
 
-@op
+@elementwise
 def multiply(x: Array, y: Array) -> OpResult:
     """x * y."""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
-@op
+@elementwise
 def divide(x: Array, y: Array) -> OpResult:
     """x / y."""
     return x / y, (lambda g: g / y, lambda g: -g * (x / y / y))  # y * y may overflow
 
 
-@op
+@elementwise
 def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
     value = x**y
@@ -60,47 +71,47 @@ def power(x: Array, y: Array) -> OpResult:
     return value, (to_base, to_exponent)
 
 
-@op
+@elementwise
 def negative(x: Array) -> OpResult:
     """-x."""
     return -x, (lambda g: -g,)
 
 
-@op
+@elementwise
 def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
     xp = array_module(x)
     return xp.abs(x), (lambda g: g * ((x > 0).astype(xp.int8) - (x < 0)),)
 
 
-@op
+@elementwise
 def exp(x: Array) -> OpResult:
     """e ** x."""
     y = array_module(x).exp(x)
     return y, (lambda g: g * y,)
 
 
-@op
+@elementwise
 def log(x: Array) -> OpResult:
     """The natural logarithm."""
     return array_module(x).log(x), (lambda g: g / x,)
 
 
-@op
+@elementwise
 def sqrt(x: Array) -> OpResult:
     """The square root."""
     y = array_module(x).sqrt(x)
     return y, (lambda g: g / (2 * y),)
 
 
-@op
+@elementwise
 def tanh(x: Array) -> OpResult:
     """The hyperbolic tangent."""
     y = array_module(x).tanh(x)
     return y, (lambda g: g * (1 - y * y),)
 
 
-@op
+@elementwise
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
     y = logistic(x)
@@ -114,15 +125,15 @@ def sigmoid(x: Array) -> OpResult:
     return y, (to_x,)
 
 
-@op
+@elementwise
 def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
     xp = array_module(x)
-    y = xp.maximum(x, xp.zeros_like(outermost_slice(x)))
+    y = xp.maximum(x, xp.zeros_like(outermost_slice(x)) if xp is np else 0)
     return y, (lambda g: masked(g, y != 0),)
 
 
-@op
+@elementwise
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
     xp = array_module(x)
@@ -130,7 +141,7 @@ def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     return x * factor, (lambda g: g * factor,)
 
 
-@op
+@elementwise
 def gelu(x: Array) -> OpResult:
     """x times the normal distribution function, in its tanh form (Hendrycks and Gimpel 2016)."""
     c = math.sqrt(2 / math.pi)
@@ -142,21 +153,21 @@ def gelu(x: Array) -> OpResult:
     return x * share, (to_x,)
 
 
-@op
+@elementwise
 def maximum(x: Array, y: Array) -> OpResult:
     """The larger of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
     xp = _module_of(x, y)
     return xp.maximum(x, y), (lambda g: winners(g, x, y), lambda g: winners(g, y, x))
 
 
-@op
+@elementwise
 def minimum(x: Array, y: Array) -> OpResult:
     """The smaller of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
     xp = _module_of(x, y)
     return xp.minimum(x, y), (lambda g: winners(g, y, x), lambda g: winners(g, x, y))
 
 
-@op
+@elementwise
 def where(condition: Array, x: Array, y: Array) -> OpResult:
     """x where ``condition`` holds (is not 0), else y; other elements, even NaN, get no gradient."""
     xp = _module_of(condition, x)
@@ -168,7 +179,7 @@ def where(condition: Array, x: Array, y: Array) -> OpResult:
     )
 
 
-@op
+@elementwise
 def clip(x: Array, *, low: float | None = None, high: float | None = None) -> OpResult:
     """x, held between ``low`` and ``high``; no gradient outside, nor at NaN."""
     if low is None and high is None:
@@ -206,7 +217,10 @@ def masked(g: Array, mask: Array) -> Array:
     if g.dtype.itemsize > 8:
         return xp.where(mask, g, 0)
     kind = f"i{g.dtype.itemsize}"
-    d = xp.empty_like(mask if mask.shape == g.shape else g, dtype=g.dtype)
+    if xp is np:
+        d = np.empty_like(mask if mask.shape == g.shape else g, dtype=g.dtype)
+    else:
+        d = xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
     xp.multiply(g.view(kind), mask, out=d.view(kind))
     return d
 
@@ -214,7 +228,7 @@ def masked(g: Array, mask: Array) -> Array:
 def winners(g: Array, x: Array, y: Array) -> Array:
     """g where x > y or one of them is NaN, half of it where they are equal."""
     d, ties = masked(g, ~(x < y)), x == y
-    if ties.any():
+    if array_module(g) is not np or ties.any():  # the host does not wait for a GPU's answer
         d *= 1 - 0.5 * ties.astype(g.dtype)
     return d
 

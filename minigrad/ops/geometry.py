@@ -5,13 +5,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import Pullback
+from ..op import OpResult, Pullback, shape_of
 
 Pair = int | tuple[int, int]
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
@@ -57,6 +58,34 @@ def nhwc(x: Array) -> Array:
 def nchw(x: Array) -> Array:
     """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
     return x.transpose(0, 3, 1, 2)
+
+
+def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
+    """``function``, which treats each element alone, of images channels-last as (N, H, W, C) arrays.
+
+    NumPy's functions write in the memory order of their operands, CuPy's in C order, which here is the same.
+    """
+
+    def turned(x: Any) -> Any:
+        ndim = len(shape_of(x))  # what has no axes broadcasts anyway
+        return x[(None,) * (4 - ndim)].transpose(0, 2, 3, 1) if ndim else x
+
+    def turned_pullback(pullback: Pullback) -> Pullback:
+        return wraps(pullback)(lambda g: nchw(pullback(g.transpose(0, 2, 3, 1))))
+
+    @wraps(function)
+    def ordered(*arrays: Any, **settings: Any) -> OpResult:
+        if not any(map(is_channels_last, arrays)) or any(len(shape_of(x)) > 4 for x in arrays):
+            return function(*arrays, **settings)
+        value, pullbacks = function(*map(turned, arrays), **settings)
+        return nchw(value), tuple(pull and turned_pullback(pull) for pull in pullbacks)
+
+    return ordered
+
+
+def is_channels_last(x: Any) -> bool:
+    """Whether ``x`` are images whose channels lie closer together in memory than their columns."""
+    return len(shape_of(x)) == 4 and x.strides[1] < x.strides[3]
 
 
 def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:

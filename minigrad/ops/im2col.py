@@ -35,7 +35,7 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     def to_kernel(g: Array) -> Array:
         d = array_module(g).zeros((math.prod(w.shape[1:]), len(w)), g.dtype)
         for images, stack in in_blocks(x, geometry, len(w)):
-            d += (stack.transpose(0, 2, 1) @ g[images].reshape(*stack.shape[:2], len(w))).sum(0)
+            d += stack_products(stack, g[images].reshape(*stack.shape[:2], len(w)))
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -46,8 +46,16 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     xp, matrix = array_module(x), as_matrix(w)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
     for images, stack in in_blocks(x, geometry, len(w)):
-        xp.matmul(stack, matrix, out=y[images].reshape(*stack.shape[:2], len(w)))
+        out = y[images].reshape(*stack.shape[:2], len(w))
+        if len(stack) == 1:
+            stack, out = stack[0], out[0]  # a stack of a transposed matrix is one that CuPy copies
+        xp.matmul(stack, matrix, out=out)
     return y
+
+
+def stack_products(stack: Array, gs: Array) -> Array:
+    """The sum of stack[i].T gs[i]."""
+    return stack[0].T @ gs[0] if len(stack) == 1 else (stack.transpose(0, 2, 1) @ gs).sum(0)
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..device import Array, array_module
+import numpy as np
+
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 
 
@@ -93,9 +95,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
 def embedding(weight: Array, indices: Array) -> OpResult:
     """Row ``indices[...]`` of weight (rows, width): shape (*indices.shape, width).
 
-    Raises TypeError for indices that are not integers, ValueError for one out of range.
+    Raises TypeError for indices that are not integers, ValueError for one out of range; of an index out of
+    range that lies on a GPU, where the host would have to wait for it, the row is NaN.
     """
-    indices = array_module(weight).asarray(indices)
+    xp, indices = array_module(weight), indices if on_gpu(indices) else np.asarray(indices)
     if len(shape_of(weight)) != 2:
         raise ValueError(f"embedding takes a table (rows, width), got {shape_of(weight)}; reshape it")
     rows, width = weight.shape
@@ -103,16 +106,18 @@ def embedding(weight: Array, indices: Array) -> OpResult:
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
         )
-    if indices.size and not (int(indices.min()) >= 0 and int(indices.max()) < rows):
+    if not on_gpu(indices) and indices.size and not (indices.min() >= 0 and indices.max() < rows):
         raise ValueError(
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {rows - 1}; enlarge the table or correct the indices"
         )
+    in_range = (indices >= 0) & (indices < rows) if on_gpu(indices) else None
+    indices = xp.asarray(indices)
 
     def to_weight(g: Array) -> Array:
-        xp = array_module(g)
         d = xp.zeros((rows, width), g.dtype)
         xp.add.at(d, indices.reshape(-1), g.reshape(-1, width))
         return d
 
-    return weight[indices], (to_weight, None)
+    value = weight[indices]
+    return value if in_range is None else xp.where(in_range[..., None], value, xp.nan), (to_weight, None)

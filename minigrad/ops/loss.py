@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 
-from ..device import Array, array_module
+import numpy as np
+
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
+from . import loss_kernels
 from .elementwise import logistic
 
 
@@ -17,17 +20,25 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
 
     Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
-    that do not fit and for a label out of range.
+    that do not fit and for a label out of range; of a label out of range that lies on a GPU, where the host
+    would have to wait for it, the loss and the gradient are NaN.
     """
     xp = array_module(logits)
-    labels = checked_labels(xp.asarray(labels), shape_of(logits))
+    if on_gpu(labels):
+        check_kind(labels, shape_of(logits))
+    else:
+        labels = xp.asarray(checked_labels(np.asarray(labels), shape_of(logits)))
     n, classes = logits.shape
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
+    if on_gpu(logits) and logits.dtype in (np.float32, np.float64):
+        return loss_kernels.cross_entropy(logits, labels)
     rows = xp.arange(n)
     shifted = logits - logits.max(axis=1, keepdims=True)  # a large common part would swallow the loss
     p = xp.exp(shifted)
     total = p.sum(axis=1, keepdims=True)
+    if on_gpu(labels):
+        total = xp.where(((labels >= 0) & (labels < classes))[:, None], total, xp.nan)
     p /= total
 
     def to_logits(g: Array) -> Array:
@@ -40,6 +51,18 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
 
 def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
     """``labels``; raises ValueError or TypeError unless they are classes of logits of this shape."""
+    check_kind(labels, logits)
+    n, classes = logits
+    if n and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise ValueError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
+            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
+        )
+    return labels
+
+
+def check_kind(labels: Array, logits: tuple[int, ...]) -> None:
+    """Raise ValueError or TypeError unless ``labels`` are integers, one for each row of the logits."""
     if len(logits) != 2 or labels.shape != logits[:1]:
         raise ValueError(
             f"cross_entropy takes logits (N, classes) and labels (N,), got {logits} "
@@ -49,13 +72,6 @@ def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
         raise TypeError(
             f"cross_entropy needs integer labels, got {labels.dtype}; convert them with .astype(int)"
         )
-    n, classes = logits
-    if n and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-        raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
-            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
-        )
-    return labels
 
 
 @op

@@ -7,16 +7,47 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, cast
 
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
 from ..tape import once
+from ..tensor import Tensor
+from .geometry import nchw, nhwc
 
+P = ParamSpec("P")
 Observe = Callable[[Array, Array, float], None]
 Gather = Callable[[Array], Sequence[Array]]
 
 
-@op
+def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
+    """``op`` of a function of channels, (N, C) or images; on a GPU it gets images as pixels, (N H W, C).
+
+    They lie so in memory where images are channels-last. CuPy's functions write in C order.
+    """
+
+    @wraps(function)
+    def of_images(x: Array, *arrays: Any, **settings: Any) -> OpResult:
+        if len(shape_of(x)) != 4:
+            return cast(Any, function)(x, *arrays, **settings)
+        n, channels, rows, columns = x.shape
+
+        def pixels(images: Array) -> Array:
+            return nhwc(images).reshape(n * rows * columns, channels)
+
+        def images(pixels: Array) -> Array:
+            return nchw(pixels.reshape(n, rows, columns, channels))
+
+        value, (to_x, *others) = cast(Any, function)(pixels(x), *arrays, **settings)
+        g_pixels = once(pixels)  # one array for all, so that they share their sums
+        to_others = [lambda g, pull=pull: pull(g_pixels(g)) for pull in others]
+        return images(value), (lambda g: images(to_x(g_pixels(g))), *to_others)
+
+    return op(function, of_images)
+
+
+@channelwise
 def batch_norm(
     x: Array,
     weight: Array,

@@ -5,14 +5,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import reduce
 
 import numpy as np
 
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from .geometry import Geometry, Pair, blocks, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+from .pool_kernels import MOST_PLACES, max_of_places
 
 Place = tuple[slice, slice, slice]
 CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at them find them in cache
@@ -24,9 +26,12 @@ def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
 
     The gradient goes to the first largest in reading order, or to the last NaN, as in PyTorch.
     """
-    geometry = pool_geometry(x, kernel, stride, padding)
+    geometry, images = pool_geometry(x, kernel, stride, padding), nhwc(x)
     apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
-    y, to_x = (max_of_tiles if apart else max_of_windows)(nhwc(x), geometry)
+    if on_gpu(x) and apart and math.prod(geometry.kernel) <= MOST_PLACES:
+        y, to_x = max_of_places(images, windows(images, geometry))
+    else:
+        y, to_x = (max_of_tiles if apart else max_of_windows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -84,7 +89,7 @@ def sharing(y: Array) -> Sharing:
 
     The place of the largest element gets all of g, the others nothing.
     """
-    plain = y.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()
+    plain = not on_gpu(y) and y.dtype.itemsize <= 8 and not np.isnan(y).any()  # the host waits for no GPU
     return shares_of_first if plain else shares_of_largest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
-from .geometry import are_integers
+from .geometry import are_integers, is_channels_last, nchw, nhwc
 
 
 @op
@@ -73,7 +74,7 @@ def expand_dims(x: Array, *, axis: Axis) -> OpResult:
 @op
 def getitem(x: Array, *, index: Any) -> OpResult:
     """x[index] for slices, integers, None, ... and integer or boolean arrays; repeats add up going back."""
-    index = unwrap(index)
+    index = unwrap(index, array_module(x))
     shape, parts = x.shape, index if isinstance(index, tuple) else (index,)
     basic = all(p is None or p is Ellipsis or isinstance(p, int | np.integer | slice) for p in parts)
 
@@ -117,7 +118,11 @@ def concatenate_arrays(*xs: Array, axis: int) -> OpResult:
             "concatenate joins arrays along an axis that they have, and a number has none; use stack"
         )
     axis, stops = axis_of(axis, len(xs[0].shape)), [0]
-    y = array_module(xs[0]).concatenate(xs, axis)
+    xp = array_module(xs[0])
+    if xp is not np and all(map(is_channels_last, xs)):  # CuPy's concatenate writes C order
+        y = nchw(xp.concatenate([nhwc(x) for x in xs], (0, 3, 1, 2)[axis]))
+    else:
+        y = xp.concatenate(xs, axis)
     for x in xs:
         stops.append(stops[-1] + x.shape[axis])
 
@@ -170,8 +175,11 @@ def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tenso
     return [getitem(x, index=(*before, slice(a, b))) for a, b in pairwise(ends)]
 
 
-def unwrap(index: Any) -> Any:
-    """``index`` with tensors replaced by their arrays."""
+def unwrap(index: Any, xp: ModuleType) -> Any:
+    """``index`` with tensors replaced by their arrays; from here on all are ``xp``'s, for pullbacks too."""
     if isinstance(index, tuple):
-        return tuple(map(unwrap, index))
-    return index.data if isinstance(index, Tensor) else index
+        return tuple(unwrap(part, xp) for part in index)
+    index = index.data if isinstance(index, Tensor) else index
+    if xp is np or not isinstance(index, list | np.ndarray):
+        return index
+    return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)

@@ -1,14 +1,15 @@
 """Bugs of ops, tape, recomputation, optimizers; their oracles: differences, dual numbers, recurrences."""
 
 import os
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, op_laws, recompute_laws, tape_laws
+from tests.minigrad import extremes, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (
     adam,
@@ -228,6 +229,11 @@ def optimizers_refuse_to_train_nothing() -> None:
     raise AssertionError("an optimizer of no parameters was made")
 
 
+def a_gpu_without_a_compiler_is_no_gpu() -> None:
+    for cupy in (SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True)), ImportError("two of it")):
+        gpu_laws.a_problem_is_explained(device, cupy, "cannot (run|be imported)")
+
+
 # Bugs
 
 DIFFERENCE = "the central difference"
@@ -235,6 +241,11 @@ ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
+    Bug("a GPU is there where no kernel runs", "minigrad.device", "float(cupy.ones(1).sum())", "pass",
+        a_gpu_without_a_compiler_is_no_gpu, "the problem is None"),
+    Bug("a broken CuPy is called a missing one", "minigrad.device",
+        "    except ModuleNotFoundError as error:", "    except ImportError as error:\n        error.name = 'cupy'",
+        a_gpu_without_a_compiler_is_no_gpu, "not installed"),
     Bug("no checksums are taken in forward", "minigrad.checked_entries",
         "self.checksums.append([(array, checksum(array)) for array in retained_arrays(pullbacks)])",
         "self.checksums.append([])", a_changed_array_is_noticed, "was not noticed"),
@@ -278,7 +289,7 @@ BUGS = [
     Bug("a condition is a factor", ELEMENTWISE, "    condition = xp.asarray(condition, dtype=bool)\n", "",
         nan_passes_and_nothing_else_does, "x gets|TypeError"),
     Bug("NaN equals no element of its window", "minigrad.ops.pool",
-        "y.dtype.itemsize <= 8 and not array_module(y).isnan(y).any()", "True",
+        "not on_gpu(y) and y.dtype.itemsize <= 8 and not np.isnan(y).any()", "True",
         nan_passes_and_nothing_else_does, "AssertionError"),
     Bug("the exponent of a negative number has no slope", ELEMENTWISE,
         "xp.logical_and(xp.equal(x, 0), xp.greater_equal(y, 0))", "xp.less_equal(x, 0)",
@@ -301,8 +312,8 @@ BUGS = [
         pullbacks_keep_their_contract, "depends on the calls before it"),
     Bug("a pullback gives away what it holds", "minigrad.ops.norm", "sums(g)[1].copy()", "sums(g)[1]",
         pullbacks_keep_their_contract, "gives away what it holds"),
-    Bug("a value's second use replaces the first", TAPE, "grads[index] = before + d", "grads[index] = d",
-        gradients_are_those_of_dual_numbers, "dual numbers give"),
+    Bug("a value's second use replaces the first", TAPE, "grads[index] = sum_in_order(before, d)",
+        "grads[index] = d", gradients_are_those_of_dual_numbers, "dual numbers give"),
     Bug("a sum is written into what others hold", TAPE, "elif index in borrowed:", "elif False:",
         gradients_are_those_of_dual_numbers, "dual numbers give|read-only"),
     Bug("each use of a leaf is a leaf", TAPE, "index = self.leaves.get(id(x))", "index = None",

@@ -103,7 +103,9 @@ def lifts_agree(lifts: Sequence[Callable[..., Op]], function: Callable[..., OpRe
 def pullbacks_of(f: Op, inputs: Sequence[Any]) -> tuple[Tensor, list[tuple[int, tuple[int, ...], Any]]]:
     """The value of ``f`` and the entry it left on a tape: (index, shape, pullback) per float input."""
     with Tape() as tape:
-        leaves = [Tensor(x, requires_grad=is_float(x)) if hasattr(x, "dtype") else x for x in inputs]
+        leaves = [
+            Tensor(on_device(x), requires_grad=is_float(x)) if hasattr(x, "dtype") else x for x in inputs
+        ]
         y = f(*leaves)
     return y, tape.entries[-1]
 

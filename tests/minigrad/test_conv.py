@@ -128,8 +128,9 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
 @given(c=convolutions(normal, geometries(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), groups=(1, 1))))
 def test_winograd_in_float64_is_direct_to_twelve_digits(c):
     c = c._replace(x=c.x.astype("d"), w=c.w.astype("d"), g=c.g.astype("d"))
-    for a, b in zip(c.by("winograd"), c.by("direct"), strict=True):
-        assert np.allclose(to_host(a), to_host(b), rtol=0, atol=1e-12 * (1 + float(abs(b).max(initial=0))))
+    for by_winograd, by_sums in zip(c.by("winograd"), c.by("direct"), strict=True):
+        a, b = to_host(by_winograd), to_host(by_sums)
+        assert np.allclose(a, b, rtol=0, atol=1e-12 * (1 + abs(b).max(initial=0)))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

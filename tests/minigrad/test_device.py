@@ -1,10 +1,13 @@
 """Where arrays live."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from minigrad import device
 from minigrad.testing import DEVICE, on_device
+from tests.minigrad import gpu_laws
 
 
 def test_the_data_decides_the_module():
@@ -31,10 +34,39 @@ def test_an_unknown_device_is_named():
         device.to_device(np.ones(1), "tpu")
 
 
-def test_a_missing_gpu_is_explained():
-    problem = device.cuda_problem()
-    if problem is None:
-        pytest.skip("there is a GPU")
-    assert "--device numpy" in problem
-    with pytest.raises(RuntimeError, match="--device cupy"):
+def cupy_module(available=True, compiles=True):
+    """A module with as much of CuPy as says whether there is a usable GPU."""
+
+    def ones(n):
+        if not compiles:
+            raise RuntimeError("Failed to find CUDA headers.\nSee the installation guide.")
+        return np.ones(n)
+
+    return SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: available), ones=ones)
+
+
+BROKEN = ImportError("libcuda.so.1: cannot open shared object file\nlong advice")
+PROBLEMS = {
+    "no package": (ModuleNotFoundError("No module named 'cupy'", name="cupy"), "CuPy is not installed; pip"),
+    "no part of it": (ModuleNotFoundError("No module named 'fastrlock'", name="fastrlock"), "fastrlock"),
+    "a broken package": (BROKEN, r"cannot be imported \(libcuda.so.1.*file\); uninstall"),
+    "no GPU": (cupy_module(available=False), "no CUDA device"),
+    "no compiler": (cupy_module(compiles=False), r"cannot run a kernel \(.*headers\.\)"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_keeps_from_the_gpu_is_told_apart(name):
+    cause, words = PROBLEMS[name]
+    gpu_laws.a_problem_is_explained(device, cause, words)
+
+
+def test_a_gpu_that_runs_a_kernel_is_no_problem():
+    with gpu_laws.cupy_replaced(device, cupy_module()):
+        assert device.cuda_problem() is None
+
+
+def test_a_missing_gpu_is_an_error():
+    refusal = pytest.raises(RuntimeError, match="--device cupy: .*--device numpy")
+    with gpu_laws.cupy_replaced(device, cupy_module(available=False)), refusal:
         device.to_device(np.ones(1), "cupy")

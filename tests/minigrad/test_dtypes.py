@@ -37,4 +37,6 @@ EXPRESSIONS = {
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_a_number_does_not_widen_float32(name, number, shape):
     x = testing.on_device(np.full(shape, 1.5))
+    if isinstance(number, np.ndarray):
+        number = testing.on_device(number)
     op_laws.dtype_is_kept(lambda x: EXPRESSIONS[name](x, number), x)

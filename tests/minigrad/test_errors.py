@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minigrad import Parameter, Tape, Tensor, nn, optim
-from minigrad.testing import on_device
+from minigrad.testing import DEVICE, on_device
 
 RNG = np.random.default_rng(0)
 
@@ -60,11 +60,11 @@ def another_tape_for_backward():
 
 
 def layers(*sizes):
-    return nn.Sequential(*(nn.Linear(a, b, rng=RNG) for a, b in sizes))
+    return nn.Sequential(*(nn.Linear(a, b, rng=RNG) for a, b in sizes)).to(device=DEVICE)
 
 
 def images():
-    return nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 5, rng=RNG))
+    return nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 5, rng=RNG)).to(device=DEVICE)
 
 
 TAPES = {

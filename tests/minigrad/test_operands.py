@@ -159,7 +159,7 @@ def test_layers_take_numpys_integers_as_sizes(kind, size, data):
         lambda n: nn.Embedding(n, n, rng=rng),
         lambda n: nn.MaxPool2d(n, stride=n),
     ):
-        layer, plain = make(n), make(size)
+        layer, plain = make(n).to(device=DEVICE), make(size).to(device=DEVICE)
         assert repr(layer) == repr(plain)
         x = np.zeros((3, size, 7, 7)) if isinstance(layer, nn.Conv2d | nn.MaxPool2d) else np.zeros((2, size))
         x = on_device(x.astype(int) if isinstance(layer, nn.Embedding) else x)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
-from minigrad.testing import on_device
+from minigrad.testing import DEVICE, on_device
 
 
 class Shifted(nn.ReLU):
@@ -53,6 +53,7 @@ def few_values(rng, shape):
 def test_layers_are_applied_one_after_the_other_as_they_are_written(names, seed):
     rng = np.random.default_rng(seed)
     model = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1, rng=rng), *(LAYERS[name]() for name in names))
+    model.to(device=DEVICE)
 
     def written(x):
         for layer in model.layers:
@@ -69,7 +70,7 @@ def test_layers_are_applied_one_after_the_other_as_they_are_written(names, seed)
 @given(seed=st.integers(0, 99), kernel=st.integers(1, 3), stride=st.integers(1, 3), padding=st.integers(0, 1))
 def test_a_relu_behind_a_max_pooling_gives_the_bits_of_one_before_it(seed, kernel, stride, padding):
     rng = np.random.default_rng(seed)
-    conv, relu = nn.Conv2d(3, 2, 3, padding=1, rng=rng), nn.ReLU()
+    conv, relu = nn.Conv2d(3, 2, 3, padding=1, rng=rng).to(device=DEVICE), nn.ReLU()
     pool = nn.MaxPool2d(kernel, stride=stride, padding=min(padding, kernel // 2))
     x = few_values(rng, (2, 3, 6, 5))
     before, behind = (

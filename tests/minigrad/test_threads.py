@@ -8,7 +8,7 @@ import numpy as np
 from minigrad import Parameter, Tape, nn, ops
 from minigrad.device import to_host
 from minigrad.tape import current_tape
-from minigrad.testing import on_device
+from minigrad.testing import DEVICE, on_device
 
 
 def train(seed, meet):
@@ -45,7 +45,7 @@ def test_a_new_thread_has_no_tape():
 
 
 def test_threads_may_use_one_frozen_model_at_the_same_time():
-    model = nn.Linear(4, 2, rng=np.random.default_rng(0), dtype=np.float64)
+    model = nn.Linear(4, 2, rng=np.random.default_rng(0), dtype=np.float64).to(device=DEVICE)
     x = on_device(np.ones((3, 4)))
     expected = model(x).numpy()
     with ThreadPoolExecutor(4) as pool:

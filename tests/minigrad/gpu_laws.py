@@ -1,0 +1,240 @@
+"""Laws of what a GPU is asked to do, on the double of CuPy in ``tests/strict_cupy``, which counts it.
+
+Each law takes the thing under test. They run where ``cupy`` is the double: see ``test_gpu_calls.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from minigrad import Parameter, Tape, Tensor
+from minigrad.backend import Work, forward_backward_pass
+from minigrad.data import Batch
+from minigrad.device import Array, to_device, to_host
+from minigrad.models import Net
+from minigrad.op import OpResult, op
+from minigrad.ops.geometry import Geometry
+from minigrad.ops.pool import max_of_windows, windows
+from minigrad.optim import Optimizer
+from tests.minigrad.op_laws import channels_last, is_channels_last
+
+DOUBLE = Path(__file__).parents[1] / "strict_cupy"
+"""The folder that stands in PYTHONPATH where ``import cupy`` is to find the double."""
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How often each kind of call was made inside: "launch", "synchronize", "copy to device" and others."""
+    from cupy import _counts  # pyright: ignore[reportMissingImports]
+
+    with _counts.counted() as (calls, _):
+        yield calls
+
+
+def training_step(net: Net, make: Callable[[Any], Optimizer], samples: int) -> Callable[[], float]:
+    """A step of ``net`` in float32 on the double, which returns the loss; one step has been taken."""
+    rng = np.random.default_rng(0)
+    digits = Batch(rng.standard_normal((samples, 1, 28, 28)), rng.integers(0, 10, samples))
+    model = net.build(rng).to(dtype=np.float32, device="cupy")
+    work, optimizer = (
+        Work(model, net.prepare(digits, np.float32).to("cupy"), net.loss),
+        make(model.parameters()),
+    )
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = forward_backward_pass(work)
+        optimizer.step()
+        return loss
+
+    step()
+    return step
+
+
+def a_step_waits(times: int, step: Callable[[], float]) -> None:
+    """The host waits for the GPU this often in a step: once to read the loss, which nothing else needs."""
+    with counted() as calls:
+        step()
+    assert calls["synchronize"] == times, f"a step waits {calls['synchronize']} times, not {times}"
+
+
+def a_step_uploads_nothing(step: Callable[[], float]) -> None:
+    """What a step needs is on the GPU before it."""
+    with counted() as calls:
+        step()
+    assert not calls["copy to device"], f"a step copies {calls['copy to device']} arrays to the GPU"
+
+
+def products_copy_no_operand(step: Callable[[], float]) -> None:
+    """CuPy copies the transposed operand of a product of stacks, and of one matrix none."""
+    with counted() as calls:
+        step()
+    copied = calls["product operand copied"]
+    assert calls["gemm"] and not copied, f"{copied} operands of products are copied"
+
+
+def an_index_is_uploaded_once(f: Callable[[Any], Tensor], x: np.ndarray) -> None:
+    """An op with an index on the host copies it to the GPU in forward; its pullbacks use that copy."""
+    with Tape() as tape:
+        leaf = Tensor(to_device(x, "cupy"), requires_grad=True)
+        with counted() as forward:
+            y = f(leaf)
+    seed = to_device(np.ones(y.shape), "cupy")
+    with counted() as backward:
+        tape.backward(y, seed)
+    uploads = forward["copy to device"], backward["copy to device"]
+    assert uploads == (1, 0), f"an index is uploaded {uploads[0]} times forward, {uploads[1]} backward"
+
+
+def a_wrong_label_stops_training(loss: Callable[..., Tensor], logits: np.ndarray, labels: np.ndarray) -> None:
+    """On the host it is refused; on a GPU the loss and its gradient are NaN, and nobody has waited for it."""
+    try:
+        loss(to_device(logits, "cupy"), labels)
+    except ValueError:
+        pass
+    else:
+        raise AssertionError(f"the labels {labels} on the host are taken")
+    x, y = Tensor(to_device(logits, "cupy"), requires_grad=True), to_device(labels, "cupy")
+    with counted() as calls:
+        with Tape() as tape:
+            value = loss(x, y).sum()
+        tape.backward(value)
+    assert not calls["synchronize"], f"the labels make the host wait {calls['synchronize']} times"
+    assert x.grad is not None and np.isnan(to_host(value.data)).any(), f"the loss of {labels} is {value}"
+
+
+def images_keep_their_order(move: Callable[[np.ndarray], Array], x: np.ndarray) -> None:
+    """``move`` takes an array of the host to the GPU: the same values, shape and memory order."""
+    y = move(x)
+    assert np.array_equal(to_host(y), x), "the values differ"
+    order = [a.strides[i] for a in (x, y) for i in range(x.ndim) if x.shape[i] > 1]
+    half = len(order) // 2
+    assert (
+        np.argsort(order[:half], kind="stable").tolist() == np.argsort(order[half:], kind="stable").tolist()
+    ), f"strides {x.strides} became {y.strides}"
+
+
+def sums_of_gradients_are_channels_last(f: Callable[[Tensor], Tensor], x: np.ndarray) -> None:
+    """The gradient of images that ``f`` uses several times reaches the op before it channels-last."""
+    gradients: list[Array] = []
+
+    @op
+    def watched(x: Array):
+        return x, (lambda g: gradients.append(g) or g,)
+
+    with Tape() as tape:
+        leaf = Tensor(channels_last(to_device(x, "cupy")), requires_grad=True)
+        y = f(watched(leaf))
+    tape.backward(y, channels_last(to_device(np.ones(y.shape), "cupy")))
+    assert is_channels_last(gradients[0]), f"strides {gradients[0].strides} for {gradients[0].shape}"
+
+
+def arrays_of_two_devices_are_refused(f: Callable[..., Tensor], *arrays: np.ndarray) -> None:
+    """In one line that says the way out, whichever of the arrays is on the GPU; all on one are taken."""
+    for here in range(2 ** len(arrays)):
+        places = ["cupy" if here >> i & 1 else "numpy" for i in range(len(arrays))]
+        moved = [Tensor(to_device(x, place)) for x, place in zip(arrays, places, strict=True)]
+        try:
+            f(*moved)
+        except TypeError as error:
+            words = str(error)
+            assert len(set(places)) > 1 and '.to(device="cupy")' in words and "\n" not in words, words
+        else:
+            assert len(set(places)) == 1, f"arrays on {places} are taken"
+
+
+def lists_go_to_the_other_operand(f: Callable[[Any, Any], Tensor], x: np.ndarray, y: list) -> None:
+    """A nested list beside a tensor on the GPU counts as an array there."""
+    for a, b in ((to_device(x, "cupy"), y), (y, to_device(x, "cupy"))):
+        value = f(*(Tensor(v) if v is not y else v for v in (a, b)))
+        expected = f(*(Tensor(to_host(v)) if v is not y else v for v in (a, b)))
+        assert np.array_equal(to_host(value.data), expected.numpy())
+        assert type(value.data) is type(to_device(x, "cupy")), "the value is on the host"
+
+
+def clipping(make: Callable[..., Optimizer], **settings: Any) -> Callable[[Any], Optimizer]:
+    return lambda parameters: make(parameters, 1e-4, **settings).clipped(1e-3)
+
+
+def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometry: Geometry) -> None:
+    """The kernel finds the values and gradients of ``max_of_windows``, bit by bit, also of NaN."""
+    places = windows(x, geometry)
+    y, to_x = pool(to_device(x, "cupy"), places)
+    expected, expected_to_x = max_of_windows(x, geometry)
+    np.testing.assert_array_equal(to_host(y), expected, err_msg="the largest elements")
+    g = np.arange(1.0, y.size + 1).reshape(y.shape).astype(x.dtype)
+    d = to_host(to_x(to_device(g, "cupy")))
+    np.testing.assert_array_equal(d, expected_to_x(g), err_msg="the gradient")
+
+
+def an_update_is_the_readable_one(
+    make: Callable[[list[Parameter]], Optimizer], shape: tuple[int, ...]
+) -> None:
+    """Three steps on a GPU end where those with NumPy end, but for rounding, and take one kernel each."""
+    rng = np.random.default_rng(0)
+    start, *gradients = rng.normal(size=(4, *shape)).astype(np.float32)
+    parameters = [Parameter(to_device(start, device)) for device in ("numpy", "cupy")]
+    optimizers = [make([parameter]) for parameter in parameters]
+    for g in gradients:
+        for parameter, device in zip(parameters, ("numpy", "cupy"), strict=True):
+            parameter.grad = to_device(g, device)
+        with counted() as calls:
+            for optimizer in optimizers:
+                optimizer.step()
+        assert calls["launch"] == 1, f"an update takes {calls['launch']} kernels"
+    here, there = (to_host(parameter.data) for parameter in parameters)
+    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+
+
+def cross_entropy_is_the_readable_one(
+    kernels: Callable[..., OpResult],
+    readable: Callable[..., OpResult],
+    logits: np.ndarray,
+    labels: np.ndarray,
+) -> None:
+    """The same loss and gradient in at most eight launches, where the readable form takes thirty."""
+    g = np.array(0.5, logits.dtype)
+    expected, (expected_gradient, _) = readable(logits, labels)
+    arrays = [to_device(array, "cupy") for array in (logits, labels, g)]
+    with counted() as calls:
+        value, (to_logits, _) = kernels(*arrays[:2])
+        d = to_logits(arrays[2])
+    assert calls["launch"] <= 8, f"cross-entropy takes {calls['launch']} launches"
+    assert value.dtype == d.dtype == logits.dtype, f"{logits.dtype} became {value.dtype} and {d.dtype}"
+    eps = 8 * len(logits) * np.finfo(logits.dtype).eps
+    np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the loss")
+    np.testing.assert_allclose(to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient")
+
+
+@contextmanager
+def cupy_replaced(device: ModuleType, cupy: Any) -> Iterator[None]:
+    """Inside, ``import cupy`` in ``device`` gives ``cupy``, or raises it where it is an exception."""
+
+    def replacement() -> Any:
+        if isinstance(cupy, Exception):
+            raise cupy
+        return cupy
+
+    device.cuda_problem.cache_clear()
+    try:
+        with patch.object(device, "_cupy", replacement):
+            yield
+    finally:
+        device.cuda_problem.cache_clear()
+
+
+def a_problem_is_explained(device: ModuleType, cupy: Any, words: str) -> None:
+    """``cuda_problem`` says in one line what is wrong, in these ``words``, and the way out."""
+    with cupy_replaced(device, cupy):
+        problem = device.cuda_problem()
+    assert problem and "\n" not in problem, f"the problem is {problem!r}"
+    assert re.search(words, problem) and "--device numpy" in problem, f"{words!r} is not in {problem!r}"

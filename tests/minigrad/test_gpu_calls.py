@@ -1,0 +1,195 @@
+"""What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from minigrad import models, nn, ops, optim
+from minigrad.device import to_device
+from minigrad.ops import loss_kernels
+from minigrad.ops.geometry import Geometry
+from minigrad.ops.pool_kernels import max_of_places
+from tests.bugs import in_gpu_calls
+from tests.bugs.bug import hunt
+from tests.minigrad import gpu_laws
+
+try:
+    from cupy import _counts  # noqa: F401  # pyright: ignore
+except ImportError:
+    ON_DOUBLE = False
+else:
+    ON_DOUBLE = True
+
+on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
+shapes = st.tuples(*[st.integers(1, 4)] * 4)
+
+
+@pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
+@pytest.mark.skipif(not gpu_laws.DOUBLE.exists(), reason="the double is not there")
+def test_this_file_on_the_double():
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
+    environment = os.environ | {"PYTHONPATH": f"{gpu_laws.DOUBLE}", "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+
+
+def sgd(parameters):
+    return optim.SGD(parameters, 0.01, momentum=0.9)
+
+
+@on_double
+@pytest.mark.parametrize("name", models.NETS)
+def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
+    step = gpu_laws.training_step(models.NETS[name], sgd, 4)
+    gpu_laws.a_step_waits(1, step)
+    gpu_laws.a_step_uploads_nothing(step)
+    gpu_laws.products_copy_no_operand(step)
+
+
+@on_double
+@pytest.mark.parametrize("make", [optim.SGD, optim.LARS, optim.Adam], ids=lambda make: make.__name__)
+def test_norms_are_waited_for_once(make):
+    gpu_laws.a_step_waits(2, gpu_laws.training_step(models.NETS["mlp"], gpu_laws.clipping(make), 4))
+
+
+@on_double
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[np.array([0, 0])],
+        lambda x: x[np.array([True, False])],
+        lambda x: x[:, [1, 0, 1]],
+        lambda x: ops.embedding(x, np.array([1, 0, 1])),
+    ],
+    ids=["integers", "booleans", "list", "embedding"],
+)
+def test_an_index_is_uploaded_once(f):
+    gpu_laws.an_index_is_uploaded_once(f, np.arange(6.0).reshape(2, 3))
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    place=st.integers(0, 2),
+    label=st.sampled_from([-9, -1, 3, 7]),
+    kind=st.sampled_from([np.float16, np.float32, np.float64]),
+)
+def test_a_wrong_label_or_index_stops_training(seed, place, label, kind):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, 3)
+    labels[place] = label
+    table = rng.normal(size=(3, 3)).astype(kind)
+    gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, table, labels)
+    gpu_laws.a_wrong_label_stops_training(ops.embedding, table, labels)
+
+
+@on_double
+@given(shape=shapes, order=st.permutations(range(4)), gap=st.integers(1, 2))
+def test_an_array_keeps_its_order_on_the_way_to_the_gpu(shape, order, gap):
+    x = np.arange(float(np.prod(shape))).reshape(shape).transpose(order)[::gap]
+    gpu_laws.images_keep_their_order(lambda x: to_device(x, "cupy"), x)
+
+
+@on_double
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * 2.0 + ops.tanh(x) + x,
+        lambda x: nn.BatchNorm(3, dtype=np.float64).to(device="cupy")(x) + x,
+        lambda x: ops.max_pool2d(x, kernel=2) + ops.avg_pool2d(x, kernel=2),
+    ],
+    ids=["elementwise", "batch-norm", "pooling"],
+)
+def test_sums_of_gradients_are_channels_last(f):
+    gpu_laws.sums_of_gradients_are_channels_last(f, np.random.default_rng(0).normal(size=(2, 3, 4, 6)))
+
+
+TWO = np.ones((2, 2))
+MIXED = {
+    "add": (ops.add, [TWO, TWO]),
+    "maximum": (ops.maximum, [TWO, TWO]),
+    "matmul": (ops.matmul, [TWO, TWO]),
+    "mse": (ops.mse, [TWO, TWO]),
+    "linear": (ops.linear, [TWO, TWO, np.ones(2)]),
+    "conv2d": (ops.conv2d, [np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), np.ones(1)]),
+    "batch_norm": (ops.batch_norm, [np.ones((2, 2, 2, 2)), np.ones(2), np.ones(2)]),
+    "concatenate": (ops.concatenate, [TWO, TWO]),
+    "where": (ops.where, [TWO, TWO, TWO]),
+}
+
+
+@on_double
+@pytest.mark.parametrize("name", MIXED)
+def test_arrays_of_two_devices_are_refused(name):
+    f, arrays = MIXED[name]
+    gpu_laws.arrays_of_two_devices_are_refused(f, *arrays)
+
+
+@on_double
+def test_labels_on_the_gpu_beside_a_model_on_the_host_are_refused():
+    for loss in (ops.cross_entropy, ops.embedding):
+        with pytest.raises(TypeError, match=r"one device, got \(2, 2\) on the host.*\.to\(device="):
+            loss(TWO, to_device(np.array([0, 1]), "cupy"))
+
+
+@on_double
+@pytest.mark.parametrize(
+    "f", [ops.add, ops.divide, ops.power, ops.maximum, ops.matmul], ids=lambda f: f.__name__
+)
+def test_lists_go_to_the_other_operand(f):
+    gpu_laws.lists_go_to_the_other_operand(f, TWO, [[1.0, 2.0], [3.0, 4.0]])
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    rest=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+)
+def test_pooling_as_a_kernel(seed, kernel, rest):
+    rng, (kh, kw) = np.random.default_rng(seed), kernel
+    values = [-np.inf, -1.0, 0.0, 2.0, np.inf, np.nan]
+    x = rng.choice(values, (2, 2 * kh + min(rest[0], kh - 1), kw + min(rest[1], kw - 1), 3))
+    geometry = Geometry(kernel, kernel, (0, 0), (1, 1))
+    gpu_laws.pooling_is_the_readable_one(max_of_places, x.astype(np.float32), geometry)
+
+
+@on_double
+@given(
+    momentum=st.sampled_from([0.0, 0.9]),
+    nesterov=st.booleans(),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+    shape=st.sampled_from([(), (3,), (2, 3)]),
+)
+def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shape):
+    settings = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": weight_decay}
+    gpu_laws.an_update_is_the_readable_one(lambda w: optim.SGD(w, 0.5, **settings), shape)
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    kind=st.sampled_from([np.float32, np.float64]),
+    label_kind=st.sampled_from([np.int64, np.int32, np.uint8]),
+    offset=st.sampled_from([0, 1000]),
+)
+def test_cross_entropy_as_kernels(seed, shape, kind, label_kind, offset):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=shape) + offset, rng.integers(0, shape[1], shape[0])
+    readable = inspect.unwrap(ops.cross_entropy)
+    gpu_laws.cross_entropy_is_the_readable_one(
+        loss_kernels.cross_entropy, readable, logits.astype(kind), labels.astype(label_kind)
+    )
+
+
+@on_double
+@pytest.mark.parametrize("bug", in_gpu_calls.BUGS, ids=lambda bug: bug.name)
+def test_its_law_catches_the_bug(bug):
+    hunt(bug)

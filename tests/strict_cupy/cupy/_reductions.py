@@ -1,0 +1,90 @@
+"""Reductions, as functions and as methods. A whole array becomes a 0-d array, and the result has C order."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import _array, _memory
+from ._counts import note
+
+
+def reduced(function: Callable, x: Any, out: Any, launches: int = 1, **settings: Any) -> Any:
+    if not isinstance(x, _array.ndarray):
+        raise AttributeError(
+            f"{type(x).__name__} is not a cupy.ndarray: cupy.{function.__name__} takes device arrays"
+        )
+    if settings.get("dtype") is None:
+        settings.pop("dtype", None)
+    if x.ndim == 0 and isinstance(settings["axis"], int | tuple) and settings["axis"] != ():
+        raise np.exceptions.AxisError(0, 0)  # NumPy lets axis 0 and -1 of a 0-d array through
+    note("launch", launches)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        values = function(_memory.read(x), **settings)
+    if out is None:
+        return _memory.result(values)
+    if not isinstance(out, _array.ndarray):
+        raise TypeError("Output arguments type must be cupy.ndarray")
+    _memory.write(out, values)
+    return out
+
+
+def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.sum, a, out, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool | None = None) -> Any:
+    return reduced(np.prod, a, out, axis=axis, dtype=dtype, keepdims=bool(keepdims))
+
+
+def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.mean, a, out, axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> Any:
+    return reduced(np.var, a, out, 3, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+
+
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+) -> Any:
+    return reduced(np.std, a, out, 4, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+
+
+def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.max, a, out, axis=axis, keepdims=keepdims)
+
+
+def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.min, a, out, axis=axis, keepdims=keepdims)
+
+
+def argmax(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.argmax, a, out, axis=axis, keepdims=keepdims)
+
+
+def argmin(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.argmin, a, out, axis=axis, keepdims=keepdims)
+
+
+def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.all, a, out, axis=axis, keepdims=keepdims)
+
+
+def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return reduced(np.any, a, out, axis=axis, keepdims=keepdims)
+
+
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return reduced(np.cumsum, a, out, 2, axis=axis, dtype=dtype)
+
+
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return reduced(np.cumprod, a, out, 2, axis=axis, dtype=dtype)
+
+
+amax, amin = max, min

@@ -1,0 +1,1 @@
+from . import stride_tricks as stride_tricks

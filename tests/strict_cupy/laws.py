@@ -1,0 +1,178 @@
+"""Laws of the double: late kernels, streams, devices and counts. ``python laws.py NAME`` runs one of them.
+
+``test_double.py`` runs the file with the double in PYTHONPATH, so that no other test imports it by accident.
+"""
+
+import ctypes
+import sys
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cupy import _counts, _late
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BUFFER = np.arange(24.0).reshape(2, 3, 4)
+# Statements on x and y, two arrays of shape (2, 3, 4), and i, indices of their first axis.
+STATEMENTS = [
+    "x = x + y",
+    "x += y",
+    "y = xp.exp(-abs(x) / 30)",
+    "x[...] = 2 * y",
+    "x[0] = y[1]",
+    "y[:, 1:] *= 3",
+    "x = y.transpose(1, 0, 2).copy(order='K').transpose(1, 0, 2)",
+    "x[i] = y",
+    "xp.add.at(x, i, y)",
+    "xp.multiply(x, y, out=y)",
+    "x = y.sum(axis=1, keepdims=True) + xp.zeros_like(x)",
+    "y = xp.tanh(x @ y[0].T @ y)",
+    "x.fill(0.5)",
+    "y = xp.where(x > y, x, 1)",
+    "y = xp.concatenate([x[1:], y[:1]])",
+    "x[1, ::2] -= x[0, ::2]",
+    "y.sort()",
+    "x = xp.maximum(x, y)[::-1]",
+    "x, y = y, x",
+    "y[x > 1] = 0",
+    "x = xp.ones_like(y)",
+]
+
+
+def at_address(x: Any) -> np.ndarray:
+    """The memory of ``x``, found through its address as CUDA-aware MPI finds it."""
+    address, _ = x.__cuda_array_interface__["data"]
+    buffer = (ctypes.c_char * x.nbytes).from_address(address)
+    return np.frombuffer(buffer, x.dtype).reshape(x.shape)
+
+
+def by_address() -> None:
+    """Who looks at the memory sees a kernel's values when its stream was synchronised, and garbage before."""
+    with _late.late():
+        x, other = cp.ones(3), cp.ones(3)
+        y = x + 1
+        assert np.isnan(at_address(y)).all(), "a kernel that nobody waited for has written"
+        assert at_address(x).tolist() == [1, 1, 1], "a kernel whose result a later one read has not written"
+        assert np.isnan(at_address(other)).all(), "a kernel whose result nobody read has written"
+        y += 1
+        assert at_address(y).tolist() == [2, 2, 2], "an array that is changed in place shows no old values"
+        cp.cuda.get_current_stream().synchronize()
+        assert at_address(y).tolist() == [3, 3, 3], "a synchronised stream has not written"
+        z, host = y * 2, y.get()
+        assert host.tolist() == [3, 3, 3] and at_address(z).tolist() == [6, 6, 6], "get does not wait"
+
+
+def upload_lands_late() -> None:
+    """A message that is received by address during an upload is overwritten by it; after it, it stays."""
+    for waits in (False, True):
+        with _late.late():
+            room = cp.asarray(np.full(3, 7.0))
+            if waits:
+                cp.cuda.get_current_stream().synchronize()
+            at_address(room)[...] = 5
+            assert (room + 0).get().tolist() == ([5, 5, 5] if waits else [7, 7, 7])
+
+
+def streams_do_not_wait() -> None:
+    """A kernel of another stream reads garbage, unless an event orders the two or one is the null stream."""
+    first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    for orders in (False, True):
+        with _late.late():
+            with first:
+                x = cp.ones(3)
+            if orders:
+                second.wait_event(first.record())
+            with second:
+                assert np.isnan((x + 1).get()).all() != orders
+    with _late.late():
+        with cp.cuda.Stream():
+            x = cp.ones(3)
+        assert (x + 1).get().tolist() == [2, 2, 2]
+
+
+def copies_to_host_may_be_late() -> None:
+    """``get(blocking=False)`` gives garbage until the stream is synchronised."""
+    with _late.late():
+        host = cp.ones(3).get(blocking=False)
+        assert np.isnan(host).all()
+        cp.cuda.get_current_stream().synchronize()
+        assert host.tolist() == [1, 1, 1]
+
+
+@settings(deadline=None, derandomize=True, max_examples=100, database=None)
+@given(st.lists(st.sampled_from(STATEMENTS), max_size=8))
+def programs(statements: list[str]) -> None:
+    """A program has NumPy's values, whether its kernels are late or not."""
+    results = []
+    for xp, late in ((np, False), (cp, False), (cp, True)):
+        names: dict[str, Any] = {"xp": xp, "i": xp.asarray([1, 0])}
+        names |= {"x": xp.asarray(BUFFER.copy()), "y": xp.asarray(BUFFER[::-1] / 7 - 1)}
+        with _late.late() if late else np.errstate():
+            for statement in statements:
+                exec(statement, names)
+            results.append([cp.asnumpy(names[name]) for name in "xy"])
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0], str(statements))
+
+
+def devices() -> None:
+    """Without peer access an array is used on its own device only; a thread begins on device 0."""
+    x = cp.ones(3)
+    with cp.cuda.Device(1):
+        for use in (lambda: x + 1, lambda: x.sum(), lambda: x[0].item(), lambda: x @ x, lambda: x.fill(0)):
+            try:
+                use()
+            except ValueError as error:
+                assert "Peer access is unavailable" in str(error)
+            else:
+                raise AssertionError("an array of another device was used")
+        y = cp.asarray(x)
+        assert y.device.id == 1 and (y + 1).sum().get() == 6
+    assert x.device.id == 0 and cp.cuda.runtime.getDevice() == 0
+
+
+@settings(deadline=None, derandomize=True, max_examples=30, database=None)
+@given(st.integers(0, 99), st.booleans())
+def elementwise_kernel(seed: int, late: bool) -> None:
+    """A kernel computes its statements in order, reads its outputs, and writes views where they lie."""
+    x, y, v = np.random.default_rng(seed).integers(-4, 5, (3, 2, 5)).astype(np.float32)
+    step = cp.ElementwiseKernel(
+        "T x, T y, T f", "T v, int8 n", "v = f * v + x; n = choose((v > y) | (v != v), 1, 0)", "step",
+        preamble="#define choose(c, a, b) ((c) ? (a) : (b))",
+    )  # fmt: skip
+    wide = cp.zeros((2, 10), np.float32)
+    wide[:, ::2] = cp.asarray(v)
+    with _late.late() if late else np.errstate(), _counts.counted() as (calls, _):
+        _, n = step(cp.asarray(x), cp.asarray(y), 2, wide[:, ::2], cp.empty((2, 5), np.int8))
+        expected = 2 * v + x
+        np.testing.assert_array_equal(wide.get()[:, ::2], expected)
+        np.testing.assert_array_equal(n.get(), (expected > y).astype(np.int8))
+    assert calls["launch"] == 1, calls
+    for args, error in (
+        ((cp.asarray(x), cp.zeros((2, 5)), 2), TypeError),
+        ((cp.asarray(x), y, 2), TypeError),
+        ((cp.asarray(x), cp.asarray(y), 2, cp.zeros(5, np.float32), cp.empty((2, 5), np.int8)), ValueError),
+    ):
+        try:
+            step(*args)
+        except error:
+            pass
+        else:
+            raise AssertionError(f"{args} are taken")
+
+
+def counts() -> None:
+    """Every kernel, product, copy and synchronisation is counted, with the project's line that caused it."""
+    x = cp.asarray(np.ones((3, 3)))
+    with _counts.counted() as (calls, lines):
+        y = x @ x.T + 1
+        total = y.sum(axis=0)
+        assert total.tolist() == [12, 12, 12]
+    wanted = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
+    assert +calls == wanted, calls
+    assert {place.split(":")[0] for _, place in lines} == {"tests/strict_cupy/laws.py"}, lines
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

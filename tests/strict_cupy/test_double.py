@@ -1,0 +1,204 @@
+"""The double of CuPy obeys its laws and answers as CuPy 14.2 did; doubles with a seeded bug are caught.
+
+Each law runs in a process of its own with the double's folder in PYTHONPATH.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DOUBLE = Path(__file__).parent
+TWO_DEVICES = {"STRICT_CUPY_DEVICES": "2", "STRICT_CUPY_PEER_ACCESS": "0"}
+LAWS = {
+    "by_address": {},
+    "upload_lands_late": {},
+    "streams_do_not_wait": {},
+    "copies_to_host_may_be_late": {},
+    "programs": {},
+    "elementwise_kernel": {},
+    "devices": TWO_DEVICES,
+    "counts": {},
+}
+# What the double answers otherwise: an error of another type, and a dtype that NumPy's sign does not take.
+OTHERWISE = {"None @ s32", "cp.sign(b)"}
+
+pytestmark = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="CuPy 14 and its double need NumPy 2"
+)
+
+
+def run(folder: Path | None, script: str, *args: str, **variables: str) -> str:
+    """What a script prints with the double in ``folder``; with None, the CuPy that is installed."""
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("STRICT_", "PYTHONPATH"))
+    }
+    env |= variables | ({} if folder is None else {"PYTHONPATH": str(folder)})
+    result = subprocess.run(
+        [sys.executable, "-P", str(DOUBLE / script), *args],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def answers_as_cupy(folder: Path | None) -> None:
+    wanted = json.loads(gzip.decompress((DOUBLE / "answers.json.gz").read_bytes()))
+    answers = json.loads(run(folder, "differential.py"))
+    assert answers.keys() == wanted.keys() and len(answers) == 6950
+    wrong = {e: (answers[e], wanted[e]) for e in wanted if answers[e] != wanted[e] and e not in OTHERWISE}
+    assert not wrong, f"{len(wrong)} answers are not CuPy's; (own, CuPy's): {dict(list(wrong.items())[:5])}"
+
+
+def test_the_double_answers_as_cupy():
+    answers_as_cupy(DOUBLE)
+
+
+@pytest.mark.skipif("REAL_CUPY" not in os.environ, reason="REAL_CUPY=1 asks the CuPy that is installed")
+def test_cupy_still_answers_as_it_did():
+    answers_as_cupy(None)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_law(law):
+    run(DOUBLE, "laws.py", law, **LAWS[law])
+
+
+# Doubles with a bug.
+
+
+def with_bug(folder: Path, file: str, line: str, other: str) -> Path:
+    """A copy of the double in ``folder`` with one text of ``file`` replaced."""
+    shutil.copytree(DOUBLE / "cupy", folder / "cupy", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "cupy" / file
+    source = path.read_text()
+    assert source.count(line) == 1, f"{file} has {source.count(line)} times {line!r}"
+    path.write_text(source.replace(line, other))
+    return folder
+
+
+LIKE_NUMPY = {
+    "results keep the operands' memory order": (
+        "_memory.py",
+        "values = np.array(values, order=order)",
+        'values = np.array(values, order="K")',
+    ),
+    "host arrays are operands": (
+        "_memory.py",
+        "or isinstance(x, np.generic)",
+        "or isinstance(x, np.generic | np.ndarray)",
+    ),
+    "host arrays are assigned": (
+        "_indexing.py",
+        "elif target is not None and np.ndim(value):",
+        "elif target is not None and np.ndim(value) > 9:",
+    ),
+    "arrays are converted implicitly": (
+        "_array.py",
+        'raise TypeError(\n            "Implicit',
+        'return self.get()\n        raise TypeError(\n            "Implicit',
+    ),
+    "windows have a base": ("lib/stride_tricks.py", "new.base = None", "pass"),
+    "numbers have an axis": ("_reductions.py", "raise np.exceptions.AxisError(0, 0)", "pass"),
+}
+
+
+@pytest.mark.parametrize("bug", LIKE_NUMPY)
+def test_a_double_that_is_more_like_numpy_answers_wrongly(bug, tmp_path):
+    with pytest.raises(AssertionError, match="answers are not CuPy's"):
+        answers_as_cupy(with_bug(tmp_path, *LIKE_NUMPY[bug]))
+
+
+BROKEN = {
+    "kernels are never late": ("by_address", "_late.py", "_late = _late, True", "_late = _late, False"),
+    "every kernel runs the queue": (
+        "by_address",
+        "_late.py",
+        "self.run(self._done + i + 1)",
+        "self.run()",
+    ),
+    "nobody runs the queue before reading": (
+        "programs",
+        "_memory.py",
+        "queue.run_before_reading(x._memory)",
+        "pass",
+    ),
+    "only the first write is done before reading": (
+        "programs",
+        "_late.py",
+        "range(len(self._writes) - 1, -1, -1)",
+        "range(len(self._writes))",
+    ),
+    "the newest write is done first": (
+        "programs",
+        "_late.py",
+        "for memory, values in self._writes[:count]:",
+        "for memory, values in self._writes[:count][::-1]:",
+    ),
+    "uploads are never late": (
+        "upload_lands_late",
+        "_creation.py",
+        "new = _memory.result(values, order)",
+        "new = _memory.array_of(np.array(values, order=order))",
+    ),
+    "streams wait for one another": (
+        "streams_do_not_wait",
+        "cuda.py",
+        "            return [self._own]",
+        "            return [s._own for s in _streams]",
+    ),
+    "events do nothing": (
+        "streams_do_not_wait",
+        "cuda.py",
+        "            queue.run(position)",
+        "            pass",
+    ),
+    "the null stream waits for nobody": (
+        "streams_do_not_wait",
+        "cuda.py",
+        "return [*others, _null_queues[device]]",
+        "return [_null_queues[device]]",
+    ),
+    "copies always block": ("copies_to_host_may_be_late", "_array.py", "if blocking:", "if True:"),
+    "reading checks no device": ("devices", "_memory.py", "    check_device(x)\n    if", "    if"),
+    "a kernel's outputs cannot be read": (
+        "elementwise_kernel",
+        "_kernels.py",
+        "_memory.read(x).copy()",
+        "np.zeros_like(x._memory)",
+    ),
+    "a kernel mixes types": (
+        "elementwise_kernel",
+        "_kernels.py",
+        "types.setdefault(kind, x.dtype) != x.dtype",
+        "types.setdefault(kind, x.dtype) is None",
+    ),
+    "a product counts as a kernel": (
+        "counts",
+        "_products.py",
+        'note("gemm")\n    if out',
+        'note("launch")\n    if out',
+    ),
+    "transposed matrices are copied": (
+        "counts",
+        "_products.py",
+        "and not x.flags.forc and not is_matrix_of_cublas(x)",
+        "and not x.flags.c_contiguous",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BROKEN)
+def test_a_law_catches(bug, tmp_path):
+    law, *change = BROKEN[bug]
+    with pytest.raises(AssertionError, match="Error"):
+        run(with_bug(tmp_path, *change), "laws.py", law, **LAWS[law])
