@@ -73,10 +73,9 @@ class ProportionalDataParallel(DataParallel):
         return batch[proportional_shares(len(batch), [speed or mean for speed in self.speeds])[self.rank]]
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        synchronize()
+        synchronize()  # what a GPU still has to do is not of this pass; to read the loss waits for its end
         start = self.clock()
         loss = super().forward_backward(work, inner)
-        synchronize()
         self.seconds += self.clock() - start
         self.samples += len(work.batch)
         return loss
