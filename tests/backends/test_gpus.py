@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 from backends.launch.launch import environment
+from tests.backends.gpu_laws import LATE, ONE, TWO
 
 ROOT = Path(__file__).parents[2]
-DOUBLE = ROOT / "tests" / "strict_cupy"
-ONE = {"MINIGRAD_DEVICE": "cupy"}
-TWO = {**ONE, "STRICT_CUPY_DEVICES": "2", "STRICT_CUPY_PEER_ACCESS": "0"}  # neither reads the other's memory
-LATE = {"STRICT_CUPY_LATE": "1"}  # a kernel's result is in memory only when somebody waits for it
 
 
 def wrong(what: str, variables: dict[str, str]) -> list[str]:
     """What ``on_gpus`` finds wrong."""
-    paths = {"PYTHONPATH": f"{DOUBLE}:{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.backends.on_gpus", what]
-    environ = {**environment(1), **paths, **variables}
+    environ = {**environment(1), "OPENBLAS_NUM_THREADS": "1", **variables}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=250)
     *lines, count = done.stdout.splitlines() or [""]
     assert done.returncode == 0 and count.endswith(what) and int(count.split()[0]) > 10, done.stderr
