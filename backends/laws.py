@@ -10,11 +10,12 @@ import numpy as np
 from minigrad import optim
 from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
-from minigrad.device import Array
+from minigrad.device import Array, array_module, to_host, use_gpu_of
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
+from minigrad.testing import DEVICE, on_device
 
 from .comm.collectives import allgather, gather
 from .comm.communicator import Communicator
@@ -56,6 +57,7 @@ def differences_from_serial(
     batches: list[Batch],
     *,
     dtype: Any = np.float64,
+    device: str = DEVICE,
     seed: int = 0,
     optimizer: MakeOptimizer = momentum_sgd,
     serial: Backend | None = None,
@@ -69,13 +71,18 @@ def differences_from_serial(
     the serial gradient), the parameters and the running statistics after it, and again at the end.
     Collective; rank 0 gets the differences, by parameter and with the rank where they were largest, the
     others an empty list. ``oracle`` builds the serial model if it differs. Gradients are set to None before
-    every ``zero_every``-th step, and applied after every ``update_every``-th.
+    every ``zero_every``-th step, and applied after every ``update_every``-th. Models and batches are moved to
+    ``device``, by default the one named in MINIGRAD_DEVICE; of several GPUs each rank takes its own.
     """
+    if device == "cupy":
+        use_gpu_of(comm.local_rank)
+    batches = [batch.to(device) for batch in batches]
     serial = serial or Serial()
-    reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype)
+    reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype, device=device)
     backend = strategy(comm)
     # Every rank trains the parameters of rank 0, whatever its own are.
-    model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype))
+    own = build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device)
+    model = backend.place(own)
     runs = (
         (serial, reference, optimizer(reference.parameters())),
         (backend, model, optimizer(model.parameters())),
@@ -175,13 +182,13 @@ def allreduce_sums(
     """Assert that this rank gets a new array, exactly the sum over all ranks, and its input is unchanged."""
     inputs = [integers(shape, seed + rank, dtype) for rank in range(comm.size)]
     expected = np.sum(inputs, axis=0).astype(dtype)
-    x = inputs[comm.rank].copy()
+    x = on_device(inputs[comm.rank].copy())
     total = allreduce(comm, x)
     where = f"on rank {comm.rank} of {comm.size}, shape {x.shape}"
-    assert np.array_equal(x, inputs[comm.rank]), f"the input was changed {where}"
-    assert not np.shares_memory(total, x), f"the result is the input's memory {where}"
+    assert np.array_equal(to_host(x), inputs[comm.rank]), f"the input was changed {where}"
+    assert not array_module(x).shares_memory(total, x), f"the result is the input's memory {where}"
     assert (total.shape, total.dtype) == (x.shape, x.dtype), f"got {total.dtype}{total.shape} {where}"
-    assert np.array_equal(total, expected), f"got {total}, the sum is {expected}, {where}"
+    assert np.array_equal(to_host(total), expected), f"got {total}, the sum is {expected}, {where}"
 
 
 def messages_are(
@@ -210,18 +217,18 @@ def is_adjoint(
     A replicated value (the same on all ranks, for the same loss) counts once: then y is the same on all
     ranks, and F x must be too, or F* y if the input is replicated.
     """
-    leaf = Tensor(x, requires_grad=True)
+    leaf = Tensor(on_device(x), requires_grad=True)
     with Tape() as tape:
         out = op(leaf)
     y = integers(out.shape, seed if replicated_out else seed + 1 + comm.rank, out.dtype)
-    tape.backward(out, y)
-    dx = leaf.grad
-    assert dx is not None, f"rank {comm.rank} got no gradient"
-    for name, value, replicated in (("F x", out.data, replicated_out), ("F* y", dx, replicated_in)):
+    tape.backward(out, on_device(y))
+    assert leaf.grad is not None, f"rank {comm.rank} got no gradient"
+    x, dx, fx = to_host(x), to_host(leaf.grad), to_host(out.data)
+    for name, value, replicated in (("F x", fx, replicated_out), ("F* y", dx, replicated_in)):
         same = not replicated or all(np.array_equal(value, other) for other in allgather(comm, value))
         assert same, f"{name} should be the same on all ranks, it is not on rank {comm.rank}"
     once = float(comm.rank == 0)
-    forward = np.vdot(out.data, y) * (once if replicated_out else 1)
+    forward = np.vdot(fx, y) * (once if replicated_out else 1)
     backward = np.vdot(x, dx) * (once if replicated_in else 1)
     left, right = np.sum(allgather(comm, np.array([forward, backward])), axis=0)
     assert left == right, f"<F x, y> is {left}, <x, F* y> is {right}, over {comm.size} ranks"

@@ -26,6 +26,7 @@ from minigrad.tensor import Tensor
 
 from .comm.collectives import broadcast
 from .comm.communicator import Communicator
+from .comm.gpu import synchronize
 from .placement import full_nbytes
 
 Numbers = Sequence[float] | np.ndarray
@@ -159,7 +160,5 @@ def forward_backward_layer(layer: Module, x: Tensor, batch: Batch, loss_fn: Loss
         end = y if loss_fn is None else loss_fn(y, batch.y)
     if end.tape is tape:
         tape.backward(end, 1.0)
-    xp = array_module(y.data)
-    if xp is not np:
-        xp.cuda.get_current_stream().synchronize()
+    synchronize()
     return y.data

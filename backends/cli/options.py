@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from minigrad import lr_schedules
+from minigrad.device import check_device
 from minigrad.lookup import check_choice
 from minigrad.models import NETS, find_net
 
@@ -66,6 +67,11 @@ Json = Annotated[Path | None, typer.Option(help="also write the results to this 
 
 def seed_option() -> Any:
     return option(0, "random seed for weights and sample order", min=0)
+
+
+def device_option() -> Any:
+    check = checked_by(check_device)
+    return option("numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=check)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from minigrad.models import find_net
 
 from ..comm import Communicator
 from ..laws import bound_for, differences_from_serial
-from .options import DTYPES, choice, seed_option
+from .options import DTYPES, choice, device_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
 from .strategy_flags import option
 
@@ -28,6 +28,7 @@ class Proof:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     net: str = "lenet"
     transport: str = "threads"
+    device: str = device_option()
     dtype: str = choice("float64", "--dtype", DTYPES)
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
     seed: int = seed_option()
@@ -50,6 +51,7 @@ class Proof:
             net.loss,
             [batch],
             dtype=self.dtype,
+            device=self.device,
             seed=self.seed,
             serial=Serial(self.parallel.micro or 1),
         )

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from minigrad.backend import Backend
-from minigrad.device import check_device, use_gpu_of
+from minigrad.device import use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
@@ -25,7 +25,7 @@ from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
 from ..comm.timeline import save
-from .options import DTYPES, checked_by, choice, positive, seed_option
+from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 
@@ -49,9 +49,7 @@ class Training:
     net: str = "lenet"
     transport: str = "threads"
     dataset: str = choice("mnist5k", "--dataset", DATASETS)
-    device: str = option(
-        "numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=checked_by(check_device)
-    )
+    device: str = device_option()
     dtype: str = choice("float32", "--dtype", DTYPES)
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(

@@ -13,6 +13,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from .communicator import Communicator
+from .gpu import current_gpu
 from .parts import Part
 
 Result = TypeVar("Result")
@@ -24,6 +25,7 @@ class Job:
     def __init__(self, run: Callable[[Any], Any], what: str):
         self.run, self.what = run, what
         self.context = copy_context()  # a job has, for example, the program's NumPy error settings
+        self.gpu = current_gpu()
         self.posted = self.done = 0.0
         self.ended = threading.Event()
         self.result: Any = None
@@ -48,7 +50,8 @@ class Worker(ABC):
         while (job := self.next_job()) is not None:
             if self.error is None:
                 try:
-                    job.result = job.context.run(job.run, self.comm)
+                    with job.gpu:
+                        job.result = job.context.run(job.run, self.comm)
                 except BaseException as error:
                     self.error = error
             job.error = self.error

@@ -32,6 +32,7 @@ from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
+from .gpu import synchronize
 from .mailboxes import caller
 from .mpi_wait import BoundedWait
 from .parts import Part, Parts
@@ -274,6 +275,8 @@ class MPIComm(Communicator, Part):
     def post(self, first: bytes, rest: Array | None, to: int, tag: int) -> list[tuple[MPI.Request, Any]]:
         """Start to send the pieces; MPI keeps their order."""
         pieces = [first] if rest is None else [first, rest]
+        if array_module(rest) is not np:
+            synchronize()  # MPI does not wait for the kernels that compute this memory
         return [(self.mpi.Isend([piece, MPI.BYTE], to, tag), piece) for piece in pieces]
 
     def begin(self, source: int, tag: int, expect: Array | None) -> RecvRequest:

@@ -14,6 +14,7 @@ from minigrad.device import Array, array_module
 
 from .background import Background, Job, Worker
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
+from .gpu import check_one_stream
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
 from .parts import Part, Parts
 from .shared_memory import SharedMemory
@@ -82,7 +83,7 @@ class ThreadComm(Communicator, Part):
                 raise RankEnded(self.ended_ranks()[0], wait.what)
             message = world.take(mailbox, min(world.mailboxes[mailbox], key=lambda m: m.arrival))
         self.advance_clock(message.arrival)
-        return message.source, message.x
+        return message.source, on_current_gpu(message.x)
 
     def split(self, color: int, key: int | None = None) -> ThreadComm:
         name, choices = self.barrier_with("to split", (color, self.rank if key is None else key))
@@ -146,6 +147,8 @@ class ThreadComm(Communicator, Part):
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
         check_peer(self, to)
+        if array_module(x) is not np:
+            check_one_stream()
         copy = array_module(x).array(x)
         arrival = self.arrival_time(copy.nbytes, self.members[to], tag)
         message = Message(copy, self.rank, self.world_rank, arrival, caller())
@@ -165,7 +168,7 @@ class ThreadComm(Communicator, Part):
         self.wait_for(Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival))
         message = slot.filled()
         self.advance_clock(message.arrival)
-        return check_expected(message.x, expect, owners[peer], owners[self.world_rank], tag)
+        return check_expected(on_current_gpu(message.x), expect, owners[peer], owners[self.world_rank], tag)
 
     def wait_for(self, wait: Wait) -> None:
         with self.world.lock:
@@ -204,6 +207,11 @@ class ThreadComm(Communicator, Part):
 
     def add_clock(self) -> None:
         """Make a clock for a new background of this rank."""
+
+
+def on_current_gpu(x: Array) -> Array:
+    """``x`` where this thread computes: a copy only if the sender computes on another GPU."""
+    return array_module(x).asarray(x)
 
 
 class ThreadWorker(Worker):

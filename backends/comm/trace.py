@@ -20,6 +20,7 @@ from minigrad.device import Array
 
 from .background import Background
 from .communicator import Communicator, Wrapper, check_peer
+from .gpu import synchronize
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
@@ -88,8 +89,10 @@ class Traced(Wrapper):
             raise ValueError(f"{name!r} is the name of a communication; name what is computed")
         outer, self.record.computing = self.record.computing, name
         try:
+            synchronize()  # the span is the computation's, and not of what was asked of a GPU before
             with self.record.span(name):
                 yield
+                synchronize()
         finally:
             self.record.computing = outer
 

@@ -18,6 +18,8 @@ import numpy as np
 from minigrad.device import Array, array_module, to_device
 from minigrad.environment import variable
 
+from .gpu import synchronize
+
 INLINE = 4096  # the most bytes of an array that is part of the first piece
 START = struct.Struct("<4sBB18s")  # format, number of axes, whether on a GPU, NumPy's text for the dtype
 SIGN = b"mga1"  # a minigrad array, and the version of this format
@@ -105,11 +107,9 @@ def pack(x: Array) -> tuple[bytes, Array | None, bool]:
         raise TypeError(f"an array of Python objects ({x.dtype}{x.shape}) cannot be sent; send numbers")
     xp = array_module(x)
     base, order = in_memory_order(x)
-    private = base is not x and not np.may_share_memory(base, x) if xp is np else False
+    private = base is not x and not xp.may_share_memory(base, x)
     if xp is not np and not cuda_aware():
         base, private = to_pinned_host(base), True
-    elif xp is not np:
-        xp.cuda.get_current_stream().synchronize()  # MPI knows nothing of CUDA's streams
     first = Header(base.dtype, base.shape, order, xp is not np).to_bytes()
     if base.nbytes <= INLINE:
         return first + base.tobytes(), None, True
@@ -147,8 +147,11 @@ def check_length(header: Header, nbytes: int, needed: int) -> None:
 
 def room_for(header: Header) -> Array:
     """Fresh memory for a large array, flat; on the GPU where MPI can write there."""
-    flat = np.empty(header.size, header.dtype)
-    return to_device(flat, "cupy") if header.on_device and cuda_aware() else flat
+    if not (header.on_device and cuda_aware()):
+        return np.empty(header.size, header.dtype)
+    flat = array_module(to_device(np.empty(0), "cupy")).empty(header.size, header.dtype)
+    synchronize()  # kernels that run may still use this memory, which its last owner has freed
+    return flat
 
 
 def finish(flat: Array, header: Header) -> Array:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import NamedTuple
 
-import numpy as np
-
 from minigrad.backend import at_least_one
-from minigrad.device import Array, array_module
+from minigrad.device import Array
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.tensor import Tensor
@@ -133,12 +130,7 @@ def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
     algorithm = allreduce or collectives.allreduce
 
     def start(x: Array) -> Callable[[], Array]:
-        def job(comm: Communicator) -> Array:
-            # A thread begins on the first GPU, wherever its rank computes.
-            with nullcontext() if array_module(x) is np else x.device:
-                return algorithm(comm, x)
-
-        return background.start(job, "allreduce", x.nbytes)
+        return background.start(lambda comm: algorithm(comm, x), "allreduce", x.nbytes)
 
     return Reducer(start, lambda: None, background.close)
 

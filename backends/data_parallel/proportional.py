@@ -18,6 +18,7 @@ from minigrad.module import Module
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
+from ..comm.gpu import synchronize
 from .data_parallel import DataParallel
 
 
@@ -72,6 +73,7 @@ class ProportionalDataParallel(DataParallel):
         return batch[proportional_shares(len(batch), [speed or mean for speed in self.speeds])[self.rank]]
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        synchronize()  # what a GPU still has to do is not of this pass; to read the loss waits for its end
         start = self.clock()
         loss = super().forward_backward(work, inner)
         self.seconds += self.clock() - start

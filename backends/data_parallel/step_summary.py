@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from minigrad.device import Array, array_module, unflatten
+from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 
@@ -77,14 +77,15 @@ class StepSummary:
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
         start = 2 + self.size
-        loss, fraction, *counts = (float(x) for x in total[:start])
+        figures = to_host(total[: start + len(self.parameters)]).tolist()  # one copy from a GPU for all
+        loss, fraction, *counts = figures[:start]
         for rank, count in enumerate(map(round, counts)):
             if count != round(counts[0]):
                 raise RuntimeError(
                     f"rank 0 ran backward {counts[0]:.0f} times before this reduction, rank {rank} {count} "
                     "times; every rank must take the same steps, also without samples"
                 )
-        reached = [bool(x) for x in total[start : start + len(self.parameters)]]
+        reached = [*map(bool, figures[start:])]
         sums = unflatten(total[start + len(self.parameters) :], self.statistics())
         for (owner, attribute), weighted_sum in zip(self.attributes, sums, strict=True):
             if fraction and owner.training:  # a layer in eval mode keeps its statistics

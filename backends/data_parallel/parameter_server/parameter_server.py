@@ -214,9 +214,11 @@ class ParameterServer(Backend):
 
     def finish(self, model: Module, loss: float) -> float:
         """Raise FloatingPointError, naming the parameter, for a gradient that is not finite."""
-        for name, parameter in model.named_parameters().items():
-            g = parameter.grad
-            if g is not None and not array_module(g).isfinite(g).all():
+        grads = {name: p.grad for name, p in model.named_parameters().items() if p.grad is not None}
+        finite = [array_module(g).isfinite(g).all() for g in grads.values()]
+        answers = to_host(array_module(finite[0]).stack(finite)) if finite else []  # one copy from a GPU
+        for name, is_finite in zip(grads, answers, strict=True):
+            if not is_finite:
                 raise FloatingPointError(
                     f"rank {self.rank}'s gradient of {name} at step {self.steps} is not finite; "
                     "nothing was sent, try a smaller --lr"
@@ -337,7 +339,7 @@ class ParameterServer(Backend):
         """The servers' parameters, by name. Collective."""
         none = self.layout.parameters[0].data.reshape(-1)[:0]
         parts = allgather(self.comm, none if self.server is None else self.server.weights)
-        views = self.layout.views(array_module(none).concatenate(parts[self.workers :]))
+        views = self.layout.views(to_host(array_module(none).concatenate(parts[self.workers :])))
         current = dict(zip(self.layout.parameters, views, strict=True))
         values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)

@@ -1,0 +1,31 @@
+"""Ranks on GPUs, without one: the laws run in a process in which a double of CuPy computes on the host."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.launch.launch import environment
+from tests.backends.gpu_laws import LATE, ONE, TWO
+
+ROOT = Path(__file__).parents[2]
+
+
+def wrong(what: str, variables: dict[str, str]) -> list[str]:
+    """What ``on_gpus`` finds wrong."""
+    command = [sys.executable, "-m", "tests.backends.on_gpus", what]
+    environ = {**environment(1), "OPENBLAS_NUM_THREADS": "1", **variables}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=250)
+    *lines, count = done.stdout.splitlines() or [""]
+    assert done.returncode == 0 and count.endswith(what) and int(count.split()[0]) > 10, done.stderr
+    return lines
+
+
+@pytest.mark.parametrize("variables", [ONE, {**TWO, **LATE}], ids=["one", "two, late kernels"])
+def test_the_laws_of_parallelism_hold_on_gpus(variables):
+    assert wrong("laws", variables) == []
+
+
+def test_their_laws_catch_the_bugs_of_gpus():
+    assert wrong("bugs", {**TWO, **LATE}) == []

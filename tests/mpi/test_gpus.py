@@ -1,0 +1,34 @@
+"""MPI processes on GPUs, without one: a double of CuPy computes on the host, where MPI reads its memory."""
+
+import pytest
+
+from tests.backends.gpu_laws import LATE, TWO
+
+AWARE = {"MINIGRAD_CUDA_AWARE": "1"}
+STAGED = {"MINIGRAD_CUDA_AWARE": "0"}
+
+LAWS = """
+from backends.comm.mpi import MPIComm
+from tests.mpi import gpu_laws
+comm = MPIComm()
+gpu_laws.messages_are_those_of_finished_kernels()
+gpu_laws.strategies_are_proved(comm, gpu_laws.TWO_RANKS if comm.size == 2 else gpu_laws.EIGHT_RANKS)
+"""
+
+HUNT = """
+from tests.bugs.bug import hunt
+from tests.mpi.gpu_laws import BUGS
+for bug in BUGS:
+    hunt(bug)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "way"), [(2, AWARE), (2, STAGED), (8, STAGED)])
+def test_strategies_are_proved_on_gpus(processes, ranks, way):
+    job = processes.ranks(ranks, LAWS, **TWO, **LATE, **way)
+    assert job.status == 0, job.err
+
+
+def test_the_law_of_messages_catches_its_bugs(processes):
+    job = processes.ranks(2, HUNT, **TWO, **LATE, **AWARE)
+    assert job.status == 0, job.err
