@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .checked_entries import CheckedEntries, checks
-from .device import Array, array_module, sum_in_order
+from .device import Array, array_module, on_gpu, sum_in_order
 from .memory import base_of, retained_arrays
 from .tensor import Parameter, Tensor
 
@@ -257,6 +257,8 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
         ones = np.ones(rows.shape[0], g.dtype)
         return np.tensordot(ones, rows, 1) if rows.ndim > 2 else ones @ rows
     repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
+    if on_gpu(g) and not repeated:
+        return g.sum(axis=tuple(range(leading)))  # no view, which a leaf would copy
     return g.sum(axis=(*range(leading), *repeated), keepdims=True).reshape(shape)
 
 

@@ -18,7 +18,7 @@ def max_of_places(x: Array, places: list) -> tuple[Array, Callable[[Array], Arra
     Backward needs no more than which place it was, a byte per window: the first largest, or the last NaN.
     """
     xp, parts = array_module(x), [x[place] for place in places]
-    y, taker = xp.empty(parts[0].shape, x.dtype), xp.empty(parts[0].shape, xp.int8)
+    y, taker = xp.empty(parts[0].shape, x.dtype), xp.empty(parts[0].shape, xp.uint8)
     largest_kernel(len(places))(*parts, y, taker)
 
     def to_x(g: Array) -> Array:
@@ -37,11 +37,11 @@ def largest_kernel(n: int) -> Callable:
         larger = f"(x{i} > y) | (x{i} != x{i})"
         statements += [f"taker = choose({larger}, {i}, taker)", f"y = choose({larger}, x{i}, y)"]
     inputs = ", ".join(f"T x{i}" for i in range(n))
-    return elementwise_kernel(inputs, "T y, int8 taker", "; ".join(statements), f"largest_of_{n}")
+    return elementwise_kernel(inputs, "T y, uint8 taker", "; ".join(statements), f"largest_of_{n}")
 
 
 def share_kernel(n: int) -> Callable:
     """g where ``taker`` is the number of the output, else zero."""
     statements = [f"d{i} = choose(taker == {i}, g, zero)" for i in range(n)]
     outputs = ", ".join(f"T d{i}" for i in range(n))
-    return elementwise_kernel("T g, int8 taker, T zero", outputs, "; ".join(statements), f"shares_of_{n}")
+    return elementwise_kernel("T g, uint8 taker, T zero", outputs, "; ".join(statements), f"shares_of_{n}")
