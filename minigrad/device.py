@@ -26,8 +26,14 @@ def array_module(x: Array) -> ModuleType:
 
 
 def on_gpu(x: Any) -> bool:
-    """Whether ``x`` is a device array: its type says so, as the attribute itself takes microseconds."""
-    return hasattr(type(x), "__cuda_array_interface__")
+    """Whether ``x`` is a device array."""
+    return type(x) is not np.ndarray and is_device_type(type(x))
+
+
+@cache
+def is_device_type(kind: type) -> bool:
+    """Whether arrays of this type lie on a GPU; to read the attribute of an array takes microseconds."""
+    return hasattr(kind, "__cuda_array_interface__")
 
 
 def to_device(x: Array, device: str) -> Array:

@@ -17,22 +17,22 @@ PER_THREAD = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 def cuda() -> Any:
     """``cupy.cuda`` if this process has imported CuPy and has a GPU; otherwise None."""
-    cuda = import_module("cupy").cuda if "cupy" in sys.modules else None  # waits if a thread is importing it
-    return cuda if cuda is not None and cuda.is_available() else None
+    module = import_module("cupy").cuda if "cupy" in sys.modules else None  # waits while a thread imports it
+    return module if module is not None and module.is_available() else None
 
 
 def synchronize() -> None:
     """Wait until the GPU has done all that this thread asked for."""
-    if (gpu := cuda()) is not None:
-        gpu.get_current_stream().synchronize()
+    if (module := cuda()) is not None:
+        module.get_current_stream().synchronize()
 
 
 def current_gpu() -> AbstractContextManager[Any]:
     """A context in which any thread computes on the GPU that is this thread's now."""
-    if (gpu := cuda()) is None:
+    if (module := cuda()) is None:
         return nullcontext()
     check_one_stream()
-    return gpu.Device()
+    return module.Device()
 
 
 def check_one_stream() -> None:

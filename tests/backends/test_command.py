@@ -206,6 +206,7 @@ MISTAKES = [
         ["prove", *THREADS, "--strategy", "local-sgd"],
         "by its mathematics strategy 'local-sgd' does not train like one serial",
     ),
+    (["prove", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
@@ -262,9 +263,10 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
     assert (tmp_path / "kept.json").read_bytes() == kept  # the finished run's file is whole
 
 
-def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch):
+@pytest.mark.parametrize("verb", ["train", "prove"])
+def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch, verb):
     monkeypatch.setattr(device, "cuda_problem", lambda: "CuPy finds no CUDA device; use --device numpy")
-    assert minigrad("train", "--device", "cupy")[2] == (
+    assert minigrad(verb, "--device", "cupy")[2] == (
         "minigrad: --device cupy: CuPy finds no CUDA device; use --device numpy\n"
     )
 

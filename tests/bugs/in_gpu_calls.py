@@ -21,6 +21,11 @@ def a_step_waits_once() -> None:
     gpu_laws.a_step_waits(1, gpu_laws.training_step(NETS["lenet"], sgd, 2))
 
 
+def a_step_takes_few_kernels() -> None:
+    sgd = lambda parameters: optim.SGD(parameters, 0.01)  # noqa: E731
+    gpu_laws.a_step_launches(57, gpu_laws.training_step(NETS["lenet"], sgd, 2))
+
+
 def clipping_waits_once_more() -> None:
     gpu_laws.a_step_waits(2, gpu_laws.training_step(NETS["mlp"], gpu_laws.clipping(optim.SGD), 2))
 
@@ -118,6 +123,11 @@ BUGS = [
         "p = exp(x)", cross_entropy_as_kernels_is_cross_entropy, "the loss"),
     Bug("a kernel takes any number for a class", "minigrad.ops.loss_kernels",
         "(label >= 0) & (label < classes)", "label == label", wrong_labels_stop_training, "the loss of"),
+    Bug("a bias's gradient is a view, which its leaf copies", "minigrad.tape",
+        "    if on_gpu(g) and not repeated:", "    if False:", a_step_takes_few_kernels, "61 kernels"),
+    Bug("cross-entropy on a GPU is the readable one", LOSS,
+        "if on_gpu(logits) and logits.dtype in (np.float32, np.float64):", "if False:",
+        a_step_takes_few_kernels, "more than 57"),
     Bug("pooling looks for NaN on the host", "minigrad.ops.pool_kernels", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 3 times"),
     Bug("a list beside a tensor of a GPU stays on the host", "minigrad.tensor",

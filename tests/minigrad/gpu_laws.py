@@ -74,6 +74,13 @@ def a_step_uploads_nothing(step: Callable[[], float]) -> None:
     assert not calls["copy to device"], f"a step copies {calls['copy to device']} arrays to the GPU"
 
 
+def a_step_launches(most: int, step: Callable[[], float]) -> None:
+    """A step takes at most this many kernels besides products: each costs the host 5 to 20 microseconds."""
+    with counted() as calls:
+        step()
+    assert calls["launch"] <= most, f"a step takes {calls['launch']} kernels, more than {most}"
+
+
 def products_copy_no_operand(step: Callable[[], float]) -> None:
     """CuPy copies the transposed operand of a product of stacks, and of one matrix none."""
     with counted() as calls:

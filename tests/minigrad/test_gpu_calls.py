@@ -53,6 +53,12 @@ def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
 
 
 @on_double
+@pytest.mark.parametrize(("name", "most"), [("mlp", 28), ("lenet", 57), ("vgg", 91), ("sigmoid", 36)])
+def test_a_step_takes_few_kernels(name, most):
+    gpu_laws.a_step_launches(most, gpu_laws.training_step(models.NETS[name], sgd, 4))
+
+
+@on_double
 @pytest.mark.parametrize("make", [optim.SGD, optim.LARS, optim.Adam], ids=lambda make: make.__name__)
 def test_norms_are_waited_for_once(make):
     gpu_laws.a_step_waits(2, gpu_laws.training_step(models.NETS["mlp"], gpu_laws.clipping(make), 4))

@@ -138,9 +138,11 @@ def elementwise_kernel(seed: int, late: bool) -> None:
     """A kernel computes its statements in order, reads its outputs, and writes views where they lie."""
     x, y, v = np.random.default_rng(seed).integers(-4, 5, (3, 2, 5)).astype(np.float32)
     step = cp.ElementwiseKernel(
-        "T x, T y, T f", "T v, int8 n", "v = f * v + x; n = choose((v > y) | (v != v), 1, 0)", "step",
+        "T x, T y, T f",
+        "T v, int8 n",
+        "v = f * v + x + log(exp(0 * y)); n = choose((v > y) | (v != v), 1, 0)",
         preamble="#define choose(c, a, b) ((c) ? (a) : (b))",
-    )  # fmt: skip
+    )
     wide = cp.zeros((2, 10), np.float32)
     wide[:, ::2] = cp.asarray(v)
     with _late.late() if late else np.errstate(), _counts.counted() as (calls, _):

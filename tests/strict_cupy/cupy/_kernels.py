@@ -8,10 +8,13 @@ from . import _array, _memory
 from ._counts import note
 
 CHOOSE = "#define choose(c, a, b) ((c) ? (a) : (b))"
+FUNCTIONS = {"choose": np.where} | {
+    name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "floor", "ceil")
+}
 
 
 class ElementwiseKernel:
-    """Statements ``output = expression``, of + - * / comparisons & | and ``choose(c, a, b)``, by semicolons.
+    """Statements ``output = expression``, with + - * / comparisons & | and ``FUNCTIONS``; semicolons between.
 
     A parameter is "T x" or "int8 x": a type of NumPy, or a letter that stands for the same type everywhere.
     Constants have the types that NumPy gives them, where C++ would compute in double.
@@ -48,7 +51,7 @@ class ElementwiseKernel:
         kinds = {name: types[kind] for kind, name in self.outputs}
         with np.errstate(all="ignore"):
             for target, expression in self.statements:
-                value = eval(expression, {"choose": np.where, **names})
+                value = eval(expression, {**FUNCTIONS, **names})
                 names[target] = np.asarray(value).astype(kinds[target])
         note("launch")
         for (_, name), x in zip(self.outputs, outputs, strict=True):
