@@ -24,13 +24,12 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator) -> OpResult:
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
     mask[...] = xp.asarray(rng.random(x.shape) >= p)
     mask *= 1 / (1 - p)
-    value, (to_x, _) = product(x, mask)
+
+    def product(x: Array, mask: Array) -> OpResult:
+        return x * mask, (lambda g: g * mask, None)
+
+    value, (to_x, _) = (product if xp is np else in_memory_order(product))(x, mask)
     return value, (to_x,)
-
-
-@in_memory_order
-def product(x: Array, mask: Array) -> OpResult:
-    return x * mask, (lambda g: g * mask, None)
 
 
 def check_probability(p: float) -> None:

@@ -41,8 +41,8 @@ def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
 
         value, (to_x, *others) = cast(Any, function)(pixels(x), *arrays, **settings)
         g_pixels = once(pixels)  # one array for all, so that they share their sums
-        to_others = [lambda g, pull=pull: pull(g_pixels(g)) for pull in others]
-        return images(value), (lambda g: images(to_x(g_pixels(g))), *to_others)
+        to_others = [wraps(pull)(lambda g, pull=pull: pull(g_pixels(g))) for pull in others]
+        return images(value), (wraps(to_x)(lambda g: images(to_x(g_pixels(g)))), *to_others)
 
     return op(function, of_images)
 

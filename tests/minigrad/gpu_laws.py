@@ -211,9 +211,11 @@ def cross_entropy_is_the_readable_one(
     """The same loss and gradient in at most eight launches, where the readable form takes thirty."""
     g = np.array(0.5, logits.dtype)
     expected, (expected_gradient, _) = readable(logits, labels)
+    assert expected_gradient is not None
     arrays = [to_device(array, "cupy") for array in (logits, labels, g)]
     with counted() as calls:
         value, (to_logits, _) = kernels(*arrays[:2])
+        assert to_logits is not None
         d = to_logits(arrays[2])
     assert calls["launch"] <= 8, f"cross-entropy takes {calls['launch']} launches"
     assert value.dtype == d.dtype == logits.dtype, f"{logits.dtype} became {value.dtype} and {d.dtype}"
