@@ -6,6 +6,17 @@ import numpy as np
 from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
 
 
+def edge(size):
+    """The n of the (n, n) product with as many operations."""
+    m, k, n = size
+    return (m * k * n) ** (1 / 3)
+
+
+def label(size):
+    m, k, n = size
+    return str(n) if m == k == n else f"{m} x {k} by {k} x {n}"
+
+
 def rates(found, overhead, flop):
     """Operations a second by size; and the line of an overhead, then work at the best rate found."""
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
@@ -14,9 +25,9 @@ def rates(found, overhead, flop):
     axes.plot(fine, fine / (overhead + fine / best) / 1e9, color=GREY, lw=1.5)
     axes.text(3e3, 1.5 * 3e3 / overhead / 1e9, "overhead, then\nfull speed", color=GREY, ha="right")
     axes.loglog([flop[s] for s in found], [rate / 1e9 for rate in found.values()], "o", color=BLUE, ms=7)
-    for (n, k), rate in found.items():
-        name, place = (f"{n} x {k}", (9, -12)) if n != k else (str(n), (-4, -18))
-        axes.annotate(name, (flop[n, k], rate / 1e9), place, textcoords="offset points", color=BLUE)
+    for size, rate in found.items():
+        place = (-4, -18) if len(set(size)) == 1 else (9, -12)
+        axes.annotate(label(size), (flop[size], rate / 1e9), place, textcoords="offset points", color=BLUE)
     axes.set(
         xlabel="operations in the product",
         ylabel="GFLOP/s, one thread",
@@ -60,13 +71,13 @@ def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
         (with_copies, ORANGE, "^--", "copied there, and back"),
     )
     for times, color, style, name in lines:
-        n, took = zip(*((max(size), 1e6 * t) for size, t in times.items()), strict=True)
+        n, took = zip(*((edge(size), 1e6 * t) for size, t in times.items()), strict=True)
         axes.loglog(n[1:], took[1:], style, color=color, lw=1.8, ms=6, label=name)
     for size, color in ((wins, GREEN), (wins_with_copies, ORANGE)):
         axes.axvline(size, color=color, lw=1, ls=":")
         axes.text(size, axes.get_ylim()[0] * 1.15, f" {size:.0f}", color=color)
-    ticks = [max(size) for size in cpu][1:]  # from 30 x 20 up
-    axes.set_xticks(ticks, ["30 x 20", *map(str, ticks[1:])])
+    sizes = list(cpu)[1:]  # from 30 x 20 up
+    axes.set_xticks([edge(size) for size in sizes], [label(size).replace(" by ", "\n") for size in sizes])
     axes.minorticks_off()
     axes.set(xlabel="size of the product", ylabel="microseconds")
     axes.set_title(f"Where a GPU begins to win\n(GPU: {source.removeprefix('GPU, ')})", fontsize=11)

@@ -5,9 +5,9 @@ Patterson 2009, "Roofline"); where a GPU begins to win, and what copies cost; th
 
     python lessons/04_gpu/lesson.py
 
-Needs neither GPU nor MPI. With CuPy and a GPU it measures it; without, it says what it skips, and computes
-what published figures allow. Figures go to runs/lessons/04_gpu/. In an editor that knows `# %%` cells this
-file opens as a notebook.
+Needs neither GPU nor MPI. With CuPy and a GPU it measures it; without, it counts what a GPU would be asked
+for, and computes what published figures allow. Figures go to runs/lessons/04_gpu/. In an editor that knows
+`# %%` cells this file opens as a notebook.
 """
 
 # %%
@@ -15,13 +15,15 @@ import time
 
 import drawings
 import numpy as np
-from timing import H200, seconds
+from timing import H200, LAUNCHES, seconds
 
 from backends.comm import run_ranks
 from backends.comm.wire import finish, pack, unpack
 from lessons.style import start_lesson
-from minigrad import Tape, Tensor, mnist, ops
+from minigrad import Tape, Tensor, mnist, ops, optim
+from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host
+from minigrad.models import NETS
 
 FIGURES = start_lesson("04_gpu")
 rng = np.random.default_rng(0)
@@ -40,14 +42,16 @@ def normal(*shape):
 
 # %%
 print("1. Small products are all overhead")
-SIZES = ((3, 2), (30, 20), (64, 64), (128, 128), (256, 256), (512, 512), (1024, 1024))  # (n, k) times (k, n)
-products = {(n, k): (normal(n, k), normal(k, n)) for n, k in SIZES}
-flop = {(n, k): 2 * n * k * n for n, k in SIZES}
+# (m, k) times (k, n); 120 x 30 times 30 x 20 is the lecture's own example
+SIZES = ((3, 2, 3), (30, 20, 30), (120, 30, 20), *((n, n, n) for n in (64, 128, 256, 512, 1024)))
+products = {(m, k, n): (normal(m, k), normal(k, n)) for m, k, n in SIZES}
+flop = {(m, k, n): 2 * m * k * n for m, k, n in SIZES}
 on_cpu = {size: seconds(lambda a=a, b=b: a @ b, a) for size, (a, b) in products.items()}
-overhead = on_cpu[3, 2]
+SMALLEST, SMALL, LARGEST = SIZES[0], SIZES[1], SIZES[-1]
+overhead = on_cpu[SMALLEST]
 for size, took in on_cpu.items():
     rate = flop[size] / took / 1e9
-    print(f"   {size[0]:4} x {size[1]:4}: {1e6 * took:9.1f} us, {rate:7.2f} GFLOP/s,", end=" ")
+    print(f"   {drawings.label(size):>19}: {1e6 * took:9.1f} us, {rate:7.2f} GFLOP/s,", end=" ")
     print(f"overhead {min(1, overhead / took):4.0%}")
 
 
@@ -56,13 +60,13 @@ def recorded(a, b):
         return ops.matmul(a, b)
 
 
-leaves = [Tensor(x, requires_grad=True) for x in products[30, 20]]
-on_tape = seconds(lambda: recorded(*leaves), products[30, 20][0])
-print(f"   30 x 20 on a tape: {1e6 * on_tape:.1f} us instead of {1e6 * on_cpu[30, 20]:.1f}")
+leaves = [Tensor(x, requires_grad=True) for x in products[SMALL]]
+on_tape = seconds(lambda: recorded(*leaves), products[SMALL][0])
+print(f"   {drawings.label(SMALL)} on a tape: {1e6 * on_tape:.1f} us instead of {1e6 * on_cpu[SMALL]:.1f}")
 rates = {size: flop[size] / took for size, took in on_cpu.items()}
-assert flop[30, 20] == 36_000 and flop[30, 20] / flop[3, 2] == 1000
-assert on_cpu[30, 20] < 100 * overhead  # a thousand times the work
-assert rates[3, 2] < rates[30, 20] / 5 and rates[30, 20] < 0.8 * max(rates.values())
+assert flop[SMALL] == 36_000 and flop[SMALL] / flop[SMALLEST] == 1000
+assert on_cpu[SMALL] < 100 * overhead  # a thousand times the work
+assert rates[SMALLEST] < rates[SMALL] / 5 and rates[SMALL] < 0.8 * max(rates.values())
 drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
 
 # %% [markdown]
@@ -132,29 +136,27 @@ def there_and_back(a, b):
 
 
 there, with_copies = {}, {}
-for (n, k), (a, b) in products.items():
+for size, (a, b) in products.items():
     if NO_GPU:
-        nbytes = 4 * (2 * n * k + n * n)
-        there[n, k] = H200.seconds(flop[n, k], nbytes)
-        with_copies[n, k] = there[n, k] + H200.copying(nbytes, copies=3)
+        nbytes = a.nbytes + b.nbytes + 4 * len(a) * b.shape[1]
+        there[size] = H200.seconds(flop[size], nbytes)
+        with_copies[size] = there[size] + H200.copying(nbytes, copies=3)
     else:
         da, db = to_device(a, "cupy"), to_device(b, "cupy")
-        there[n, k] = seconds(lambda da=da, db=db: da @ db, da)
-        with_copies[n, k] = seconds(lambda a=a, b=b: there_and_back(a, b), da)
+        there[size] = seconds(lambda da=da, db=db: da @ db, da)
+        with_copies[size] = seconds(lambda a=a, b=b: there_and_back(a, b), da)
         np.testing.assert_allclose(to_host(da @ db), a @ b, rtol=1e-3, atol=1e-3)
 source = f"{H200.name}, computed from published figures" if NO_GPU else "GPU, measured"
-if NO_GPU:
-    print(f"   skipped: {NO_GPU}")
 print(f"   ({source})")
 for size, took in on_cpu.items():
-    print(f"   {size[0]:4} x {size[1]:4}: CPU {1e6 * took:8.1f} us, GPU {1e6 * there[size]:6.1f},", end=" ")
+    print(f"   {drawings.label(size):>19}: CPU {1e6 * took:8.1f} us, GPU {1e6 * there[size]:6.1f},", end=" ")
     print(f"with copies {1e6 * with_copies[size]:6.1f}")
 
 
 def crossover(other):
     """The size n from which (n, n) products are faster there: between two sizes, times are power laws."""
     n = np.geomspace(30, 1024, 400)
-    known = np.log([max(a) for a in SIZES])
+    known = np.log([drawings.edge(a) for a in SIZES])
     cpu, gpu = (np.interp(np.log(n), known, np.log(list(t.values()))) for t in (on_cpu, other))
     return n[np.flatnonzero(cpu < gpu)[-1]]
 
@@ -163,7 +165,7 @@ wins, wins_with_copies = crossover(there), crossover(with_copies)
 print(
     f"   the GPU is faster from about {wins:.0f} on; with copies there and back from {wins_with_copies:.0f}"
 )
-assert on_cpu[30, 20] < there[30, 20] and with_copies[1024, 1024] < on_cpu[1024, 1024]
+assert on_cpu[SMALL] < there[SMALL] and with_copies[LARGEST] < on_cpu[LARGEST]
 assert wins < wins_with_copies
 drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source).savefig(
     FIGURES / "crossover.png"
@@ -188,22 +190,54 @@ print(", ".join(f"{name} has {found:,.0f}" for name, found in reuse.items()))
 assert reuse["784-128-128-10"] < needed < reuse["VGG-16"]
 
 # %% [markdown]
-# ## 4. Compile once, use often
-# A GPU's program for an operation is compiled when it is first asked for. The first call of a process also
-# sets up the GPU. So measure from the second call on, and do not write operations that differ a little every
-# time.
+# ## 4. Few launches, few waits
+# Training asks for many small operations, not for one product. So count what one step asks of a GPU. The
+# counts below are of batches of 64 with SGD and momentum; they need no GPU: `python -m tests.launches` runs
+# the step on the tests' double of CuPy, which computes with NumPy and counts (and a test holds the file
+# `launches.json` to it). A *synchronization* is where the host waits for all that it has asked for, here to
+# read the loss: afterwards the GPU has nothing to do until the next launch arrives.
+#
+# Launches alone bound the step from below. We compare this bound with the whole step in NumPy.
 
 # %%
-print("\n4. Compile once, use often")
-if NO_GPU:
-    print(
-        "   skipped without a GPU. There, the first call of an operation of one's own is slow: CuPy compiles"
-    )
-    print(
-        "   it and keeps the result, in memory and on disk; later calls cost a launch. (CuPy's user guide, on"
-    )
-    print("   one-time overheads: compiling; and up to several seconds for the first call in a process)")
-else:
+print("\n4. Few launches, few waits")
+
+
+def step_on_cpu(name):
+    """Seconds of one training step of the net in NumPy, on one thread."""
+    net = NETS[name]
+    model, backend = net.build(np.random.default_rng(0)), Serial()
+    batch = net.prepare(mnist.load("mnist5k").train[:64], np.float32)
+    optimizer = optim.SGD(model.parameters(), net.lr, momentum=net.momentum)
+
+    def step():
+        optimizer.zero_grad()
+        backend.step(model, batch, net.loss)
+        backend.update(model, optimizer)
+
+    return seconds(step, batch.x, rounds=3)
+
+
+in_numpy = {name: step_on_cpu(name) for name in LAUNCHES}
+in_launches = {name: H200.launch * (n["kernels"] + n["products"]) for name, n in LAUNCHES.items()}
+for name, n in LAUNCHES.items():
+    print(f"   {name:7}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
+    print(f"{n['synchronizations']} synchronization(s): at least {1e3 * in_launches[name]:4.1f} ms;", end=" ")
+    print(f"in NumPy {1e3 * in_numpy[name]:5.1f} ms")
+assert in_launches["sigmoid"] > in_numpy["sigmoid"]  # no GPU makes this net faster, launched from Python
+assert in_launches["vgg"] < in_numpy["vgg"] / 5
+
+# %% [markdown]
+# There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
+# between them stays in registers. *Capturing* records the launches of a step once (a CUDA graph) and repeats
+# all of them with one call.
+#
+# A kernel is compiled when it is first asked for, and the first call of a process also sets up the GPU. So
+# compile once and use often: measure from the second call on, and do not write kernels that differ a little
+# every time. (Where a GPU is at hand, this is measured here.)
+
+# %%
+if not NO_GPU:
     x = to_device(normal(1 << 16), "cupy")
     xp, limit = array_module(x), time.time_ns() % 1_000_000  # a source that no cache knows
     double = xp.ElementwiseKernel("float32 x", "float32 y", f"y = x < {limit}.0f ? 2 * x : 0", "doubled")

@@ -1,6 +1,8 @@
 """How long something takes, on a CPU or on a GPU; and the least that a GPU's data sheet allows."""
 
+import json
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -54,3 +56,6 @@ class Sheet(NamedTuple):
 
 
 H200 = Sheet("NVIDIA H200", flops=67e12, memory=4.8e12, link=64e9, launch=10e-6)
+
+LAUNCHES: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("launches.json").read_text())
+"""What one training step asks of a GPU, by network: ``python -m tests.launches --write``."""

@@ -39,8 +39,8 @@ from minigrad.mnist import load
 from minigrad.models import NETS, find_net
 from minigrad.train import fit
 from tests.bugs.bug import Bug
+from tests.double import DOUBLE
 
-DOUBLE = Path(__file__).parents[1] / "strict_cupy"  # PYTHONPATH of the processes that these laws run in
 ONE = {"PYTHONPATH": str(DOUBLE), "MINIGRAD_DEVICE": "cupy"}
 TWO = {**ONE, "STRICT_CUPY_DEVICES": "2", "STRICT_CUPY_PEER_ACCESS": "0"}  # neither reads the other's memory
 LATE = {"STRICT_CUPY_LATE": "1"}  # a kernel's result is in memory only when somebody waits for it

@@ -8,6 +8,9 @@ import pytest
 
 from backends.launch.launch import environment
 from tests.backends.gpu_laws import LATE, ONE, TWO
+from tests.double import needs_double
+
+pytestmark = needs_double
 
 ROOT = Path(__file__).parents[2]
 

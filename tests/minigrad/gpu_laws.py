@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +26,6 @@ from minigrad.ops.pool import max_of_windows, windows
 from minigrad.optim import Optimizer
 from tests.minigrad.op_laws import channels_last, is_channels_last
 
-DOUBLE = Path(__file__).parents[1] / "strict_cupy"
 """The folder that stands in PYTHONPATH where ``import cupy`` is to find the double."""
 
 

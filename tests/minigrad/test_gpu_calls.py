@@ -17,6 +17,7 @@ from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
+from tests.double import DOUBLE, needs_double
 from tests.minigrad import gpu_laws
 
 try:
@@ -31,10 +32,10 @@ shapes = st.tuples(*[st.integers(1, 4)] * 4)
 
 
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
-@pytest.mark.skipif(not gpu_laws.DOUBLE.exists(), reason="the double is not there")
+@needs_double
 def test_this_file_on_the_double():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    environment = os.environ | {"PYTHONPATH": f"{gpu_laws.DOUBLE}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(DOUBLE), "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
 

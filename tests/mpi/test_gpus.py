@@ -3,6 +3,9 @@
 import pytest
 
 from tests.backends.gpu_laws import LATE, TWO
+from tests.double import needs_double
+
+pytestmark = needs_double
 
 AWARE = {"MINIGRAD_CUDA_AWARE": "1"}
 STAGED = {"MINIGRAD_CUDA_AWARE": "0"}

@@ -48,7 +48,7 @@ def at_address(x: Any) -> np.ndarray:
 
 
 def by_address() -> None:
-    """Who looks at the memory sees a kernel's values when its stream was synchronised, and garbage before."""
+    """Who looks at the memory sees a kernel's values when its stream was synchronized, and garbage before."""
     with _late.late():
         x, other = cp.ones(3), cp.ones(3)
         y = x + 1
@@ -58,7 +58,7 @@ def by_address() -> None:
         y += 1
         assert at_address(y).tolist() == [2, 2, 2], "an array that is changed in place shows no old values"
         cp.cuda.get_current_stream().synchronize()
-        assert at_address(y).tolist() == [3, 3, 3], "a synchronised stream has not written"
+        assert at_address(y).tolist() == [3, 3, 3], "a synchronized stream has not written"
         z, host = y * 2, y.get()
         assert host.tolist() == [3, 3, 3] and at_address(z).tolist() == [6, 6, 6], "get does not wait"
 
@@ -92,7 +92,7 @@ def streams_do_not_wait() -> None:
 
 
 def copies_to_host_may_be_late() -> None:
-    """``get(blocking=False)`` gives garbage until the stream is synchronised."""
+    """``get(blocking=False)`` gives garbage until the stream is synchronized."""
     with _late.late():
         host = cp.ones(3).get(blocking=False)
         assert np.isnan(host).all()
@@ -165,7 +165,7 @@ def elementwise_kernel(seed: int, late: bool) -> None:
 
 
 def counts() -> None:
-    """Every kernel, product, copy and synchronisation is counted, with the project's line that caused it."""
+    """Every kernel, product, copy and synchronization is counted, with the project's line that caused it."""
     x = cp.asarray(np.ones((3, 3)))
     with _counts.counted() as (calls, lines):
         y = x @ x.T + 1

@@ -11,8 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+from tests.double import needs_double
 
 DOUBLE = Path(__file__).parent
 TWO_DEVICES = {"STRICT_CUPY_DEVICES": "2", "STRICT_CUPY_PEER_ACCESS": "0"}
@@ -29,9 +30,7 @@ LAWS = {
 # What the double answers otherwise: an error of another type, and a dtype that NumPy's sign does not take.
 OTHERWISE = {"None @ s32", "cp.sign(b)"}
 
-pytestmark = pytest.mark.skipif(
-    np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="CuPy 14 and its double need NumPy 2"
-)
+pytestmark = needs_double
 
 
 def run(folder: Path | None, script: str, *args: str, **variables: str) -> str:

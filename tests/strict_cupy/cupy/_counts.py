@@ -1,4 +1,4 @@
-"""What a GPU would have been asked to do: kernels, products, memsets, copies and synchronisations.
+"""What a GPU would have been asked to do: kernels, products, memsets, copies and synchronizations.
 
 ``counted()`` gives the events inside of a ``with``, and the project's line that caused each of them.
 STRICT_CUPY_NOTES=1 prints at the end what differs from NumPy without an error.

@@ -3,11 +3,11 @@
 A GPU runs behind the host. With STRICT_CUPY_LATE=1, or inside of ``with late():``, the values of a kernel or
 an upload wait in their stream's queue, and the memory shows garbage (NaN) or old bytes. They are written when
 
-- the stream, its device or a later event is synchronised, or the host copies something by ``get``;
+- the stream, its device or a later event is synchronized, or the host copies something by ``get``;
 - a kernel of the same stream reads that memory (then with all that the stream wrote earlier).
 
 Whoever uses the memory by its address, as CUDA-aware MPI does, reads or causes wrong numbers if nobody
-synchronised. Not modelled: a kernel reads its operands when it is launched, not later; and no memory is used
+synchronized. Not modelled: a kernel reads its operands when it is launched, not later; and no memory is used
 again while a kernel may still write to it.
 """
 

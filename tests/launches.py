@@ -1,0 +1,80 @@
+"""What one training step asks of a GPU: kernel launches, products, copies, synchronizations, by network.
+
+``python -m tests.launches`` counts them on the double of CuPy and prints a table; ``--write`` stores the
+counts where lesson 04 reads them. A launch from Python costs 5 to 20 microseconds, so small networks are
+bound by their launches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.double import DOUBLE
+
+ROOT = Path(__file__).parents[1]
+COUNTS = ROOT / "lessons" / "04_gpu" / "launches.json"
+BATCH = 64
+KINDS = {  # of the double's events, by the column of the table
+    "kernels": ("launch", "memset"),
+    "products": ("gemm",),
+    "copies to the GPU": ("copy to device",),
+    "synchronizations": ("synchronize",),
+}
+
+STEP = """
+import json, sys
+import numpy as np
+from cupy._counts import counted
+from minigrad import optim
+from minigrad.backend import Serial
+from minigrad.data import Batch
+from minigrad.models import NETS
+
+counts = {}
+for name, net in NETS.items():
+    rng = np.random.default_rng(0)
+    model, backend = net.build(rng).to(device="cupy"), Serial()
+    digits = Batch(rng.normal(size=(64, 1, 28, 28)), rng.integers(0, 10, 64))
+    batch = net.prepare(digits, np.float32).to(device="cupy")
+    optimizer = optim.SGD(model.parameters(), net.lr, momentum=net.momentum)
+    for _ in range(3):  # the first ones allocate
+        with counted() as (events, _):
+            optimizer.zero_grad()
+            backend.step(model, batch, net.loss)
+            backend.update(model, optimizer)
+    counts[name] = dict(events)
+json.dump(counts, sys.stdout)
+"""
+
+
+def launches() -> dict[str, dict[str, int]]:
+    """The counts of one step with SGD and momentum, by network and kind."""
+    environment = {**os.environ, "PYTHONPATH": f"{DOUBLE}{os.pathsep}{ROOT}", "MINIGRAD_DEVICE": "cupy"}
+    run = subprocess.run(
+        [sys.executable, "-c", STEP], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    if run.returncode:
+        raise RuntimeError(run.stderr)
+    events = json.loads(run.stdout)
+    return {
+        net: {kind: sum(counts.get(event, 0) for event in of) for kind, of in KINDS.items()}
+        for net, counts in events.items()
+    }
+
+
+def main() -> None:
+    counts = launches()
+    print(f"| one step, batch {BATCH} | {' | '.join(KINDS)} |")
+    print("|---|" + "---|" * len(KINDS))
+    for net, of in counts.items():
+        print(f"| {net} | {' | '.join(str(of[kind]) for kind in KINDS)} |")
+    if "--write" in sys.argv:
+        COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
