@@ -29,9 +29,7 @@ LAWS = {
 # What the double answers otherwise: an error of another type, and a dtype that NumPy's sign does not take.
 OTHERWISE = {"None @ s32", "cp.sign(b)"}
 
-pytestmark = pytest.mark.skipif(
-    np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="CuPy 14 and its double need NumPy 2"
-)
+pytestmark = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="CuPy 14 needs NumPy 2")
 
 
 def run(folder: Path | None, script: str, *args: str, **variables: str) -> str:
