@@ -3,6 +3,7 @@
 The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import ModuleType
@@ -95,6 +96,12 @@ def elementwise_kernel(inputs: str, outputs: str, statements: str, name: str) ->
     """
     choose = "#define choose(c, a, b) ((c) ? (a) : (b))"
     return _cupy().ElementwiseKernel(inputs, outputs, statements, name, preamble=choose)
+
+
+def loaded_cuda() -> Any:
+    """``cupy.cuda`` if this process uses CuPy already, and has a GPU; otherwise None."""
+    cuda = _cupy().cuda if "cupy" in sys.modules else None  # the import waits while another thread imports
+    return cuda if cuda is not None and cuda.is_available() else None
 
 
 def use_gpu_of(local_rank: int) -> None:

@@ -7,29 +7,23 @@ GPU 0, and by default all threads have the same stream. Lecture section: GPU aga
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any
+
+from minigrad.device import loaded_cuda
 
 PER_THREAD = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 
-def cuda() -> Any:
-    """``cupy.cuda`` if this process has imported CuPy and has a GPU; otherwise None."""
-    module = import_module("cupy").cuda if "cupy" in sys.modules else None  # waits while a thread imports it
-    return module if module is not None and module.is_available() else None
-
-
 def synchronize() -> None:
     """Wait until the GPU has done all that this thread asked for."""
-    if (module := cuda()) is not None:
+    if (module := loaded_cuda()) is not None:
         module.get_current_stream().synchronize()
 
 
 def current_gpu() -> AbstractContextManager[Any]:
     """A context in which any thread computes on the GPU that is this thread's now."""
-    if (module := cuda()) is None:
+    if (module := loaded_cuda()) is None:
         return nullcontext()
     check_one_stream()
     return module.Device()

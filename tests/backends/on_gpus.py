@@ -14,7 +14,6 @@ from tests.bugs.suite import PARTS
 
 ON_THE_HOST = (
     "gradients_of_steps_add_up",  # also in memory that the ranks of a machine share
-    "images_keep_their_memory_order",  # NumPy's functions keep it, CuPy's do not
 )
 
 

@@ -29,7 +29,7 @@ def array(
         parts = [x if x.ndim else x.reshape(1) for x in flattened(obj)]
         new = _manipulation.concatenate(parts).reshape(shape_of(obj))
         return new if dtype is None else new.astype(dtype, copy=False)
-    values = np.array(obj, dtype=dtype, copy=None, ndmin=ndmin)  # raises where it meets a device array
+    values = np.array(np.asarray(obj, dtype=dtype), ndmin=ndmin)  # raises where it meets a device array
     _memory.check_dtype(values.dtype)
     if order in "KA":  # an order that is neither C nor Fortran becomes C
         order = "F" if isinstance(obj, np.ndarray) and obj.flags.fnc else "C"

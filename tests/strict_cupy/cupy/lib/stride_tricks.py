@@ -7,6 +7,8 @@ import numpy as np
 
 from .. import _memory
 
+byte_bounds = getattr(np, "byte_bounds", None) or np.lib.array_utils.byte_bounds  # NumPy 1 and 2
+
 
 def as_strided(x: Any, shape: Any = None, strides: Any = None) -> Any:
     shape = x.shape if shape is None else tuple(shape)
@@ -16,7 +18,7 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None) -> Any:
         start = x._memory.ctypes.data
         low = start + sum(min(0, reach) for reach in reaches)
         high = start + sum(max(0, reach) for reach in reaches) + x.itemsize
-        first, last = np.lib.array_utils.byte_bounds((x if x.base is None else x.base)._memory)
+        first, last = byte_bounds((x if x.base is None else x.base)._memory)
         if low < first or high > last:
             raise MemoryError(
                 "as_strided reaches outside of the array's memory: CuPy would read or write there"
