@@ -25,6 +25,7 @@ from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
 from ..comm.timeline import save
+from ..launch.signals import uninterrupted
 from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
@@ -165,9 +166,16 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
         refresh_per_second=4,
     )
     task = bar.add_task("training", total=steps, loss=float("nan"))
-    with bar:
+
+    def start() -> None:
+        bar.start()
         console.show_cursor(True)  # the bar hides it; a process that is killed cannot show it again
+
+    try:
+        uninterrupted(start)
         yield lambda _, loss: bar.update(task, advance=1, loss=loss)
+    finally:
+        bar.stop()
 
 
 def report(metrics: dict[str, Any], backend: Backend) -> Table:
