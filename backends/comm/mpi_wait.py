@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
 from ..launch.rank import one_that_left
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
@@ -43,25 +44,31 @@ class BoundedWait:
         """Poll ``done()`` until it is true, at first without pause, then less often; returns its result.
 
         Raises TimeoutError after ``wait_limit()`` seconds, or when another rank has given up; RankEnded if a
-        watched rank has ended; RuntimeError if the program of one of the ranks ``needs`` has ended.
+        watched rank has ended; RuntimeError if the program of one of the ranks ``needs`` has ended, or if
+        MPI cannot read the memory of a rank that was killed.
         """
         try:
             return self.poll(done, what, needs)
-        except RankEnded:
-            raise
-        except RuntimeError as error:  # also MPI's own, for a read from a process that was killed
-            if (rank := self.rank_ended_meanwhile()) is None or self.detector is None:
+        except MPI.Exception as error:
+            if self.detector is None and error.Get_error_class() != MPI.ERR_OTHER:
                 raise
-            raise RankEnded(rank, what, self.detector.reason(rank)) from error
+            self.wait_for_end_of_job(what)
+            cause = error.Get_error_string().strip().rpartition(": ")[2]
+            raise RuntimeError(
+                f"{self.name} waited {what} at {caller()}, but MPI failed ({cause}): "
+                "the process of another rank has probably been killed; see what that rank or its machine says"
+            ) from error
 
-    def rank_ended_meanwhile(self) -> int | None:
-        """A watched rank that has ended, or ends within GRACE seconds."""
+    def wait_for_end_of_job(self, what: str) -> None:
+        """Where a rank was killed, mpiexec ends this one within GRACE seconds, unless ranks are watched.
+
+        Raises RankEnded for a watched rank that has ended.
+        """
         start = time.monotonic()
-        while self.detector is not None and (now := time.monotonic()) < start + GRACE:
-            if (rank := self.detector.ended_rank(now, start)) is not None:
-                return rank
+        while (now := time.monotonic()) < start + GRACE:
+            if self.detector is not None and (rank := self.detector.ended_rank(now, start)) is not None:
+                raise RankEnded(rank, what, self.detector.reason(rank))
             time.sleep(IN_TRANSIT)
-        return None
 
     def poll(self, done: Callable, what: str, needs: Sequence[int]):
         """``wait`` that raises MPI's own errors unchanged."""

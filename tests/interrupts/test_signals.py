@@ -23,6 +23,26 @@ def main():
 signals.guarded(main)
 """
 WAIT = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: time.sleep(0.01)\n"
+BAR = """
+import os, signal, time
+from rich.console import Console
+from backends.launch.signals import guarded
+from tests.bugs.mutant import mutant
+
+class Terminal(Console):
+    def show_cursor(self, show=True):
+        shown = super().show_cursor(show)
+        if not show:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return shown
+
+def main():
+    bar = mutant("backends.cli.training", *{change!r}).progress_bar
+    with bar(Terminal(force_terminal=True), 10, shown=True):
+        time.sleep(5)
+
+guarded(main)
+"""
 SWALLOWED = {
     "in an except": "\n    try: time.sleep(1)\n    except SystemExit: pass",
     "in a destructor": "\n    class Noisy:\n        def __del__(self): time.sleep(1)\n    Noisy()",
@@ -72,6 +92,24 @@ def test_what_is_uninterrupted_comes_to_its_end(tmp_path):
     assert end == 143 and words.startswith("spawned\nminigrad: ")
     end, words = status(tmp_path, signal.SIGTERM, SPAWNS, BUGS["interrupts all"])
     assert "spawned" not in words
+
+
+def ends_with_its_cursor(*change: tuple[str, str]) -> bool:
+    """Whether a process that gets a signal while its progress bar hides the cursor ends well and shows it."""
+    run = subprocess.run(
+        [sys.executable, "-c", BAR.format(change=change)],
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "TERM": "xterm"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "\x1b[?25l" in run.stdout, run
+    return run.returncode == 143 and run.stdout.rfind("\x1b[?25l") < run.stdout.rfind("\x1b[?25h")
+
+
+def test_a_bar_that_is_interrupted_at_its_start_leaves_the_cursor():
+    assert ends_with_its_cursor()
+    assert not ends_with_its_cursor(("uninterrupted(start)", "start()"))
 
 
 @pytest.mark.parametrize(("bug", "where"), [(bug, where) for bug, cases in CAUGHT.items() for where in cases])

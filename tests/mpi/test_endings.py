@@ -1,8 +1,10 @@
 """However a job ends, all of it ends: no rank waits for ever, no process is left behind."""
 
 import os
+import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,55 @@ from backends.launch.launch import find_mpiexec
 from .conftest import HELLO, alive, until
 
 RUN = [sys.executable, "-m", "backends", "run", "-n"]
+ROOT = Path(__file__).parents[2]
+# Rank 1 is killed before rank 0 reads its message; meanwhile mpiexec's process, their parent, is stopped.
+KILLED_SENDER = """
+import os, signal, sys, time
+import numpy as np
+from backends.comm import mpi
+from tests.bugs.mutant import mutant
+
+mpi.BoundedWait = mutant("backends.comm.mpi_wait", *{change!r}).BoundedWait
+comm = mpi.MPIComm()
+comm.barrier_with("for both")
+if comm.rank == 1:
+    done = comm.start_send(np.ones(1_000_000), 0, tag=3)
+    os.kill(os.getppid(), signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.5)
+start = time.monotonic()
+try:
+    comm.recv(1, tag=3)
+except Exception as error:
+    text = f"{{type(error).__name__}} after {{time.monotonic() - start:.2f}} s: {{error}}"
+with open("error", "w") as file:
+    file.write(text)
+os.kill(os.getppid(), signal.SIGCONT)
+"""
+NAMES_THE_SENDER = (
+    r"RuntimeError after [1-9][\d.]* s: rank 0 waited to receive from rank 1 \(tag 3\) at .*:\d+, "
+    r"but MPI failed \([^:\n]+\): the process of another rank has probably been killed; see .*"
+)
+WAIT_BUGS = {
+    "MPI's own error": ("if self.detector is None and", "if self.detector is None or"),
+    "before mpiexec can end the job": ("self.wait_for_end_of_job(what)", "pass"),
+}
+
+
+def error_of_rank_0(processes, *change: tuple[str, str]) -> str:
+    processes.ranks(2, KILLED_SENDER.format(change=change), seconds=30, PYTHONPATH=str(ROOT))
+    return (processes.folder / "error").read_text()
+
+
+def test_a_read_from_a_killed_rank_names_the_rank_waited_for(processes):
+    error = error_of_rank_0(processes)
+    assert re.fullmatch(NAMES_THE_SENDER, error), error
+
+
+@pytest.mark.parametrize("bug", WAIT_BUGS)
+def test_the_law_of_killed_ranks_catches(processes, bug):
+    error = error_of_rank_0(processes, WAIT_BUGS[bug])
+    assert not re.fullmatch(NAMES_THE_SENDER, error), error
 
 
 def test_the_exception_of_one_rank_ends_all(processes):
