@@ -23,8 +23,9 @@ from minigrad.optim import Optimizer, Part
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
-from .data_parallel import Bucket, DataParallel
+from .data_parallel import Bucket
 from .flat import FlatLayout
+from .synchronous import SynchronousDataParallel
 
 BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
 
@@ -37,7 +38,7 @@ class Block(NamedTuple):
     gradients: list[np.ndarray]
 
 
-class SharedMemoryDataParallel(DataParallel):
+class SharedMemoryDataParallel(SynchronousDataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
@@ -50,7 +51,6 @@ class SharedMemoryDataParallel(DataParallel):
     """
 
     outermost_only = True
-    flags = {}  # no all-reduce
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.comm.threads import Deadlock
-from backends.data_parallel.zero.gather_on_use import Prefetcher
+from backends.data_parallel.zero.gathered_weights import GatheredWeights
 from backends.data_parallel.zero.sharded import Sharded
 from tests.backends.sharded_nets import Alternating, law
 
@@ -29,11 +29,11 @@ class TooEarly(Sharded):
             super().on_grad(parameter)
 
 
-class OnlyForward(Prefetcher):
-    def unshard(self, flat_parameters, *, in_step=None):
+class OnlyForward(GatheredWeights):
+    def unshard(self, flats, *, in_step=None):
         if in_step is not None:
-            return super().unshard(flat_parameters, in_step=in_step)
-        for flat in flat_parameters:  # on the way back
+            return super().unshard(flats, in_step=in_step)
+        for flat in flats:  # on the way back
             flat.ref_count += 1
         return None
 
@@ -43,7 +43,7 @@ class NotGatheredAgain(Sharded):
 
     def __init__(self, comm, **settings):
         super().__init__(comm, **settings)
-        self.prefetcher = OnlyForward()
+        self.weights = OnlyForward(bucket_bytes=1, overlap=False)
 
 
 class NotWrittenBack(Sharded):

@@ -10,7 +10,7 @@ from backends.comm.collectives import allgather, reduce_scatter
 from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel
 from backends.data_parallel.flat import FlatLayout, buckets
-from backends.data_parallel.zero.flat_parameter import group_by_owner
+from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops
 from minigrad.backend import Serial, Work

@@ -12,9 +12,9 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.data_parallel import DataParallel
-from backends.data_parallel.zero.flat_parameter import freeable_array
-from backends.data_parallel.zero.gather_on_use import Prefetcher
+from backends.data_parallel.zero.gathered_weights import GatheredWeights
 from backends.data_parallel.zero.sharded import Sharded
+from backends.data_parallel.zero.sharded_parameter import freeable_array
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 
@@ -136,13 +136,13 @@ def test_the_scales_catch(bug):
 # While a step goes on, and what the system says of memory that was given back.
 
 
-class Counting(Prefetcher):
+class Counting(GatheredWeights):
     def __init__(self, backend):
-        super().__init__(ahead=backend.overlap)
+        super().__init__(bucket_bytes=1, overlap=backend.overlap)
         self.backend = backend
 
-    def unshard(self, flat_parameters, *, in_step=True):
-        super().unshard(flat_parameters, in_step=in_step)
+    def unshard(self, flats, *, in_step=True):
+        super().unshard(flats, in_step=in_step)
         held = (
             f.unsharded.nbytes * (bool(f.ref_count) + bool(f.pending_all_gather)) for f in self.backend.flats
         )
@@ -156,7 +156,8 @@ class Watched(Sharded):
 
     def __init__(self, comm, **settings):
         super().__init__(comm, **settings)
-        self.prefetcher = Counting(self)
+        if self.stage == 3:
+            self.weights = Counting(self)
 
     def on_grad(self, parameter):
         grads = (p.grad for unit in self.flats for p in unit.parameters if p.grad is not None)

@@ -11,7 +11,7 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.flat import buckets
-from backends.data_parallel.zero.flat_parameter import group_by_owner
+from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops
 from minigrad.data import Batch, shares

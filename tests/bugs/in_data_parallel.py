@@ -126,10 +126,11 @@ def micro_batches_are_the_whole_batch() -> None:
 
 SERIAL = "of its largest element on rank"
 BACKEND = "minigrad.backend"
-(REPLICATED, BUCKETED, SHARDED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
+(REPLICATED, SYNCHRONOUS, BUCKETED, SHARDED, GATHERED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"
     for module in (
-        *("data_parallel", "bucketed", "zero.sharded", "zero.flat_parameter"),
+        *("data_parallel", "synchronous", "bucketed"),
+        *("zero.sharded", "zero.gathered_weights", "zero.flat_parameter"),
         *("step_summary", "backup_workers", "averaging"),
     )
 )
@@ -142,7 +143,7 @@ BUGS = [
     Bug("micro-batches of unlike sizes count the same", BACKEND,
         "weight = self.loss_weight * (len(batch) / len(self.batch))", "weight = self.loss_weight * (1 / n)",
         micro_batches_are_the_whole_batch, SERIAL),
-    Bug("the gradient of the step before is summed over ranks once more", REPLICATED,
+    Bug("the gradient of the step before is summed over ranks once more", SYNCHRONOUS,
         "return accumulated(self.summary.parameters)", "return accumulated([])",
         gradients_of_steps_add_up, SERIAL),
     Bug("the gradient of the step before is forgotten", BACKEND, "        parameter.grad = g\n", "",
@@ -153,7 +154,7 @@ BUGS = [
     Bug("a rank forgets what it had of the step before", "backends.data_parallel.shared_memory",
         "                view += earlier[parameter]\n", "                pass\n",
         gradients_of_steps_add_up, SERIAL),
-    Bug("ranks start from their own parameters", REPLICATED,
+    Bug("ranks start from their own parameters", SYNCHRONOUS,
         "        broadcast_model(self.comm, model)\n", "", replicated_trains_like_serial, SERIAL),
     Bug("the gradient stays this rank's", REPLICATED,
         "sums = self.reduce()\n",
@@ -185,9 +186,9 @@ BUGS = [
     Bug("weights are fetched before the update", SHARDED, "        optimizer.step(\n",
         "        for flat in self.flats:\n            flat.start_all_gather()\n        optimizer.step(\n",
         sharded_trains_like_serial, SERIAL),
-    Bug("a flat parameter is reduced at its first gradient", SHARDED,
-        "complete = [] if flat.missing else [flat]",
-        "complete = [flat] if flat in self.waiting else []", sharded_trains_like_serial, SERIAL),
+    Bug("a flat parameter is reduced at its first gradient", GATHERED,
+        "return [] if flat.missing else [flat]",
+        "return [flat] if flat in waiting else []", sharded_trains_like_serial, SERIAL),
     Bug("every rank takes the first part", FLAT_PARAMETER, "self.segments = self.layout.segments(comm.rank)",
         "self.segments = self.layout.segments(0)", sharded_trains_like_serial, SERIAL),
     Bug("batch-norm by this rank's variance", "minigrad.ops.norm",

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -36,14 +35,14 @@ from minigrad.optim import Optimizer
 from minigrad.tensor import Tensor
 
 from ...comm.background import Background
+from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
-from ..data_parallel import DataParallel
-from ..flat import buckets
-from .flat_parameter import FlatParameter, group_by_owner, nan_like
-from .gather_on_use import GatherOnUse, Prefetcher, wrap_layers
+from ..synchronous import SynchronousDataParallel
+from .flat_parameter import FlatParameter, nan_like
+from .whole_weights import WholeWeights
 
 
-class Sharded(DataParallel):
+class Sharded(SynchronousDataParallel):
     """Data parallelism in which each rank owns an equal part of the trained parameters.
 
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
@@ -60,7 +59,6 @@ class Sharded(DataParallel):
     """
 
     outermost_only = True
-    flags = {}  # no all-reduce
 
     def __init__(
         self,
@@ -73,30 +71,24 @@ class Sharded(DataParallel):
         batch_norm: str = "ranks",
     ):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
-        if stage not in (1, 2, 3):
+        if stage not in WholeWeights.of_stage:
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
-        self.communicates_in_forward |= stage == 3
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
+        self.weights = WholeWeights.of_stage[stage](bucket_bytes=bucket_bytes, overlap=overlap)
+        self.communicates_in_forward |= self.weights.gathers_in_forward
         self.background: Background | None = None
         self.flats: list[FlatParameter] = []
         self.waiting: list[FlatParameter] = []  # not yet reduced in this step
         self.flat_of: dict[Tensor, FlatParameter] = {}
-        self.prefetcher = Prefetcher(ahead=overlap)
-        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
 
     def place(self, model: Module) -> Module:
-        """As ``DataParallel``; this rank keeps its part of the parameters."""
+        """As ``SynchronousDataParallel``; this rank keeps its part of the parameters."""
         model = super().place(model)
-        by_module = self.stage == 3
-        groups = group_by_owner(model) if by_module else buckets(self.summary.parameters, self.bucket_bytes)
-        self.flats = [
-            FlatParameter(group, self.comm, self.start, reshard_after_forward=by_module) for group in groups
-        ]
+        model = self.weights.place(model, self.summary.parameters, self.comm, self.start)
+        self.flats = list(self.weights.flats)
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.waiting = list(self.flats)
-        if by_module:
-            model, self.wrapped = wrap_layers(model, self.flat_of, self.prefetcher)
         return model
 
     @contextmanager
@@ -137,13 +129,9 @@ class Sharded(DataParallel):
                 "reduced already; to add up gradients use micro_batches, or stage=1"
             )
         flat.missing.remove(parameter)
-        if self.stage == 3:  # all ranks call the same modules, so all complete the same one
-            complete = [] if flat.missing else [flat]
-        else:
-            complete = list(takewhile(lambda flat: not flat.missing, self.waiting))
-        for flat in complete:
-            self.waiting.remove(flat)
-            flat.start_reduce_scatter()
+        for complete in self.weights.complete(flat, self.waiting):
+            self.waiting.remove(complete)
+            complete.start_reduce_scatter()
 
     def finish(self, model: Module, loss: float) -> float:
         """Reduce the remaining flat parameters and the summary; each owner has its part of the gradients."""
@@ -152,7 +140,7 @@ class Sharded(DataParallel):
         reached = {p for flat in self.flats for p in flat.reached}
         total = self.sum(self.summary.pack(loss, reached))
         self.waiting = list(self.flats)
-        self.prefetcher.end_step(self.flats)
+        self.weights.end_step()
         for flat in self.flats:
             flat.wait_reduce_scatter()
         loss, flags = self.summary.unpack(total)
@@ -168,7 +156,7 @@ class Sharded(DataParallel):
             (part for flat in self.flats for part in flat.parts(numbers)),
             partial(square_norms or self.global_square_norms, model),
         )
-        whole = [flat for flat in self.flats if flat.ref_count]
+        whole = [flat for flat in self.flats if flat.is_whole]
         for flat in whole:
             flat.start_all_gather()
         for flat in whole:
@@ -187,17 +175,11 @@ class Sharded(DataParallel):
 
     def sum(self, x: Array) -> Array:
         """The sum of a small array over all ranks."""
-        return self.start(lambda comm: self.allreduce(comm, x), "allreduce", x.nbytes)()
+        return self.start(lambda comm: allreduce(comm, x), "allreduce", x.nbytes)()
 
     def finalize(self, model: Module | None = None) -> None:
-        """Gather sharded weights for good, remove the wrappers from the model, and end the background."""
-        for parent, name, wrapper in self.wrapped:
-            wrapper.release()
-            parent.replace(name, wrapper.layer)
-        self.wrapped = []
-        for flat in self.flats:
-            if not flat.ref_count:
-                flat.unshard_for_good()
+        """Make the weights whole for good, and end the background."""
+        self.weights.finalize()
         if self.background is not None:
             self.background.close()
             self.background = None
@@ -207,14 +189,12 @@ class Sharded(DataParallel):
         self.finalize()
         super().close()
         self.flats, self.flat_of, self.waiting = [], {}, []
-        self.prefetcher = Prefetcher(ahead=self.overlap)
+        self.weights = type(self.weights)(bucket_bytes=self.bucket_bytes, overlap=self.overlap)
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         whole = {}
         for flat in self.flats:
-            flat.unshard()
-            whole.update((p, to_host(p.data).copy()) for p in flat.parameters)
-            flat.reshard()
+            whole.update(zip(flat.parameters, flat.values(), strict=True))
         named = model.named_parameters().items()
         values = {name: whole[p] if p in whole else to_host(p.data) for name, p in named}
         return (unshard or self.unshard_values)(model, values)
@@ -228,7 +208,7 @@ class Sharded(DataParallel):
         return (unshard or self.unshard_values)(model, values)
 
     def refusal(self, inner: Backend) -> str | None:
-        if self.stage == 3 and inner.splits_layers:
+        if self.weights.gathers_in_forward and inner.splits_layers:
             return (
                 f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
                 "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"

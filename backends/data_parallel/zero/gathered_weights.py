@@ -1,0 +1,104 @@
+"""Stage 3 of ZeRO: a rank holds its part of the weights, and gathers those of a layer to use it.
+
+Lecture section: data lifetimes. Lesson: 06_data_parallel.
+"""
+
+from __future__ import annotations
+
+from minigrad.module import Module
+from minigrad.tensor import Parameter, Tensor
+
+from ...comm.communicator import Communicator
+from .flat_parameter import FlatParameter, Start
+from .gather_on_use import GatherOnUse
+from .sharded_parameter import ShardedParameter
+from .whole_weights import WholeWeights
+
+
+class GatheredWeights(WholeWeights, stage=3):
+    """A flat parameter for each module that holds parameters; it is whole only while the module computes.
+
+    With ``overlap`` the gathering of the next flat parameter starts while one is in use. The next one is the
+    one that came next in the previous step. All ranks call modules in the same order, so all gather the same;
+    no gathering goes beyond the end of a step, where the weights change.
+    """
+
+    gathers_in_forward = True
+
+    def __init__(self, *, bucket_bytes: int, overlap: bool):
+        super().__init__(bucket_bytes=bucket_bytes, overlap=overlap)
+        self.last_step: list[ShardedParameter] = []
+        self.this_step: list[ShardedParameter] = []
+        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
+
+    def place(self, model: Module, parameters: list[Parameter], comm: Communicator, start: Start) -> Module:
+        self.flats = [ShardedParameter(group, comm, start) for group in group_by_owner(model)]
+        model, self.wrapped = self.wrap_layers(model)
+        return model
+
+    def wrap_layers(self, model: Module) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
+        """Replace every module that holds parameters itself by a GatherOnUse around it.
+
+        Returns the model, wrapped if it holds parameters itself, and each (parent, name, wrapper).
+        """
+        flat_of: dict[Tensor, ShardedParameter] = {p: flat for flat in self.flats for p in flat.parameters}
+        needs: dict[Module, list[ShardedParameter]] = {}
+        for _, owner, attribute in model.named_arrays():
+            value = getattr(owner, attribute)
+            flat = flat_of.get(value) if isinstance(value, Parameter) else None
+            if flat is not None and flat not in needs.setdefault(owner, []):
+                needs[owner].append(flat)
+        wrappers = {layer: GatherOnUse(layer, needed, self) for layer, needed in needs.items() if needed}
+        children = [(parent, name, c) for parent in model.modules() for name, c in parent.children().items()]
+        places = [(parent, name, wrappers[child]) for parent, name, child in children if child in wrappers]
+        for parent, name, wrapper in places:
+            parent.replace(name, wrapper)
+        if model in wrappers:  # in no place but the caller's
+            places.append((wrappers[model], "layer", wrappers[model]))
+        return wrappers.get(model, model), places
+
+    def unshard(self, flats: list[ShardedParameter], *, in_step: bool = True) -> None:
+        """Gather flat parameters for a layer."""
+        for flat in flats:
+            sharded = not flat.is_whole
+            flat.unshard()
+            if self.overlap and sharded and in_step:
+                self.gather_after(flat)
+
+    def gather_after(self, flat: ShardedParameter) -> None:
+        """Start to gather the one that came after ``flat`` in the previous step."""
+        i = len(self.this_step)
+        self.this_step.append(flat)
+        if self.last_step[i : i + 1] != [flat]:
+            self.last_step = []  # modules were called in another order
+        elif i + 1 < len(self.last_step):
+            self.last_step[i + 1].start_all_gather()
+
+    def complete(self, flat: FlatParameter, waiting: list[FlatParameter]) -> list[FlatParameter]:
+        """``flat`` where it is complete: all ranks call the same modules, so all complete the same one."""
+        return [] if flat.missing else [flat]
+
+    def end_step(self) -> None:
+        """Drop gathered weights that were not used: the update changes them."""
+        for flat in self.flats:
+            flat.wait_all_gather()
+        self.last_step, self.this_step = self.this_step, []
+
+    def finalize(self) -> None:
+        """Gather the weights for good, and remove the wrappers from the model."""
+        for parent, name, wrapper in self.wrapped:
+            wrapper.release()
+            parent.replace(name, wrapper.layer)
+        self.wrapped = []
+        for flat in self.flats:
+            flat.unshard_for_good()
+
+
+def group_by_owner(model: Module) -> list[list[Parameter]]:
+    """The trained parameters in groups by the module that holds them first, last module first."""
+    names = {name for name, p in model.named_parameters().items() if p.requires_grad}
+    groups: dict[Module, list[Parameter]] = {}
+    for name, owner, attribute in model.named_arrays():
+        if name in names:
+            groups.setdefault(owner, []).append(getattr(owner, attribute))
+    return list(groups.values())[::-1]
