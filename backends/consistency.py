@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
+from minigrad.nn import BatchNorm
 from minigrad.tensor import Parameter
 
 from .comm.collectives import allgather, broadcast
@@ -105,3 +107,14 @@ def load_mean(arrays: Sequence[Array], total: Array) -> None:
     if float(total[0]):
         for array, mean in zip(arrays, unflatten(total[1:] / total[0], arrays), strict=True):
             array[...] = mean
+
+
+def synchronize_batch_norms(model: Module, comm: Communicator) -> None:
+    """Let every batch-norm of ``model`` use the statistics of all ranks.
+
+    Each adds an all-gather to a forward pass, of a count, the means and the squared deviations from them, and
+    one to a backward pass. So all ranks must take part in every pass, also those without samples.
+    """
+    for _, owner, _ in model.named_arrays():
+        if isinstance(owner, BatchNorm):
+            owner.synchronize("data", partial(allgather, comm))

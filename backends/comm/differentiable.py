@@ -32,10 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 from minigrad.data import shares
 from minigrad.device import Array, array_module
 from minigrad.op import OpResult, op
+from minigrad.ops import transpose
+from minigrad.tensor import Tensor
 
 from . import collectives
 from .collectives.send_recv import Tag
@@ -221,3 +224,16 @@ def cut(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return array_module(parts[0]).concatenate(parts, axis)
+
+
+def in_channels_last(communicate: Callable[..., Tensor], x: Tensor, **settings: Any) -> Tensor:
+    """``communicate(x, **settings)``, where images are sent with the channels last, as they are in memory.
+
+    A message is then one contiguous block, and the result has the same memory order. Transposes are views.
+    """
+    if x.ndim != 4:
+        return communicate(x, **settings)
+    if "axis" in settings:
+        settings["axis"] = (0, 3, 1, 2)[settings["axis"]]
+    y = communicate(transpose(x, axes=(0, 2, 3, 1)), **settings)
+    return transpose(y, axes=(0, 3, 1, 2))

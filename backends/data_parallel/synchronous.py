@@ -6,19 +6,16 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 from minigrad.backend import Backend, ForwardBackward, Work, accumulated, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.lookup import lookup
 from minigrad.module import Module
-from minigrad.nn import BatchNorm
 from minigrad.tensor import Tensor
 
-from ..comm.collectives import allgather
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..consistency import broadcast_model, check_same_on_all_ranks, synchronize_batch_norms
 from .step_summary import StepSummary
 
 SYNCHRONIZED = {"ranks": False, "synchronized": True}
@@ -78,14 +75,3 @@ class SynchronousDataParallel(Backend):
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.copy()
         self.step_summary = None
-
-
-def synchronize_batch_norms(model: Module, comm: Communicator) -> None:
-    """Let every batch-norm of ``model`` use the statistics of all ranks.
-
-    Each adds an all-gather to a forward pass, of a count, the means and the squared deviations from them, and
-    one to a backward pass. So all ranks must take part in every pass, also those without samples.
-    """
-    for _, owner, _ in model.named_arrays():
-        if isinstance(owner, BatchNorm):
-            owner.synchronize("data", partial(allgather, comm))

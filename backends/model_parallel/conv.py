@@ -17,10 +17,11 @@ from minigrad.tensor import Parameter
 
 from ..comm import differentiable
 from ..comm.communicator import Communicator
+from ..comm.differentiable import in_channels_last
 from .layer import ShardedLayer
-from .linear import ColumnLinear, GatheredLinear, RowLinear, reduce_then_add_bias
+from .linear import ColumnLinear, RowLinear, reduce_then_add_bias
 from .replicated import Elementwise
-from .sharding import Shard, ShardedTensor, even_shard, in_channels_last, matching_shard
+from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 
 
 class FilterConv2d(ColumnLinear):
@@ -40,8 +41,15 @@ class FilterConv2d(ColumnLinear):
         return ShardedTensor(ops.conv2d(x, *self.own_parameters, **self.settings), (self.shard,))
 
 
-class GatheredConv2d(GatheredLinear, FilterConv2d):
+class GatheredConv2d(FilterConv2d):
     """The naive form: some of the filters, whose outputs are gathered at once."""
+
+    def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
+        super().__init__(layer, comm)
+        self.out_sharding = None
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        return super().sharded_forward(a).gather()
 
 
 class ChannelConv2d(RowLinear):

@@ -1,9 +1,8 @@
 """Each rank has some of a linear layer's neurons (columns), or some of the inputs of all of them (rows).
 
-Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. In the naive form every layer
-gathers its outputs. A column layer followed by a row layer needs only one all-reduce in each direction
-(Shoeybi et al. 2019, Megatron-LM). The parts need not be equal; a rank without neurons still takes part in
-every message.
+Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. ``naive.py`` is the slide itself. A
+column layer followed by a row layer needs only one all-reduce in each direction (Shoeybi et al. 2019,
+Megatron-LM). The parts need not be equal; a rank without neurons still takes part in every message.
 """
 
 from __future__ import annotations
@@ -40,17 +39,6 @@ class ColumnLinear(ShardedLayer):
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.shard.length}"
-
-
-class GatheredLinear(ColumnLinear):
-    """The naive form: some of the neurons, whose outputs are gathered at once."""
-
-    def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
-        super().__init__(layer, comm)
-        self.out_sharding = None
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        return super().sharded_forward(a).gather()
 
 
 class RowLinear(ShardedLayer):

@@ -36,7 +36,8 @@ from .conv import (
 )
 from .dropout import ShardedDropout
 from .layer import ShardedLayer
-from .linear import ColumnLinear, GatheredLinear, RowLinear
+from .linear import ColumnLinear, RowLinear
+from .naive import GatheredLinear
 from .replicated import Elementwise
 from .sharding import Shard
 

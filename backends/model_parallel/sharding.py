@@ -6,16 +6,13 @@ axis is a ``Shard``, a tensor without shards is replicated, and ``redistribute``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from minigrad.data import shares
-from minigrad.device import array_module
-from minigrad.ops import getitem, transpose
 from minigrad.tensor import Tensor
 
 from ..comm import differentiable
@@ -27,14 +24,12 @@ from ..comm.communicator import Communicator
 class Shard:
     """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1].
 
-    The bounds rise from 0 to the length of the whole axis. ``order``, if it is not None, has the index in the
-    whole array of each element, in the order in which the ranks hold them.
+    The bounds rise from 0 to the length of the whole axis.
     """
 
     axis: int
     comm: Communicator
     bounds: tuple[int, ...]
-    order: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -53,18 +48,25 @@ class Shard:
 
     @property
     def local_slice(self) -> slice:
-        """This rank's part of an axis, if there is no ``order``."""
+        """This rank's part of the axis."""
         return slice(self.bounds[self.comm.rank], self.bounds[self.comm.rank + 1])
 
     def local_part(self, x):
         """This rank's part of the whole array ``x``."""
-        x = x if self.order is None else x.take(array_module(x).asarray(self.order), self.axis)
         return x[(slice(None),) * self.axis + (self.local_slice,)]
 
     def gather(self, part: np.ndarray) -> np.ndarray:
         """The whole array, from every rank's ``part``. Collective: every rank must call it."""
-        whole = np.concatenate(allgather(self.comm, part), self.axis)
-        return whole if self.order is None else whole.take(np.argsort(self.order), self.axis)
+        return np.concatenate(allgather(self.comm, part), self.axis)
+
+    def join_in(self, part: Tensor) -> Tensor:
+        """The whole tensor, from every rank's ``part``; backward sends nothing."""
+        return differentiable.in_channels_last(differentiable.join_in, part, comm=self.comm, axis=self.axis)
+
+    def share_out(self, whole: Tensor) -> Tensor:
+        """This rank's part of a tensor that all ranks hold; forward sends nothing."""
+        settings = {"comm": self.comm, "axis": self.axis, "sizes": self.sizes}
+        return differentiable.in_channels_last(differentiable.share_out, whole, **settings)
 
     def on_axis(self, axis: int) -> Shard:
         """The same split of another axis."""
@@ -72,14 +74,12 @@ class Shard:
 
     def repeat(self, n: int) -> Shard:
         """The same split of an axis on which each element has become ``n`` consecutive ones."""
-        bounds = tuple(n * bound for bound in self.bounds)
-        order = None if self.order is None else (n * self.order[:, None] + np.arange(n)).reshape(-1)
-        return replace(self, bounds=bounds, order=order)
+        return replace(self, bounds=tuple(n * bound for bound in self.bounds))
 
     def same_as(self, other: Shard) -> bool:
         """Whether every rank holds the same elements in both."""
-        same_bounds = (self.axis, self.comm, self.bounds) == (other.axis, other.comm, other.bounds)
-        return same_bounds and np.array_equal(self.order, other.order)  # pyright: ignore
+        mine, its = ((type(shard), shard.axis, shard.comm, shard.bounds) for shard in (self, other))
+        return mine == its
 
 
 def even_shard(axis: int, comm: Communicator, n: int) -> Shard:
@@ -96,19 +96,6 @@ def matching_shard(in_sharding: Shard | None, comm: Communicator, n: int) -> Sha
     if in_sharding is None or n % in_sharding.length:
         return even_shard(1, comm, n)
     return in_sharding.repeat(n // in_sharding.length)
-
-
-def in_channels_last(communicate: Callable[..., Tensor], x: Tensor, **settings: Any) -> Tensor:
-    """``communicate(x, **settings)``, where images are sent with the channels last, as they are in memory.
-
-    A message is then one contiguous block, and the result has the same memory order. Transposes are views.
-    """
-    if x.ndim != 4:
-        return communicate(x, **settings)
-    if "axis" in settings:
-        settings["axis"] = (0, 3, 1, 2)[settings["axis"]]
-    y = communicate(transpose(x, axes=(0, 2, 3, 1)), **settings)
-    return transpose(y, axes=(0, 3, 1, 2))
 
 
 @dataclass(frozen=True)
@@ -139,10 +126,7 @@ class ShardedTensor:
             if axes is not None and shard.axis not in axes:
                 rest.append(shard)
                 continue
-            x = in_channels_last(differentiable.join_in, x, comm=shard.comm, axis=shard.axis)
-            if shard.order is not None:
-                back = array_module(x.data).asarray(np.argsort(shard.order))
-                x = getitem(x, index=(slice(None),) * shard.axis + (back,))
+            x = shard.join_in(x)
         return ShardedTensor(x, tuple(rest))
 
     def redistribute(self, shard: Shard) -> ShardedTensor:
@@ -161,8 +145,4 @@ class ShardedTensor:
 
     def split(self, shard: Shard) -> ShardedTensor:
         """This rank's part of a tensor that is whole along the shard's axis; forward sends no message."""
-        if shard.order is not None:
-            raise ValueError("a tensor can only be split in its own order")
-        settings = {"comm": shard.comm, "axis": shard.axis, "sizes": shard.sizes}
-        part = in_channels_last(differentiable.share_out, self.local, **settings)
-        return ShardedTensor(part, (*self.shards, shard))
+        return ShardedTensor(shard.share_out(self.local), (*self.shards, shard))

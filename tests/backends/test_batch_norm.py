@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.threads import Deadlock
+from backends.consistency import synchronize_batch_norms
 from backends.data_parallel import DataParallel
 from backends.data_parallel.step_summary import StepSummary
-from backends.data_parallel.synchronous import synchronize_batch_norms
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial, forward_backward_pass

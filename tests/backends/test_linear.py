@@ -12,8 +12,9 @@ from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.batch_norm import ChannelBatchNorm
 from backends.model_parallel.dropout import ShardedDropout
-from backends.model_parallel.linear import ColumnLinear, GatheredLinear, RowLinear
+from backends.model_parallel.linear import ColumnLinear, RowLinear
 from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.naive import GatheredLinear
 from backends.model_parallel.replicated import Elementwise
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
@@ -210,8 +211,9 @@ class NeverSummed(RowLinear):
 
 class GatheredForManyLosses(GatheredLinear):
     def sharded_forward(self, a):
-        a = ColumnLinear.sharded_forward(self, a)
-        return ShardedTensor(differentiable.all_gather(a.local, comm=self.shard.comm, axis=1))
+        x = differentiable.fan_out(a.gather().local, comm=self.comm)
+        y = ops.linear(x, *self.own_parameters)
+        return ShardedTensor(differentiable.all_gather(y, comm=self.comm, axis=1))
 
 
 class GatheredBackwards(GatheredLinear):
@@ -219,7 +221,7 @@ class GatheredBackwards(GatheredLinear):
 
     def sharded_forward(self, a):
         y = super().sharded_forward(a).local
-        order = np.concatenate([np.arange(y.shape[1])[shard] for shard in reversed(parts(self.shard))])
+        order = np.concatenate([np.arange(y.shape[1])[shard] for shard in reversed(parts(self.neurons))])
         return ShardedTensor(ops.getitem(y, index=(slice(None), order)))
 
 

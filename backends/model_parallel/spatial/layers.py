@@ -31,6 +31,7 @@ from ..replicated import Replicated
 from ..sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
 from .receptive_field import COLUMNS, ROWS, window_along
+from .tiled_features import TiledFeatures
 
 POINT = Geometry((1, 1), (1, 1), (0, 0), (1, 1))
 
@@ -80,7 +81,7 @@ class Tiling:
         tiles = product(pairwise(bounds[ROWS]), pairwise(bounds[COLUMNS]))
         parts = [numbers[:, slice(*rows), slice(*columns)].reshape(-1) for rows, columns in tiles]
         ends = accumulate(map(len, parts), initial=0)
-        return Shard(1, self.comm, tuple(ends), np.concatenate(parts))
+        return TiledFeatures(1, self.comm, tuple(ends), np.concatenate(parts))
 
 
 def tiling_of(kind: str, comm: Communicator) -> Tiling | None:
