@@ -16,6 +16,7 @@ from rich.table import Table
 
 from backends.cli.doctor import Finding
 from backends.cli.run_folder import check_writable
+from backends.cli.training import check_drawing
 from backends.launch.launch import TRANSPORTS
 from backends.launch.launcher import under_mpiexec
 from backends.launch.signals import Interrupted
@@ -75,6 +76,23 @@ def lesson(
         sys.exit(supervise([sys.executable, str(chosen.file)], dict(os.environ)))
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
+
+
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="which one, as speedup (default: list all)")] = None,
+) -> None:
+    """List the experiments, or run one on two MPI processes; result and picture go to runs/experiments/."""
+    check_drawing()
+    from .experiments.experiments import EXPERIMENTS
+
+    if name is None:
+        table = Table("experiment", "what it measures", title="run one with: minigrad experiment speedup")
+        for one in EXPERIMENTS.values():
+            table.add_row(one.name, one.title)
+        Console().print(table)
+        return
+    check_choice("experiment", name, EXPERIMENTS)
+    sys.exit(EXPERIMENTS[name]().start())
 
 
 def grade(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backends.launch.launch import environment
+from lessons.experiments.hosts import BURST, Host, Hosts, problem
 from minigrad.models import find_net
-from tests.mpi.hosts import BURST, Host, Hosts, problem
 
 LINKS = [pytest.param(10**9, id="1gbit"), pytest.param(10**8, id="100mbit")]
 

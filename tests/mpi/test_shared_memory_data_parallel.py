@@ -5,7 +5,7 @@ import os
 import pytest
 
 from backends.launch.launch import environment
-from tests.mpi.hosts import Hosts, problem
+from lessons.experiments.hosts import Hosts, problem
 
 TRAIN = """
 from functools import partial

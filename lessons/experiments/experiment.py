@@ -1,0 +1,78 @@
+"""An experiment: what it measures on MPI processes, its table, and its picture."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from backends.cli.run_folder import write_json
+from backends.launch.launch import mpi_problem, run
+from minigrad.files import replacement
+
+if TYPE_CHECKING:
+    from backends.comm.mpi import MPIComm
+
+Result = dict[str, Any]
+FOLDER = Path("runs/experiments")
+RANKS = 2
+
+
+class Experiment(ABC):
+    """``measure`` runs on both ranks of an MPI job, with one thread each for linear algebra.
+
+    The result is a JSON object with the figures of rank 0. Nothing is asserted about the clock; what is
+    mathematics is asserted in ``measure``, which raises AssertionError with both numbers.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+
+    @abstractmethod
+    def measure(self, comm: MPIComm) -> Result:
+        """Run the experiment; rank 0's result counts."""
+
+    @abstractmethod
+    def tables(self, result: Result) -> list[Table]:
+        """The result as tables."""
+
+    @abstractmethod
+    def draw(self, result: Result) -> Figure:
+        """The result as one picture."""
+
+    def say(self, comm: MPIComm, text: str) -> None:
+        """Print a line of progress, on rank 0."""
+        if comm.rank == 0:
+            print(f"   {text}", flush=True)
+
+    def start(self) -> int:
+        """Run it on two MPI processes, and report; returns the exit status."""
+        if problem := mpi_problem(by_srun=True):
+            raise RuntimeError(f"an experiment measures MPI processes: {problem.partition(', or use')[0]}")
+        return run(RANKS, "mpi", self.work)
+
+    def work(self, comm: Any) -> None:
+        """What each rank does."""
+        with threadpool_limits(1):
+            result = self.measure(comm)
+        if comm.rank == 0:
+            self.report(result)
+
+    def report(self, result: Result) -> None:
+        """Print the tables; write the JSON and the picture."""
+        folder = FOLDER / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        console = Console(width=None if sys.stdout.isatty() else 100)
+        for table in self.tables(result):
+            console.print(table)
+        write_json(folder / "result.json", result)
+        with replacement(folder / "result.png") as part:
+            self.draw(result).savefig(part, dpi=150, format="png")
+        console.print(f"figures in {folder / 'result.json'}, picture in {folder / 'result.png'}")

@@ -1,0 +1,99 @@
+"""The experiments, short, on real MPI processes: what is mathematics in them holds, and they can fail."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.launch.launch import mpi_problem
+from lessons.experiments import hosts
+from lessons.experiments.experiments import EXPERIMENTS
+from tests.mpi.conftest import Processes
+
+ROOT = Path(__file__).parents[2]
+START = """
+from backends.comm.mpi import MPIComm
+from lessons import experiments
+from lessons.experiments import article
+from lessons.experiments.slow_link import SlowLink
+from lessons.experiments.speedup import Speedup
+from lessons.experiments.to_target import ToTarget
+from tests.bugs.mutant import mutant
+"""
+SHORT = {
+    "speedup": "Speedup(rounds=1, least_seconds=0.01).work(MPIComm())",
+    "to-target": "ToTarget(batches=(64, 250), most_epochs=0.5).work(MPIComm())",
+}
+PROGRAMS = """
+experiments.mpi_program = mutant("lessons.experiments.mpi_program", *{change!r})
+result = article.train_by_programs(MPIComm(), 2.0, 8, turns=4)
+print(len(result["costs"]["minigrad"]), "costs")
+"""
+BUGS = {
+    "a step by the sum over the samples": ("parts.sum(axis=0) / n", "parts.sum(axis=0)"),
+    "weights broadcast once": (
+        "for w in weights:\n            comm.Bcast",
+        "for w in weights if _ == 0 else ():\n            comm.Bcast",
+    ),
+    "the first gradient twice": ("total = parts.sum(axis=0)", "total = comm.size * parts[0]"),
+}
+
+pytestmark = pytest.mark.skipif(
+    mpi_problem() is not None and not os.environ.get("MINIGRAD_REQUIRE_MPI"), reason=str(mpi_problem())
+)
+
+
+@pytest.fixture
+def job(tmp_path):
+    return lambda script, ranks=2: Processes(tmp_path).ranks(ranks, START + script, PYTHONPATH=str(ROOT))
+
+
+def check_files(folder: Path, out: str, name: str) -> None:
+    own = folder / "runs" / "experiments" / name
+    assert json.loads((own / "result.json").read_text())
+    assert (own / "result.png").stat().st_size > 10_000
+    assert f"runs/experiments/{name}/result.json" in out.replace("\n", "")
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_an_experiment_leaves_its_table_its_picture_and_its_figures(job, tmp_path, name):
+    run = job(SHORT[name])
+    assert run.status == 0, run.err
+    check_files(tmp_path, run.out, name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_program_of_mpi4py_alone_has_the_costs_of_minigrad(job, ranks):
+    run = job(PROGRAMS.format(change=()), ranks)
+    assert run.status == 0 and "8 costs" in run.out, run.err
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_two_programs_catch(job, bug):
+    run = job(PROGRAMS.format(change=(BUGS[bug],)))
+    assert run.status != 0 and "the costs of the programs differ by" in run.err, run.err
+
+
+@pytest.mark.skipif(hosts.problem() is not None, reason=str(hosts.problem()))
+def test_two_hosts_have_the_costs_of_one(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(START + "SlowLink(rounds=1).start()")
+    run = Processes(tmp_path).run([sys.executable, str(script)], {"PYTHONPATH": str(ROOT)}, 200)
+    assert run.status == 0, run.err
+    check_files(tmp_path, run.out, "slow-link")
+
+
+def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
+    line = [sys.executable, "-m", "backends", "experiment", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_lists_all_experiments_and_refuses_others(tmp_path):
+    listed = command(folder=tmp_path)
+    assert listed.returncode == 0 and all(name in listed.stdout for name in EXPERIMENTS), listed
+    refused = command("nothing", folder=tmp_path)
+    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1, refused
+    assert refused.stderr.startswith("minigrad: unknown experiment 'nothing'; choose one of"), refused
