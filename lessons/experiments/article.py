@@ -66,6 +66,8 @@ class Article(Experiment):
         axes.plot(result["costs"]["mpi4py"], color=ORANGE, linewidth=1, label=PROGRAMS["mpi4py"])
         axes.axhline(MOST_COST, color=ORANGE, linewidth=0.6, linestyle="dotted", label=f"cost {MOST_COST}")
         axes.set(xlabel="iteration", ylabel="cost", yscale="log")
+        axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
+        axes.set_yticks([], minor=True)
         axes.set_title(f"two programs, one curve; accuracy {result['accuracy']:.1%} in the end", fontsize=10)
         axes.legend(frameon=False)
         return figure

@@ -100,6 +100,7 @@ class SlowLink(Experiment):
         axes.set_yticks(range(len(WORLDS)), list(WORLDS.values()), fontsize=8)
         axes.invert_yaxis()
         axes.set(xlabel="ms per iteration")
+        axes.margins(x=0.12)
         axes.legend(fontsize=8, frameon=False)
         return figure
 

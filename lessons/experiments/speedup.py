@@ -83,12 +83,13 @@ class Speedup(Experiment):
                 places = np.arange(len(STRATEGIES)) + 0.38 * (ranks - 1.5)
                 axes.bar(places, heights, 0.36, color=color, label=label)
             axes.axhline(1, color=GREY, linewidth=0.8)
-            names = [name.replace(", ", ",\n").replace(" ", "\n", 1) for name in STRATEGIES]
+            names = [name.replace(", ", ",\n").replace(" ", "\n") for name in STRATEGIES]
             axes.set_xticks(range(len(STRATEGIES)), names, fontsize=8)
             serial = figures["peers"]["serial"]["samples_per_second"]
             axes.set_title(f"{net}, batch {figures['batch_size']}; 1 = {serial:,.0f} samples/s", fontsize=9)
         figure.axes[0].set_ylabel("speed, serial = 1")
-        figure.axes[0].legend(fontsize=8, frameon=False)
+        handles = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
         return figure
 
 

@@ -52,18 +52,12 @@ class ToTarget(Experiment):
             for name in order.sample(unfinished, len(unfinished)):
                 run = runs[name]
                 run.advance(comm, SAMPLES // run.batch_size or 1)
-                reached = run.accuracy(comm)
-                curves[name].append(
-                    {
-                        "steps": len(run.losses),
-                        "epochs": run.epochs,
-                        "seconds": run.seconds,
-                        "accuracy": reached,
-                    }
-                )
-                over = reached >= TARGETS[-1] or run.epochs >= self.most_epochs
-                if broadcast(comm, np.array(over)):
+                accuracy = run.accuracy(comm)
+                point = {"steps": len(run.losses), "epochs": run.epochs, "seconds": run.seconds}
+                curves[name].append({**point, "accuracy": accuracy})
+                if broadcast(comm, np.array(accuracy >= TARGETS[-1] or run.epochs >= self.most_epochs)):
                     unfinished.remove(name)
+                    self.say(comm, f"{name}: {accuracy:.1%} after {len(run.losses):,} steps")
         result: Result = {"net": NET, "batch_size": BATCH, "curves": curves, "differences": {}}
         for strategy in STRATEGIES if comm.rank == 0 else ():
             difference = runs[strategy].difference(runs[f"serial, batch {BATCH}"])
@@ -110,7 +104,7 @@ class ToTarget(Experiment):
                 color,
                 name if name == serial else f"{name}, 2 processes",
             )
-        left.set(title="by batch size, one process", xlabel="epochs", ylabel="test accuracy", ylim=(0.6, 1))
+        left.set(title="by batch size, one process", xlabel="epochs", ylabel="test accuracy", ylim=(0.7, 1))
         right.set(title=f"two processes, batch {result['batch_size']}", xlabel="seconds in steps")
         for axes in (left, right):
             for target in TARGETS:
