@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from backends.cli.doctor import Finding
@@ -58,6 +59,10 @@ def lessons(folder: Path = LESSONS) -> list[Lesson]:
 
 def lesson(
     number: Annotated[str | None, typer.Argument(help="which one, as 06 (default: list all)")] = None,
+    check: Annotated[bool, typer.Option("--check", help="check your answers to its questions")] = False,
+    file: Annotated[
+        Path | None, typer.Option(help="your answers (default: questions.py beside it)", metavar="PATH")
+    ] = None,
 ) -> None:
     """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/."""
     known = lessons()
@@ -70,12 +75,31 @@ def lesson(
     chosen = next((x for x in known if number.zfill(2) == x.number or number == x.file.parent.name), None)
     if chosen is None:
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
+    if check:
+        sys.exit(check_answers(chosen.file.parent, file))
     under_mpiexec()  # raises where it is not clear whether it is
     print(f"lesson {chosen.number}; the file to read beside it: {chosen.file}\n", flush=True)
     try:
         sys.exit(supervise([sys.executable, str(chosen.file)], dict(os.environ)))
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
+
+
+def check_answers(folder: Path, file: Path | None) -> int:
+    """Print what is to be said of each answer; returns 0 if all questions are answered."""
+    from .questions import QUESTIONS
+    from .questions import check as check_questions
+
+    if file is not None and not file.is_file():
+        raise ValueError(f"there is no file {file}; copy {folder / QUESTIONS} and answer in it")
+    verdicts = check_questions(folder, file)
+    console = Console()
+    for verdict in verdicts:
+        mark = "[green]right[/]" if verdict.answered else "[yellow]open[/] "
+        console.print(f"{verdict.number}. {mark} {escape(verdict.text)}", highlight=False)
+    right = sum(verdict.answered for verdict in verdicts)
+    console.print(f"{right} of {len(verdicts)} answered in {file or folder / QUESTIONS}", highlight=False)
+    return 0 if right == len(verdicts) else 1
 
 
 def experiment(

@@ -1,0 +1,90 @@
+"""The answers to the questions on lesson 06, and the laws that show them."""
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.data_parallel import DataParallel, Sharded
+from lessons.questions import Question
+from minigrad import ops, optim
+from minigrad.backend import Serial
+from minigrad.data import Batch
+from minigrad.nn import Linear, Sequential
+
+
+def model():
+    return Sequential(Linear(3, 4, rng=np.random.default_rng(0))).to(dtype=np.float64)
+
+
+def error(weight, samples, ranks=3):
+    """The largest difference of a gradient from the serial one, where ranks weigh by ``weight``."""
+    rng = np.random.default_rng(1)
+    batch = Batch(rng.normal(size=(samples, 3)), rng.integers(0, 4, samples))
+
+    class Weighed(DataParallel):
+        def loss_weight(self, mine, batch):
+            return weight(len(mine), len(batch), self.size)
+
+    def gradients(backend):
+        placed = backend.place(model())
+        backend.step(placed, batch, ops.cross_entropy)
+        return np.concatenate([g.ravel() for g in backend.full_gradients(placed).values()])
+
+    serial = gradients(Serial())
+    return abs(run_ranks(ranks, lambda comm: gradients(Weighed(comm)))[0] - serial).max()
+
+
+def same_weight(student):
+    of_9, of_7 = error(student.weight, 9), error(student.weight, 7)
+    assert of_7 > 1e-3, f"the gradient of 7 samples is still right, to {of_7:.0e}; return 1 / ranks"
+    return f"the gradient of 9 samples is wrong by {of_9:.0e}, that of 7 by {of_7:.3f}: equal shares hide it"
+
+
+def ends(layers, size):
+    """The milliseconds at which the last message of buckets of ``size`` layers has arrived."""
+    free = 0.0
+    for last in range(size, layers + 1, size):  # a bucket is full when its last layer is announced
+        free = max(free, last) + 1 + 0.5 * size
+    return free
+
+
+def small_buckets(student):
+    size = student.LAYERS_IN_A_BUCKET
+    assert size == 2, f"a bucket holds {size} layers, and ends at {ends(8, size):g} ms; let it hold 2"
+    return (
+        f"buckets of 2 end at {ends(8, 2):g} ms, one of 8 at {ends(8, 8):g} ms: each message of 2 ms is over "
+        "when the next bucket is full, so only the last one is seen"
+    )
+
+
+def held(ranks):
+    """Bytes of weights, gradients and momentum that rank 0 holds after a step of stage 3, counted."""
+
+    def work(comm):
+        backend = Sharded(comm, stage=3)
+        placed = backend.place(model().to(dtype=np.float32))
+        optimizer = optim.SGD(placed.parameters(), 0.1, momentum=0.9)
+        rng = np.random.default_rng(1)
+        batch = Batch(rng.normal(size=(8, 3)).astype(np.float32), rng.integers(0, 4, 8))
+        backend.step(placed, batch, ops.cross_entropy)
+        backend.update(placed, optimizer)
+        return sum(3 * flat.shard.nbytes for flat in backend.flats)
+
+    return run_ranks(ranks, work)[0]
+
+
+def stage_3(student):
+    parameters, ranks = 16, 4
+    formula, counted = student.bytes_on_a_rank(parameters, ranks), held(ranks)
+    assert formula == counted, f"your formula says {formula:g} bytes, a rank of 4 holds {counted} in stage 3"
+    return f"a rank holds {counted} bytes instead of {12 * parameters}: the 4 ranks share all three arrays"
+
+
+QUESTIONS = [
+    Question("b", same_weight, (("    return mine / samples\n", "    return 1 / ranks\n"),)),
+    Question("a", small_buckets, (("LAYERS_IN_A_BUCKET = 8", "LAYERS_IN_A_BUCKET = 2"),)),
+    Question(
+        "a",
+        stage_3,
+        (("    return 8 * parameters + 4 * parameters / ranks\n", "    return 12 * parameters / ranks\n"),),
+    ),
+]

@@ -1,0 +1,55 @@
+"""Every question can be answered, is not answered by the untouched file, and shows nothing before a prediction."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lessons.questions import QUESTIONS, answered, check, questions_of
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"*/{QUESTIONS}"))
+WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13"}
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda folder: folder.name)
+def test_questions_of_a_lesson(lesson, tmp_path):
+    questions, text = questions_of(lesson), (lesson / QUESTIONS).read_text()
+    assert len(questions) == (3 if lesson.name[:2] in WITH_ASSIGNMENT else 4)
+    untouched = check(lesson)
+    assert not any(one.answered for one in untouched) and all(
+        "predict first" in one.text for one in untouched
+    )
+
+    def verdicts(text: str):
+        (tmp_path / QUESTIONS).write_text(text)
+        return check(lesson, tmp_path / QUESTIONS)
+
+    for one in verdicts(answered(text, questions)):
+        assert one.answered, one
+    predicted = answered(text, [question._replace(edits=()) for question in questions])
+    for one in verdicts(predicted):
+        assert not one.answered and "make the edit" in one.text, one
+    other = [question._replace(prediction="z") for question in questions]
+    for one in verdicts(answered(text, other)):
+        assert not one.answered and "you predicted z" in one.text, one
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    line = [sys.executable, "-m", "backends", "lesson", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_the_command_checks(tmp_path):
+    untouched = command("06", "--check")
+    assert untouched.returncode == 1 and "0 of 3 answered" in untouched.stdout, untouched
+    file = tmp_path / "mine.py"
+    lesson = next(folder for folder in LESSONS if folder.name.startswith("06"))
+    file.write_text(answered((lesson / QUESTIONS).read_text(), questions_of(lesson)))
+    done = command("06", "--check", "--file", str(file))
+    assert done.returncode == 0 and "3 of 3 answered" in done.stdout, done
+    file.write_text("x = (")
+    broken = command("06", "--check", "--file", str(file))
+    assert broken.returncode == 1 and "cannot be run: SyntaxError" in broken.stderr, broken
+    assert len(broken.stderr.splitlines()) == 1
