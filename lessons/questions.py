@@ -86,7 +86,7 @@ def verdict(number: int, question: Question, student: ModuleType) -> Verdict:
 
 
 def answered(text: str, questions: Iterable[Question]) -> str:
-    """The text of ``questions.py`` with all predictions and edits; raises LookupError for one that does not fit."""
+    """The text of ``questions.py`` with all predictions and edits; raises LookupError if one does not fit."""
     for number, question in enumerate(questions, 1):
         blank = f'PREDICTION_{number} = ""'
         for old, new in ((blank, f'PREDICTION_{number} = "{question.prediction}"'), *question.edits):

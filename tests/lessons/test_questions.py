@@ -1,4 +1,4 @@
-"""Every question can be answered, is not answered by the untouched file, and shows nothing before a prediction."""
+"""Every question can be answered, the untouched file answers none, and a prediction comes first."""
 
 import subprocess
 import sys
