@@ -49,11 +49,16 @@ class Stack(Backend):
         self.equals_serial = all(member.equals_serial for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
+        for i, member in enumerate(members):
+            member.enclose(members[i + 1 :])
 
     def place(self, model: Module) -> Module:
         for member in reversed(self.members):
             model = member.place(model)
         return model
+
+    def begin_step(self, model: Module) -> bool:
+        return all([member.begin_step(model) for member in self.members])
 
     def shard(self, batch: Batch) -> Batch:
         for member in self.members:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -87,16 +87,24 @@ class Backend(Declaration):
     """
 
     rank, size = 0, 1
+    comm: Any = None  # the ranks that it works with; None where it is alone
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
-    depends_on_timing = False  # what a rank does depends on how fast it is
+    depends_on_timing = False  # a rank's samples depend on how fast it is
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers
     communicates_in_forward = False  # so a rank without samples must take its pass too
 
+    def enclose(self, inner: Sequence[Backend]) -> None:
+        """Called by a Stack, before ``place``, with the strategies inside this one."""
+
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``."""
         return model
+
+    def begin_step(self, model: Module) -> bool:
+        """Called before a step; whether this rank computes in it."""
+        return True
 
     def shard(self, batch: Batch) -> Batch:
         """This rank's part of ``batch``."""
@@ -133,6 +141,8 @@ class Backend(Declaration):
         """
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
+        if not self.begin_step(model):
+            return 0.0
         with self.accumulate(model):
             mine = self.shard(batch)
             weight, loss_fn = self.loss_weight(mine, batch), self.loss_for(model, loss_fn)

@@ -7,9 +7,10 @@ staleness: a gradient is applied to parameters that others have changed since it
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from minigrad.device import Array, array_module, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ...comm.collectives import allgather
+from ...comm.collectives import allgather, broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     broadcast_model,
@@ -81,10 +82,14 @@ class ParameterServer(Backend):
     continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
     workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. The loss and gradients
     of a step are those of the worker's own share; the loss is 0 on servers.
+
+    In a Stack a worker is a replica of several ranks, which share a model or are a pipeline, and so is a
+    server: each of its ranks holds the parameters of the workers' ranks in the same place. All of them apply
+    the pushes in the order in which they reach the first, so no model has parts of different versions.
     """
 
     equals_serial = False
-    depends_on_timing = outermost_only = True
+    outermost_only = True
     flags = {
         "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
         "staleness": Flag(
@@ -119,6 +124,7 @@ class ParameterServer(Backend):
         self.steps = self.samples = 0
         self.server: Server | None = None
         self.silence = Silence()
+        self.replica: list[Communicator] = []  # the strategies inside this one, in a Stack
         self.optimizer: Optimizer | None = None
         self.reason = ""  # why this worker has left
         self.pending_pulls: list[Callable[[], Array]] = []
@@ -171,6 +177,17 @@ class ParameterServer(Backend):
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return model
 
+    def enclose(self, inner: Sequence[Backend]) -> None:
+        self.replica = [member.comm for member in inner if member.size > 1]
+
+    def begin_step(self, model: Module) -> bool:
+        """On a worker, pull the parameters first; servers, and workers that have left, do not compute."""
+        if self.server is not None or self.reason:
+            return False
+        self.refuse_earlier(model)
+        self.pull()
+        return True
+
     def shard(self, batch: Batch) -> Batch:
         """This worker's share, of sizes that differ by at most one."""
         return batch[shares(len(batch), self.workers)[self.rank]]
@@ -186,10 +203,8 @@ class ParameterServer(Backend):
 
         Raises ValueError if a parameter still has the gradient of an earlier step.
         """
-        if self.server is not None or self.reason:
+        if not self.begin_step(model):
             return 0.0
-        self.refuse_earlier(model)
-        self.pull()
         try:
             return super().step(model, batch, loss_fn, inner)
         except Exception as error:
@@ -230,20 +245,29 @@ class ParameterServer(Backend):
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
         """
-        if self.servers > 1 and (optimizer.needs_norms or optimizer.limit is not None):
+        parts = self.servers * math.prod(comm.size for comm in self.replica)
+        if parts > 1 and (optimizer.needs_norms or optimizer.limit is not None):
             raise ValueError(
-                f"each of {self.servers} servers knows the norm of its own part only; train without clipping "
-                "and LARS, or with servers=1"
+                f"each of {parts} servers knows the norm of its own part only; train without clipping "
+                "and LARS, or with servers=1 and whole models"
             )
         self.optimizer = optimizer
         if self.server is not None:
             self.steps += 1
             servers = range(self.workers, self.size)
             watch = lambda ranks, owing: self.watch({*ranks, *servers}, owing)  # noqa: E731
-            self.server.serve(self.comm, self.steps, optimizer, watch)
+            self.server.serve(self.comm, self.steps, optimizer, watch, self.next_push)
         elif not self.reason:
             self.push()
             self.steps += 1
+
+    def next_push(self) -> tuple[int, Array]:
+        """The next push and its worker: the ranks of a server take them in the order of their first rank."""
+        first = all(comm.rank == 0 for comm in self.replica)
+        worker, message = self.comm.recv_any(PUSH) if first else (0, np.zeros(0))
+        for comm in self.replica:
+            worker = int(broadcast(comm, np.array(worker)))
+        return worker, message if first else self.comm.recv(worker, PUSH)
 
     def push(self) -> None:
         """Send every server its part of the gradient, and start to receive its answer."""
@@ -323,6 +347,14 @@ class ParameterServer(Backend):
         for rank, one in self.lost.items():
             rows[f"worker {rank} left"] = f"after {one.steps} steps: {one.reason}"
         return rows
+
+    def refusal(self, inner: Backend) -> str | None:
+        if self.survive and inner.size > 1:
+            return (
+                f"survive lets single workers end, and a worker with {type(inner).__name__} is "
+                f"{inner.size} ranks; leave survive out"
+            )
+        return super().refusal(inner)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] | None = None) -> None:
         """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from functools import reduce as fold
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,8 @@ PUSH, PULL, LAST, RESULT, RECEIPT = range(30201, 30206)  # tags
 FIGURES = 3  # the first elements of a push: clock, version, samples
 Watch = Callable[[Iterable[int], Mapping[int, int]], None]
 """Takes the ranks whose end is to be reported, and the pushes that ranks owe."""
+NextPush = Callable[[], tuple[int, Array]]
+"""Waits for a push; returns its worker and the message."""
 
 
 class Push(NamedTuple):
@@ -126,18 +129,26 @@ class Server:
         """This server's part of the parameters, which updates change in place."""
         return self.answer[1:]
 
-    def serve(self, comm: Communicator, steps: int, optimizer: Optimizer, watch: Watch) -> None:
+    def serve(
+        self,
+        comm: Communicator,
+        steps: int,
+        optimizer: Optimizer,
+        watch: Watch,
+        next_push: NextPush | None = None,
+    ) -> None:
         """Receive pushes, also of later steps, until every worker that is still there has made ``steps``.
 
         Only a worker behind these steps owes a push: one that is ahead may have finished, and sends nothing
         while it waits for the slowest. Raises RuntimeError, with the reason of each, when all workers have
         left.
         """
+        next_push = next_push or partial(comm.recv_any, PUSH)
         while any(clock < steps for clock in self.clocks.values()):
             owing = {w: c for w, c in self.clocks.items() if c < steps and w not in self.waiting}
             watch(self.clocks, owing)
             try:
-                worker, message = comm.recv_any(PUSH)
+                worker, message = next_push()
             except RankEnded as ended:
                 self.lose(ended.rank, ended.reason)
             else:
