@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from minigrad.backend import at_least_one
@@ -115,6 +116,11 @@ class VirtualComm(ThreadComm):
 
     def share(self, nbytes: int) -> None:
         """Returns None, because each rank of a cluster is a machine of its own."""
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """Each rank of a cluster is a machine of its own."""
+        return list(range(self.size))
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""
