@@ -1,5 +1,7 @@
 """MPI's own collective calls: the definition of each, on groups, traced and on GPUs, and their bugs."""
 
+from pathlib import Path
+
 import pytest
 
 from backends.comm.collectives import ALLREDUCES
@@ -59,6 +61,14 @@ def test_arrays_on_gpus_pass_through_the_host(processes):
     job = processes.ranks(2, ON_GPUS, **TWO, **LATE)
     assert job.status == 0, job.err
     assert job.out.count("fine") == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_program_of_lesson_05_in_plain_mpi4py(processes, n):
+    program = Path(__file__).parents[2] / "lessons" / "05_messages" / "plain_mpi4py.py"
+    job = processes.minigrad("run", "-n", str(n), str(program))
+    assert job.status == 0, job.err
+    assert job.out.count("a sum in Fortran order: 4 of 6 numbers wrong") == n
 
 
 @pytest.mark.parametrize("name", ALLREDUCES)
