@@ -62,7 +62,7 @@ class MPIComm(Communicator, Part):
         self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # memory that MPI may still read
         self.receives: dict[tuple[int, int], deque[RecvRequest]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
-        self.lost: list[RecvRequest] = []  # their message was not the expected one; MPI may still write there
+        self.lost: list[Any] = []  # receives and calls that failed: MPI may still write into their memory
         self.parts, self.closed = Parts(), False
         self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 

@@ -48,10 +48,10 @@ def broadcast(comm: MPIComm, x: Array, root: int = 0) -> Array:
     check_peer(comm, root)
     what = f"for all ranks to broadcast from rank {comm.members[root]}"
     row, memory = header_and_memory(x) if comm.rank == root else (np.empty(ROW, np.uint8), NOTHING)
-    comm.wait(comm.mpi.Ibcast(row, root).Test, what, [comm.members[root]])
+    finish(comm, comm.mpi.Ibcast(row, root), what, [comm.members[root]])
     if comm.rank != root:
         memory = np.empty(header_of(row).nbytes, np.uint8)
-    comm.wait(comm.mpi.Ibcast(memory, root).Test, what)
+    finish(comm, comm.mpi.Ibcast(memory, root), what)
     return x if comm.rank == root else array_of(row, memory)
 
 
@@ -63,9 +63,9 @@ def scatter(comm: MPIComm, parts: Sequence[Array] | None, root: int = 0) -> Arra
     if comm.rank == root:
         message = Message.of(check_parts(parts, comm.size, "a scatter"), besides=root)
     row = np.empty(ROW, np.uint8)
-    comm.wait(comm.mpi.Iscatter(message.rows, row, root).Test, what, [comm.members[root]])
+    finish(comm, comm.mpi.Iscatter(message.rows, row, root), what, [comm.members[root]])
     memory = np.empty(0 if comm.rank == root else header_of(row).nbytes, np.uint8)
-    comm.wait(comm.mpi.Iscatterv(message.buffer, memory, root).Test, what)
+    finish(comm, comm.mpi.Iscatterv(message.buffer, memory, root), what)
     return parts[root] if parts is not None and comm.rank == root else array_of(row, memory)
 
 
@@ -74,11 +74,11 @@ def gather(comm: MPIComm, x: Array, root: int = 0) -> list[Array]:
     check_peer(comm, root)
     what = f"for all ranks to gather on rank {comm.members[root]}"
     message, (row, memory) = Message(comm.size), header_and_memory(x)
-    comm.wait(comm.mpi.Igather(row, message.rows, root).Test, what)
+    finish(comm, comm.mpi.Igather(row, message.rows, root), what)
     if comm.rank == root:
         message.allocate(besides=root)
         memory = NOTHING
-    comm.wait(comm.mpi.Igatherv(memory, message.buffer, root).Test, what)
+    finish(comm, comm.mpi.Igatherv(memory, message.buffer, root), what)
     return message.arrays(x, root) if comm.rank == root else []
 
 
@@ -86,9 +86,9 @@ def allgather(comm: MPIComm, x: Array) -> list[Array]:
     """Every rank's ``x``, of any shape, by rank, on every rank; its own is ``x`` itself."""
     what = "for all ranks to all-gather"
     message, (row, memory) = Message(comm.size), header_and_memory(x)
-    comm.wait(comm.mpi.Iallgather(row, message.rows).Test, what, comm.members)
+    finish(comm, comm.mpi.Iallgather(row, message.rows), what, comm.members)
     message.allocate()
-    comm.wait(comm.mpi.Iallgatherv(memory, message.buffer).Test, what)
+    finish(comm, comm.mpi.Iallgatherv(memory, message.buffer), what)
     return message.arrays(x, comm.rank)
 
 
@@ -107,7 +107,7 @@ def reduce_scatter(comm: MPIComm, parts: Sequence[Array], operator: Operator = n
     sent = np.concatenate([np.asarray(to_host(part), order="C").reshape(-1) for part in parts])
     total = np.empty(like.size, like.dtype)
     request = comm.mpi.Ireduce_scatter(sent, total, [part.size for part in parts])
-    comm.wait(request.Test, "for all ranks to reduce-scatter", comm.members)
+    finish(comm, request, "for all ranks to reduce-scatter", comm.members)
     return in_shape_of(like, array_module(like).asarray(total))
 
 
@@ -116,9 +116,9 @@ def alltoall(comm: MPIComm, parts: Sequence[Array]) -> list[Array]:
     what = "for all ranks to exchange all-to-all"
     sent = Message.of(check_parts(parts, comm.size, "an all-to-all"), besides=comm.rank)
     received = Message(comm.size)
-    comm.wait(comm.mpi.Ialltoall(sent.rows, received.rows).Test, what, comm.members)
+    finish(comm, comm.mpi.Ialltoall(sent.rows, received.rows), what, comm.members)
     received.allocate(besides=comm.rank)
-    comm.wait(comm.mpi.Ialltoallv(sent.buffer, received.buffer).Test, what)
+    finish(comm, comm.mpi.Ialltoallv(sent.buffer, received.buffer), what)
     return received.arrays(parts[comm.rank], comm.rank)
 
 
@@ -181,6 +181,15 @@ class Message:
         """The arrays by rank; that of ``rank`` is ``own``."""
         rows = zip(self.rows, self.pieces(), strict=True)
         return [own if k == rank else array_of(row, piece) for k, (row, piece) in enumerate(rows)]
+
+
+def finish(comm: MPIComm, request: Any, what: str, needs: Sequence[int] = ()) -> None:
+    """Wait for a call of MPI; if that fails, its memory is kept, because MPI may still write there."""
+    try:
+        comm.wait(request.Test, what, needs)
+    except BaseException:
+        comm.lost.append(request)
+        raise
 
 
 def header_and_memory(x: Array) -> tuple[np.ndarray, np.ndarray]:

@@ -53,8 +53,8 @@ class VirtualCluster:
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
     computing takes that many times as long (stragglers). A message or computation takes longer by a random
     share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds. ``nodes``
-    gives the number of each rank's machine, by default one of its own: the ranks of one machine share the port
-    to the others, its network card.
+    gives the number of each rank's machine, by default one of its own: the ranks of one machine share the
+    port to the others, its network card.
     """
 
     size: int

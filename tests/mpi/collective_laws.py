@@ -98,7 +98,7 @@ BUGS = [
         'np.asarray(to_host(part), order="C").reshape(-1)', 'to_host(part).ravel(order="K")',
         ragged_and_fortran_arrays_arrive, "not equal|fails on"),
     Bug("nobody waits for the memory of an all-gather", HERE,
-        "comm.wait(comm.mpi.Iallgatherv(memory, message.buffer).Test, what)",
+        "finish(comm, comm.mpi.Iallgatherv(memory, message.buffer), what)",
         "pending = comm.mpi.Iallgatherv(memory, message.buffer)",
         ragged_and_fortran_arrays_arrive, "not equal|fails on"),
     Bug("the own part is sent to itself", HERE,
