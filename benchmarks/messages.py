@@ -117,8 +117,8 @@ def allreduces(comm: Any, sizes: list[int], rounds: int) -> Figures:
 
 
 def by_name(comm: Any, size: int) -> Calls:
-    """The all-reduces of ``--allreduce``, of an array that is not in shared memory."""
-    x = np.ones(size // 4, np.float32)
+    """The all-reduces of ``--allreduce``, of an array as ``DataParallel`` allocates it: shared, if large."""
+    x = comm.array(size // 4, np.float32)
     return {name: (partial(allreduce, comm, x), x) for name, allreduce in collectives.ALLREDUCES.items()}
 
 

@@ -492,6 +492,15 @@ BUGS = {
         ("halves = x[: x.size // 2], x[x.size // 2 :]",
          "cut = (x.size + comm.rank % 2) // 2\n    halves = x[:cut], x[cut:]"),
     ),
+    "hierarchical: the last ranks of the nodes speak for them": (
+        *("hierarchical", "hierarchical_allreduce"),
+        ("nodes[rank] not in nodes[:rank]", "nodes[rank] not in nodes[rank + 1 :]"),
+    ),
+    "hierarchical: what a node has added up is dropped": (
+        *("hierarchical", "hierarchical_allreduce"),
+        ("total = between(Subgroup(comm, leaders), total, operator)",
+         "total = between(Subgroup(comm, leaders), x, operator)"),
+    ),
     "naive: the input is changed": (
         *("naive", "naive_allreduce"),
         ("if not others else fold(lambda a, b: combine(comm, operator, a, b), parts)",
