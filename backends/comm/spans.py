@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-ROOTED = ("broadcast", "scatter", "gather")
-COLLECTIVES = (*ROOTED, "allreduce", "allgather", "reduce_scatter", "alltoall", "barrier")
+COLLECTIVES = ("allreduce", "broadcast", "scatter", "gather",
+               "allgather", "reduce_scatter", "alltoall", "barrier")  # fmt: skip
 """Names of the transport's own collectives; ours are made of messages."""
 SENT = ("send", "start_send", "start_allreduce", *COLLECTIVES)
 RECEIVED = ("recv", "start_recv", "recv_any")
