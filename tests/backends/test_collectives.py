@@ -206,9 +206,9 @@ def test_floats_differ_from_the_serial_sum_by_rounding_only(name):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@given(p=st.integers(1, 6), case=cases())
-def test_those_that_mpi_has_too(law, p, case):
-    run_ranks(p, lambda comm: law(Traced(comm), case))
+@given(p=st.integers(1, 6), rendezvous=st.booleans(), case=cases())
+def test_those_that_mpi_has_too(law, p, rendezvous, case):
+    run_ranks(p, lambda comm: law(Traced(comm), case), rendezvous=rendezvous)
 
 
 # The others
