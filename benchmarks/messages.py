@@ -70,6 +70,9 @@ def main(
 def over_mpi(sizes: list[int], rounds: int) -> None:
     """What one MPI rank measures; rank 0 leaves all figures in the file RESULT names."""
     comm = load_mpi()()
+    if sys.platform == "linux":  # a core for each rank: two on one core take turns, and all figures are those
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[comm.rank % len(cores)]})
     figures = {
         "mpi": messages(comm, sizes, rounds),
         "allreduce": allreduces(comm, sizes, rounds),
