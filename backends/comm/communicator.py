@@ -12,8 +12,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .background import Background
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class RankEnded(RuntimeError):
@@ -42,12 +45,14 @@ class Communicator(ABC):
     ``rank`` is this rank's number, 0 to ``size`` - 1; ``members`` are all ranks' numbers in the world. A
     transport inherits a working form of every ability that it lacks. ``has_own_allreduce`` says that
     ``allreduce`` is the transport's own, as MPI's is, and not made of this communicator's messages.
+    ``own_collectives`` holds the transport's own forms of ours, which ``collective`` calls.
     """
 
     rank: int
     size: int
     members: list[int]
     has_own_allreduce: bool = False
+    own_collectives: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType({})
 
     @abstractmethod
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -93,10 +98,28 @@ class Communicator(ABC):
         """This rank's number among the ranks on its machine: the GPU that it takes."""
         return self.rank
 
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The number of the machine that each rank is on; all ranks ask for it together."""
+        return [0] * self.size
+
     def use_synchronous_sends(self) -> None:
         """From now on let each send wait for its receiver, if the transport can: this exposes deadlocks."""
 
-    # Sums
+    # Collectives
+
+    def collective(
+        self,
+        ours: Callable[Concatenate[Communicator, Arguments], Result],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        """``ours(comm, *arguments)``, such as ``collectives.broadcast``, by the transport's own form of it.
+
+        Where there is none, it is made of this communicator's messages.
+        """
+        return self.own_collectives.get(ours, ours)(self, *arguments, **named)
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, on every rank."""
@@ -161,7 +184,7 @@ class Wrapper(Communicator):
 
     def __init__(self, comm: Communicator):
         self.comm, self.rank, self.size, self.members = comm, comm.rank, comm.size, comm.members
-        self.has_own_allreduce = comm.has_own_allreduce
+        self.has_own_allreduce, self.own_collectives = comm.has_own_allreduce, comm.own_collectives
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.comm.send(x, to, tag)
@@ -191,8 +214,23 @@ class Wrapper(Communicator):
     def local_rank(self) -> int:
         return self.comm.local_rank
 
+    @cached_property
+    def nodes(self) -> list[int]:
+        return self.comm.nodes
+
     def use_synchronous_sends(self) -> None:
         self.comm.use_synchronous_sends()
+
+    def collective(
+        self,
+        ours: Callable[Concatenate[Communicator, Arguments], Result],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        if ours in self.own_collectives:
+            return self.comm.collective(ours, *arguments, **named)
+        return ours(self, *arguments, **named)
 
     def allreduce(self, x: Array) -> Array:
         return self.comm.allreduce(x) if self.has_own_allreduce else super().allreduce(x)

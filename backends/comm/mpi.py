@@ -24,28 +24,28 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from minigrad.checked_entries import checks
 from minigrad.device import Array, array_module, to_host
 
 from ..launch.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
+from .collectives.blocks import in_shape_of
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .gpu import synchronize
 from .mailboxes import caller
+from .mpi_collectives import COLLECTIVES, allreduce, can_add
 from .mpi_wait import BoundedWait
 from .parts import Part, Parts
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
-
-CHECKED = 4096  # bytes up to which an all-reduce compares shapes first; MINIGRAD_CHECK=messages: always
 
 
 class MPIComm(Communicator, Part):
     """One process's end of an MPI communicator; ``MPIComm()`` is all the processes mpiexec started."""
 
     has_own_allreduce = True
+    own_collectives = COLLECTIVES
 
     def __init__(self, comm: MPI.Intracomm | None = None, *, own: bool = False, in_background: bool = False):
         check_start()
@@ -62,7 +62,7 @@ class MPIComm(Communicator, Part):
         self.sending: deque[tuple[MPI.Request, Any, str]] = deque()  # memory that MPI may still read
         self.receives: dict[tuple[int, int], deque[RecvRequest]] = {}  # in the order they were started
         self.started: dict[object, tuple[str, Any]] = {}
-        self.lost: list[RecvRequest] = []  # their message was not the expected one; MPI may still write there
+        self.lost: list[Any] = []  # receives and calls that failed: MPI may still write into their memory
         self.parts, self.closed = Parts(), False
         self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 
@@ -130,15 +130,11 @@ class MPIComm(Communicator, Part):
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, by MPI's all-reduce; arrays made by ``array`` are summed in place.
 
-        Raises ValueError, naming two ranks, if shape or dtype differ; this is checked up to 4 KB, or always
-        with MINIGRAD_CHECK=messages.
+        Raises ValueError, naming two ranks, if shape or dtype differ, where this is checked.
         """
         if self.shared_sum is not None and self.shared_sum.owns(x):
             return self.shared_sum(self, x)
-        sent = np.asarray(to_host(x), order="C")
-        if sent.nbytes <= CHECKED or checks("messages"):
-            self.check_same(f"{sent.dtype}{sent.shape}")
-        return array_module(x).asarray(self.start_allreduce(sent)())
+        return allreduce(self, x)
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         """Start MPI's own all-reduce; the function returned finishes it. Shapes are not compared.
@@ -146,8 +142,8 @@ class MPIComm(Communicator, Part):
         It advances only while this process is inside MPI (``progress``), unless MPI has a progress thread.
         """
         sent = np.asarray(to_host(x), order="C")
-        if sent.dtype.kind not in "iufc" or sent.dtype == np.float16:
-            return lambda: naive_allreduce(self, x)  # MPI cannot add these
+        if not can_add(sent.dtype):
+            return lambda: naive_allreduce(self, x)
         what = f"{sent.dtype}{sent.shape}"
         total = np.empty_like(sent)
         request = self.mpi.Iallreduce(sent, total)
@@ -156,7 +152,7 @@ class MPIComm(Communicator, Part):
         def finish() -> Array:
             self.wait(request.Test, f"for all ranks to all-reduce {what}", self.members)
             forget()
-            return array_module(x).asarray(total)
+            return in_shape_of(x, array_module(x).asarray(total.reshape(-1)))
 
         return finish
 
@@ -199,6 +195,12 @@ class MPIComm(Communicator, Part):
     def local_rank(self) -> int:
         """This rank's number among those on this machine: the GPU it takes."""
         return self.host.Get_rank()
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The rank that speaks for each rank's machine: the first one there. All ranks call together."""
+        first = MPI.Group.Translate_ranks(self.host.Get_group(), [0], self.mpi.Get_group())
+        return self.all_rows(np.array(first), "for all ranks to say where they run")[:, 0].tolist()
 
     @property
     def local_size(self) -> int:
@@ -345,11 +347,11 @@ class MPIComm(Communicator, Part):
         self.wait(self.mpi.Iallreduce(idle, everywhere, MPI.MIN).Test, what, self.members)
         self.parts.free(everywhere)
 
-    def check_same(self, description: str) -> None:
+    def check_same(self, description: str, collective: str) -> None:
         """Raise ValueError, naming two ranks, unless all ranks pass the same ``description``."""
         row = np.frombuffer(to_text(description), np.uint8)
-        texts = self.all_rows(row, f"for all ranks to all-reduce {description}")
-        check_same_text(list(texts), self.members)
+        texts = self.all_rows(row, f"for all ranks to {collective} {description}")
+        check_same_text(list(texts), self.members, collective)
 
     def barrier_with(self, what: str) -> None:
         """Wait for all ranks: they then enter together a call of MPI that has no timeout."""

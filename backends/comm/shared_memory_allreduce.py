@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -143,16 +144,20 @@ def describe(dtype: np.dtype, shape: tuple[int, ...], number: int, offset: int) 
 
 
 def to_text(description: str) -> bytes:
-    return description.encode()[:TEXT].ljust(TEXT)
+    """The description in TEXT bytes; the end of a longer one becomes its checksum."""
+    text = description.encode()
+    if len(text) > TEXT:
+        text = text[: TEXT - 12] + b"... %08x" % crc32(text)
+    return text.ljust(TEXT)
 
 
-def check_same_text(texts: Sequence[Any], members: Sequence[int]) -> None:
+def check_same_text(texts: Sequence[Any], members: Sequence[int], collective: str = "all-reduce") -> None:
     """Raise ValueError, naming two ranks that differ, unless the texts of all ranks are the same."""
     words = [bytes(text).decode().strip() for text in texts]
     for rank, other in enumerate(words):
         if other != words[0]:
             one = words[0]
             raise ValueError(
-                f"rank {members[0]} has {one}, rank {members[rank]} has {other} in one all-reduce; "
+                f"rank {members[0]} has {one}, rank {members[rank]} has {other} in one {collective}; "
                 "make all ranks pass the same shape and dtype"
             )

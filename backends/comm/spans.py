@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-SENT = ("send", "start_send", "allreduce", "start_allreduce")
+COLLECTIVES = ("allreduce", "broadcast", "scatter", "gather",
+               "allgather", "reduce_scatter", "alltoall", "barrier")  # fmt: skip
+"""Names of the transport's own collectives; ours are made of messages."""
+SENT = ("send", "start_send", "start_allreduce", *COLLECTIVES)
 RECEIVED = ("recv", "start_recv", "recv_any")
-BLOCKING = ("send", "recv", "recv_any", "allreduce", "split", "post", "wait")  # nothing else runs
+BLOCKING = ("send", "recv", "recv_any", *COLLECTIVES, "split", "post", "wait")  # nothing else runs
 COMMUNICATION = frozenset((*SENT, *RECEIVED, *BLOCKING))
 
 
@@ -48,7 +51,7 @@ class Count(NamedTuple):
 class Ledger:
     """Messages and payload bytes by (operation, peer), counted when they were sent or had been received.
 
-    An all-reduce of the transport's own counts as one message of the array handed over, to no peer.
+    A collective of the transport's own counts as one message of the arrays handed over, to no peer.
     """
 
     counts: dict[tuple[str, int | None], Count] = field(default_factory=dict)

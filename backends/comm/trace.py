@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any, Concatenate
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .background import Background
-from .communicator import Communicator, Wrapper, check_peer
+from .communicator import Arguments, Communicator, Result, Wrapper, check_peer
 from .gpu import synchronize
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
-
-Result = TypeVar("Result")
 
 TAG = 32001  # of the messages that collect a trace
 ROUNDS = 8  # of messages that compare two clocks
@@ -145,6 +143,20 @@ class Traced(Wrapper):
             return super().start_allreduce(x)
         return self.start("start_allreduce", None, None, lambda: self.comm.start_allreduce(x))[1]
 
+    def collective(
+        self,
+        ours: Callable[Concatenate[Communicator, Arguments], Result],
+        /,
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        if ours not in self.own_collectives:
+            return super().collective(ours, *arguments, **named)
+        with self.record.span(ours.__name__) as i:
+            result = self.comm.collective(ours, *arguments, **named)
+            self.record.message(i, handed_over(arguments))
+        return result
+
     def compute(self, seconds: float) -> None:
         if self.record.computing is not None:  # part of a span that has a name
             return self.comm.compute(seconds)
@@ -176,6 +188,12 @@ class Traced(Wrapper):
             return x
 
         return i, finish_span
+
+
+def handed_over(arguments: Sequence[Any]) -> int:
+    """Bytes of a collective's first argument, if it has one: an array, one for each rank, or None."""
+    x = arguments[0] if arguments else None
+    return sum(array.nbytes for array in (x if isinstance(x, list | tuple) else [x]) if array is not None)
 
 
 class TracedBackground(Background):

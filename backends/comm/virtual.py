@@ -12,8 +12,9 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from minigrad.backend import at_least_one
@@ -51,7 +52,9 @@ class VirtualCluster:
 
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
     computing takes that many times as long (stragglers). A message or computation takes longer by a random
-    share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds.
+    share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds. ``nodes``
+    gives the number of each rank's machine, by default one of its own: the ranks of one machine share the
+    port to the others, its network card.
     """
 
     size: int
@@ -61,6 +64,7 @@ class VirtualCluster:
     slowness: Mapping[int, float] = field(default_factory=dict)
     jitter: float = 0.0
     seed: int = 0
+    nodes: Sequence[int] = ()
     clocks: list[float] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
 
@@ -68,7 +72,8 @@ class VirtualCluster:
         """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
         n = at_least_one("the number of ranks", self.size)
         self.clocks, self.transfers = [0.0] * n, []
-        self._out, self._in = [0.0] * n, [0.0] * n  # when each rank's ports are free
+        self._out: dict[object, float] = {}  # when each port is free
+        self._in: dict[object, float] = {}
         self._draw = random.Random(self.seed)
         world = VirtualWorld(self)
         try:
@@ -85,12 +90,21 @@ class VirtualCluster:
         """Occupy both ports as soon as both are free; returns the time of arrival."""
         start = stop = now
         if source != destination:  # what a rank sends itself needs no port
-            start = max(start, self._out[source], self._in[destination])
+            out, into = self.port(source, destination), self.port(destination, source)
+            start = max(start, self._out.get(out, 0.0), self._in.get(into, 0.0))
             link = self.links.get((source, destination), self.link)
             stop = start + self.with_jitter(link.seconds(nbytes))
-            self._out[source] = self._in[destination] = stop
+            self._out[out] = self._in[into] = stop
         self.transfers.append(Transfer(source, destination, nbytes, tag, start, stop))
         return stop
+
+    def node(self, rank: int) -> int:
+        return self.nodes[rank] if self.nodes else rank
+
+    def port(self, rank: int, peer: int) -> tuple[str, int]:
+        """What messages between ``rank`` and ``peer`` occupy: the rank's own port, or its machine's card."""
+        node = self.node(rank)
+        return ("rank", rank) if node == self.node(peer) else ("card", node)
 
     def with_jitter(self, seconds: float) -> float:
         return seconds * (1 + self.jitter * self._draw.random()) if self.jitter else seconds
@@ -114,7 +128,11 @@ class VirtualComm(ThreadComm):
     world: VirtualWorld
 
     def share(self, nbytes: int) -> None:
-        """Returns None, because each rank of a cluster is a machine of its own."""
+        """Returns None: a cluster of several machines is imagined."""
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        return [self.world.cluster.node(self.world.owners[member]) for member in self.members]
 
     def time(self) -> float:
         """This rank's clock, in seconds since the start; in a background's job the background's."""

@@ -5,7 +5,8 @@ all-reduce that data-parallel training rests on, and to what it costs.
 
     python lessons/05_messages/lesson.py
 
-Needs neither MPI nor a cluster: ranks are threads of this process. Figures go to runs/lessons/05_messages/.
+Needs neither MPI nor a cluster: ranks are threads of this process. With MPI, part 7 has a program to run on
+two. Figures go to runs/lessons/05_messages/.
 In an editor that knows `# %%` cells this file opens as a notebook.
 """
 
@@ -16,7 +17,14 @@ import drawings
 import numpy as np
 
 from backends.comm import run_ranks
-from backends.comm.collectives import broadcast, gather, reduce_broadcast_allreduce, scatter
+from backends.comm.collectives import (
+    broadcast,
+    find_allreduce,
+    gather,
+    hierarchical_allreduce,
+    reduce_broadcast_allreduce,
+    scatter,
+)
 from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
 from lessons.style import start_lesson
@@ -396,4 +404,135 @@ figure = drawings.latency_bandwidth(
     lambda n: latency + n * per_byte,
 )
 figure.savefig(FIGURES / "latency_bandwidth.png")
+
+# %% [markdown]
+# ## 7. The same with MPI
+# MPI is the standard of these operations, since 1994; mpi4py is MPI for Python. The file `plain_mpi4py.py`
+# beside this lesson has parts 2 to 5 in about 25 lines of it, and no line of minigrad. It runs on any number
+# of processes:
+#
+#     minigrad run -n 2 lessons/05_messages/plain_mpi4py.py
+#
+# | here | mpi4py | what MPI wants besides |
+# |---|---|---|
+# | `comm.send`, `comm.recv` | `Send`, `Recv` | the receiver makes room, of the right length and dtype |
+# | `start_send`, then what it returns | `Isend`, then `Wait` | the array must not change in between |
+# | `broadcast`, `reduce` | `Bcast`, `Reduce` | room on every rank |
+# | `scatter`, `gather`, `allgather` | `Scatter(v)`, `Gather(v)`, `Allgather(v)` | v: the parts' lengths |
+# | `reduce_scatter` | `Reduce_scatter` | how many numbers each gets |
+# | `alltoall`, `barrier` | `Alltoall(v)`, `Barrier` | v: the lengths, for each pair |
+# | `allreduce` | `Allreduce`; `Iallreduce`, then `Wait` | C order: the trap of part 4 |
+#
+# A call whose name ends in v (for "vector") takes parts of different lengths, as 4,999 samples on two ranks
+# make them. In mpi4py a capital letter sends the memory of an array; `comm.bcast` and `comm.send`, in small
+# letters, pickle any Python object, which is convenient and slow.
+#
+# Our communicator over MPI sends its own messages, so that all of this can be read and counted, and offers
+# MPI's calls as well: `comm.collective(broadcast, x)` is MPI's `Ibcast` there. It sends shapes, dtypes and
+# memory orders ahead, so no trap is left: backends/comm/mpi_collectives.py.
+
+# %%
+print("\n7. The same with MPI")
+print("   to see it: minigrad run -n 2 lessons/05_messages/plain_mpi4py.py")
+
+# %% [markdown]
+# ## 8. Which all-reduce?
+# There are more than two. On p ranks, with L = log2 p:
+#
+# - *naive*: everyone sends everything to everyone, to rank 0 first: there they queue.
+# - *gather-broadcast*: rank 0 collects all arrays, adds them up and sends the sum to all, as a parameter
+#   server does.
+# - *tree* and *ring*: part 6 and part 3.
+# - *doubling* (recursive doubling): in round i each rank swaps its whole sum with the rank 2^i away, and both
+#   add. After round i the sums hold 2^(i + 1) ranks, so L rounds are enough: no all-reduce has fewer. Each
+#   round carries the whole array.
+# - *halving* (Rabenseifner's): two ranks swap halves, and each adds up one half. In the next round they swap
+#   halves of their half with a rank twice as far away; after L rounds each rank has a p-th of the sum. Then
+#   the same swaps run backwards, without adding: the bytes of the ring, in 2 L rounds.
+# - *hierarchical*: the GPUs of one machine are linked by NVLink, and machines by Ethernet, a thousand times
+#   slower. So a tree first adds up inside each machine, then a ring of one rank of each machine crosses the
+#   Ethernet, and a tree spreads the sum inside. What crosses is one array per machine, not one per GPU.
+#
+# The table claims numbers for p = 8; the virtual cluster counts the messages that really pass. With no
+# bandwidth to pay for and a latency of 1, its clock counts rounds. The last column is what the slowest chain
+# of messages carries, in arrays: it multiplies n / bandwidth.
+
+# %%
+print("\n8. Which all-reduce?")
+MACHINES = [0, 0, 0, 0, 1, 1, 1, 1]  # of the 8 ranks
+machines, inner = 2, 2  # how many, and log2 of the ranks on each
+
+
+def hierarchical(comm, x):
+    return hierarchical_allreduce(comm, x, nodes=MACHINES)
+
+
+CLAIMS = {  # messages in all, arrays in all, rounds, arrays one after another
+    "naive": (p * (p - 1), p * (p - 1), 2 * p - 3, 2 * p - 3),
+    "gather-broadcast": (2 * (p - 1), 2 * (p - 1), 2 * (p - 1), 2 * (p - 1)),
+    "tree": (2 * (p - 1), 2 * (p - 1), 2 * L, 2 * L),
+    "doubling": (p * L, p * L, L, L),
+    "ring": (2 * p * (p - 1), 2 * (p - 1), 2 * (p - 1), 2 * (p - 1) / p),
+    "halving": (2 * p * L, 2 * (p - 1), 2 * L, 2 * (p - 1) / p),
+    "hierarchical": (
+        2 * (p - machines) + 2 * machines * (machines - 1),
+        2 * (p - 1),
+        2 * inner + 2 * (machines - 1),
+        2 * inner + 2 * (machines - 1) / machines,
+    ),
+}
+ALLREDUCES = {name: hierarchical if name == "hierarchical" else find_allreduce(name) for name in CLAIMS}
+n = 8_000  # bytes, of 1,000 numbers: 8 divides them
+print(f"   {p} ranks, arrays of {n} bytes    messages    bytes  rounds  arrays in a chain")
+for name, (messages, arrays, rounds, chain) in CLAIMS.items():
+    cluster = VirtualCluster(p, Link(1.0))
+    for total in cluster.run(lambda comm, name=name: ALLREDUCES[name](comm, np.full(n // 8, 2.0**comm.rank))):
+        assert (total == 2**p - 1).all()
+    counted = len(cluster.transfers), sum(message.nbytes for message in cluster.transfers)
+    assert (*counted, cluster.seconds) == (messages, arrays * n, rounds), name
+    cluster = VirtualCluster(p, ethernet)
+    cluster.run(lambda comm, name=name: ALLREDUCES[name](comm, np.zeros(n // 8)))
+    np.testing.assert_allclose(cluster.seconds, rounds * ethernet.latency + chain * n / ethernet.bandwidth)
+    print(f"   {name:28} {counted[0]:8} {counted[1]:8} {rounds:7} {chain:10.2f}")
+
+# %% [markdown]
+# Read the two columns on the right: where latency rules, few rounds win; where bandwidth rules, short chains.
+# In between the lines cross, and where they do depends on the cluster. Three of them:
+#
+# - 8 machines on Ethernet. Halving has the ring's bytes in fewer rounds, so doubling and halving share all
+#   sizes: they cross at latency * bandwidth * L / (L - 2 (p - 1) / p).
+# - 6 machines: no power of two. Doubling and halving first fold two ranks into their neighbours, which costs
+#   whole arrays. The ring does not care, and has the large arrays for itself.
+# - 2 machines of 4 GPUs with NVLink inside. The 4 GPUs share one network card: if all talk to the other
+#   machine, they queue. Hierarchical crosses with one.
+
+# %%
+nvlink = Link(latency=5e-6, bandwidth=125e9)
+inside = {(a, b): nvlink for a in range(8) for b in range(8) if MACHINES[a] == MACHINES[b]}
+CLUSTERS = {
+    "8 machines": VirtualCluster(8, ethernet),
+    "6 machines": VirtualCluster(6, ethernet),
+    "2 machines of 4 GPUs": VirtualCluster(8, ethernet, links=inside, nodes=MACHINES),
+}
+costs = {}  # cluster -> all-reduce -> seconds by size
+for where, cluster in CLUSTERS.items():
+    for name, allreduce in ALLREDUCES.items():
+        if name == "hierarchical" and not cluster.nodes:
+            continue  # with one rank per machine it is the ring
+        costs.setdefault(where, {})[name] = []
+        for n in sizes:
+            cluster.run(lambda comm, n=n, allreduce=allreduce: allreduce(comm, np.zeros(n // 8)))
+            costs[where][name].append(cluster.seconds)
+fastest = {
+    where: [min(by, key=lambda name: by[name][i]) for i in range(len(sizes))] for where, by in costs.items()
+}
+print("\n   bytes      " + "".join(f"{where:24}" for where in costs))
+for i, n in enumerate(sizes):
+    best = [(fastest[where][i], costs[where][fastest[where][i]][i] * 1e3) for where in costs]
+    print(f"   {n:8}   " + "".join(f"{f'{name} {ms:.3g} ms':24}" for name, ms in best))
+crossover_8 = ethernet.latency * ethernet.bandwidth * L / (L - 2 * (p - 1) / p)
+assert fastest["8 machines"] == ["doubling" if n < crossover_8 else "halving" for n in sizes]
+assert fastest["6 machines"][-1] == "ring"
+assert set(fastest["2 machines of 4 GPUs"]) == {"hierarchical"}
+drawings.all_reduces(sizes, costs).savefig(FIGURES / "all_reduces.png")
 print(f"\nFigures: {FIGURES}/")

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from backends import laws
 from backends.comm import collectives, run_ranks
 from backends.comm.threads import Deadlock
+from backends.comm.trace import Traced
 from minigrad import lookup
 from minigrad.data import shares
+from tests.backends.collective_laws import LAWS, cases
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
 from tests.minigrad.op_inputs import arrays, shapes
@@ -21,12 +23,14 @@ RANKS = range(1, 18)
 
 
 def in_nodes(ranks_per_node, comm, x, operator=np.add, between=collectives.ring_allreduce):
-    return collectives.hierarchical(comm, comm.rank // ranks_per_node, between)(comm, x, operator)
+    nodes = [rank // ranks_per_node for rank in range(comm.size)]
+    return collectives.hierarchical_allreduce(comm, x, operator, nodes, between)
 
 
 def in_scattered_nodes(comm, x, operator=np.add):
     """Three nodes of uneven size, whose ranks are not neighbours."""
-    return collectives.hierarchical(comm, comm.rank**2 % 3, collectives.doubling_allreduce)(comm, x, operator)
+    nodes = [rank**2 % 3 for rank in range(comm.size)]
+    return collectives.hierarchical_allreduce(comm, x, operator, nodes, collectives.doubling_allreduce)
 
 
 IN_ORDER = {
@@ -37,10 +41,11 @@ IN_ORDER = {
     "halving": collectives.rabenseifner_allreduce,
     "hierarchical, in order": partial(in_nodes, 3, between=collectives.doubling_allreduce),
 }
+BY_NAME = {name: f for name, f in collectives.ALLREDUCES.items() if name != "mpi"}  # see tests/mpi
 ALLREDUCES = {
-    **collectives.ALLREDUCES,
+    **BY_NAME,
     **IN_ORDER,
-    "hierarchical": partial(in_nodes, 4),
+    "hierarchical, in nodes": partial(in_nodes, 4),
     "hierarchical, scattered": in_scattered_nodes,
 }
 every_allreduce = pytest.mark.parametrize("name", ALLREDUCES)
@@ -54,15 +59,24 @@ def sizes_for(p):
 # The table of names
 
 
-@pytest.mark.parametrize("name", collectives.ALLREDUCES)
+@pytest.mark.parametrize("name", BY_NAME)
 def test_an_allreduce_found_by_name_sums(name):
     for p in (1, 2, 3, 5):
         run_ranks(p, lambda comm: laws.allreduce_sums(collectives.find_allreduce(name), comm, 7))
 
 
 def test_an_unknown_allreduce_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="unknown all-reduce 'star'; choose one of default, naive, .*, ring"):
+    with pytest.raises(
+        ValueError, match="unknown all-reduce 'star'; choose one of default, .*naive, .*, ring"
+    ):
         collectives.find_allreduce("star")
+
+
+def test_threads_refuse_the_allreduce_of_mpi_with_the_choices():
+    with pytest.raises(
+        ValueError, match=r"only MPI has .*--transport mpi.* choose another .*: default, naive"
+    ):
+        run_ranks(2, lambda comm: collectives.own_allreduce(comm, np.ones(3)))
 
 
 def test_another_package_adds_an_allreduce(monkeypatch):
@@ -186,6 +200,15 @@ def test_floats_differ_from_the_serial_sum_by_rounding_only(name):
         allowed = 2 * g * np.sum(np.abs(xs), axis=0, dtype=float)
         total = run_ranks(p, lambda comm, xs=xs: ALLREDUCES[name](comm, xs[comm.rank]))[0]
         assert (np.abs(total.astype(float) - reduce(np.add, xs)) <= allowed).all()
+
+
+# The collectives that a transport may have of its own, here made of messages
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@given(p=st.integers(1, 6), rendezvous=st.booleans(), case=cases())
+def test_those_that_mpi_has_too(law, p, rendezvous, case):
+    run_ranks(p, lambda comm: law(Traced(comm), case), rendezvous=rendezvous)
 
 
 # The others
@@ -389,8 +412,8 @@ def test_shapes_that_differ_are_refused_naming_both_sides(name):
             r"blocks of \[2\] rows were announced as \[[13]\] rows",
         ),
         (
-            lambda c: collectives.hierarchical(c.split(0), 0)(c, np.ones(1)),
-            "made for a communicator of 3 ranks and called with another one, of 3 ranks",
+            lambda c: collectives.hierarchical_allreduce(c, np.ones(1), nodes=[0, 1]),
+            "2 nodes were passed for 3 ranks; pass the number of each rank's node",
         ),
     ],
 )
@@ -468,6 +491,15 @@ BUGS = {
         *("halving", "rabenseifner_allreduce"),
         ("halves = x[: x.size // 2], x[x.size // 2 :]",
          "cut = (x.size + comm.rank % 2) // 2\n    halves = x[:cut], x[cut:]"),
+    ),
+    "hierarchical: the last ranks of the nodes speak for them": (
+        *("hierarchical", "hierarchical_allreduce"),
+        ("nodes[rank] not in nodes[:rank]", "nodes[rank] not in nodes[rank + 1 :]"),
+    ),
+    "hierarchical: what a node has added up is dropped": (
+        *("hierarchical", "hierarchical_allreduce"),
+        ("total = between(Subgroup(comm, leaders), total, operator)",
+         "total = between(Subgroup(comm, leaders), x, operator)"),
     ),
     "naive: the input is changed": (
         *("naive", "naive_allreduce"),

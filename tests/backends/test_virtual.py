@@ -1,5 +1,7 @@
 """The virtual cluster keeps the model's time exactly, and the same time every time."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,9 +116,9 @@ def test_jitter_only_draws_out(seed, jitter):
     assert cluster(4, jitter=jitter, seed=seed).run(noisy) >= cluster(4).run(noisy)
 
 
-@given(seed=st.integers(0, 50))
-def test_each_port_carries_one_message_at_a_time(seed):
-    world = cluster(6, jitter=1.0, seed=seed)
+@given(seed=st.integers(0, 50), nodes=st.sampled_from([(), (0, 0, 0, 1, 1, 1), (4, 2, 4, 2, 2, 7)]))
+def test_each_port_carries_one_message_at_a_time(seed, nodes):
+    world = cluster(6, jitter=1.0, seed=seed, nodes=nodes)
 
     def program(comm):
         draw = np.random.default_rng([seed, comm.rank])
@@ -127,14 +129,33 @@ def test_each_port_carries_one_message_at_a_time(seed):
             comm.recv_any()
 
     world.run(program)
+    nodes = nodes or tuple(range(6))
     for end in ("source", "destination"):
-        for rank in range(6):
+        for port in (*product([True], range(6)), *product([False], nodes)):
             spans = sorted(
                 (t.start, t.stop)
                 for t in world.transfers
-                if getattr(t, end) == rank and t.source != t.destination
+                if (inside := nodes[t.source] == nodes[t.destination]) == port[0]
+                and (getattr(t, end) if inside else nodes[getattr(t, end)]) == port[1]
+                and t.source != t.destination
             )
             assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_the_ranks_of_a_machine_share_its_card_and_send_to_each_other_beside_it():
+    world = cluster(4, nodes=[0, 0, 1, 1])
+
+    def program(comm):
+        assert comm.nodes == [0, 0, 1, 1] and comm.split(comm.rank % 2).nodes == [0, 1]
+        for to in ((comm.rank + 2) % 4, comm.rank ^ 1):
+            comm.send(X, to)
+        comm.recv(comm.rank ^ 1)
+        inside = comm.time()
+        comm.recv((comm.rank + 2) % 4)
+        return inside, comm.time()
+
+    one = cost(X.nbytes)
+    assert world.run(program) == [(one, one), (one, 2 * one), (one, one), (one, 2 * one)]
 
 
 def test_a_thousand_ranks():

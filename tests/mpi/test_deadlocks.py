@@ -7,7 +7,7 @@ import pytest
 START = """import sys, time
 import numpy as np
 from backends.comm import broadcast
-from backends.comm.collectives import naive_allreduce
+from backends.comm.collectives import alltoall, gather, naive_allreduce, reduce_scatter
 from backends.comm.mpi import MPIComm
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 comm = MPIComm()
@@ -38,6 +38,18 @@ DEADLOCKS = {
     "a rank is missing in a collective": (
         "comm.allreduce(x) if rank == 0 else time.sleep(60)  # here",
         {0: "for all ranks to all-reduce float64(3,)"},
+    ),
+    "a rank is missing in MPI's broadcast": (
+        "time.sleep(60) if rank == 0 else comm.collective(broadcast, x)  # here",
+        {1: "for all ranks to broadcast from rank 0"},
+    ),
+    "a rank is missing in MPI's gather": (
+        "comm.collective(gather, x) if rank == 0 else time.sleep(60)  # here",
+        {0: "for all ranks to gather on rank 0"},
+    ),
+    "a rank is missing in MPI's all-to-all": (
+        "comm.collective(alltoall, [x, x]) if rank == 0 else time.sleep(60)  # here",
+        {0: "for all ranks to exchange all-to-all"},
     ),
     "a rank is missing in the window": (
         "window = SharedMemoryAllreduce(comm)\nwindow(comm, x) if rank == 0 else time.sleep(60)  # here",
@@ -89,6 +101,9 @@ def test_a_circle_of_three(processes):
 MISMATCHES = {
     "comm.allreduce(np.ones(3 + rank, 'float32'))": "rank 0 has float32(3,), rank 1 has float32(4,)",
     "comm.allreduce(np.ones(3, f'float{32 + 32 * rank}'))": "rank 0 has float32(3,), rank 1 has float64(3,)",
+    "comm.collective(reduce_scatter, [x, np.ones(3 + rank)])": "float64(4,) in one reduce-scatter",
+    "comm.collective(reduce_scatter, [x, np.ones(3, f'f{4 + 4 * rank}')])": "float64(3,), float32(3,)",
+    "comm.collective(alltoall, [x] * 3)": "an all-to-all among 2 ranks needs 2 parts, got 3",
     "SharedMemoryAllreduce(comm)(comm, np.ones((50_000, 2 + rank)))": "rank 0 has float64(50000, 2), rank 1",
     "comm.allreduce(np.ones(50_000 + rank))": "rank 0 has float64(50000,), rank 1 has float64(50001,)",
     "comm.recv(0, expect=x) if rank else comm.send(np.ones(4), 1)": "rank 0 sent float64(4,) with tag 0",

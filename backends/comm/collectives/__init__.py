@@ -19,7 +19,7 @@ from minigrad.lookup import choices, lookup
 from ..communicator import Communicator
 from .doubling import doubling_allgather, doubling_allreduce
 from .halving import rabenseifner_allreduce
-from .hierarchical import hierarchical
+from .hierarchical import hierarchical_allreduce
 from .naive import gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
@@ -41,9 +41,10 @@ __all__ = [
     "find_allreduce",
     "gather",
     "gather_broadcast_allreduce",
-    "hierarchical",
+    "hierarchical_allreduce",
     "naive_allreduce",
     "naive_broadcast",
+    "own_allreduce",
     "rabenseifner_allreduce",
     "reduce",
     "reduce_broadcast_allreduce",
@@ -64,14 +65,26 @@ def allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Arra
     return comm.allreduce(x) if operator is np.add else naive_allreduce(comm, x, operator)
 
 
+def own_allreduce(comm: Communicator, x: Array) -> Array:
+    """The sum of ``x`` over all ranks by the transport's own call; ValueError where it has none."""
+    if allreduce not in comm.own_collectives:
+        raise ValueError(
+            "only MPI has an all-reduce of its own; start the ranks as MPI processes (--transport mpi), or "
+            f"choose another all-reduce: {', '.join(name for name in allreduce_names() if name != 'mpi')}"
+        )
+    return comm.collective(allreduce, x)
+
+
 ALLREDUCES: Mapping[str, Allreduce] = {
     "default": allreduce,
+    "mpi": own_allreduce,
     "naive": naive_allreduce,
     "gather-broadcast": gather_broadcast_allreduce,
     "tree": reduce_broadcast_allreduce,
     "ring": ring_allreduce,
     "doubling": doubling_allreduce,
     "halving": rabenseifner_allreduce,
+    "hierarchical": hierarchical_allreduce,
 }
 """The all-reduce algorithms by name. Other packages add theirs in the entry-point group of ``GROUP``."""
 

@@ -23,11 +23,14 @@ def chunks(x: Array, parts: int) -> list[Array]:
 
 def whole(pieces: Sequence[Array], like: Array) -> Array:
     """The pieces of ``chunks`` as one new array in the shape and memory order of ``like``."""
-    xp = array_module(like)
-    flat = xp.concatenate(pieces)
+    return in_shape_of(like, array_module(like).concatenate(pieces))
+
+
+def in_shape_of(like: Array, flat: Array) -> Array:
+    """``flat``, in the shape and memory order of ``like``: itself where that is C order, else a copy."""
     if like.flags.c_contiguous:
         return flat.reshape(like.shape)
-    shaped = xp.empty_like(like, dtype=flat.dtype)  # keeps images channels-last
+    shaped = array_module(like).empty_like(like, dtype=flat.dtype)  # keeps images channels-last
     shaped[...] = flat.reshape(like.shape)
     return shaped
 

@@ -6,13 +6,13 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from minigrad.device import Array
 
-from ..communicator import Communicator
+from ..communicator import Communicator, Wrapper
 from .ring import ring_allreduce
 from .send_recv import Operator
 from .tree import broadcast, reduce
@@ -20,27 +20,51 @@ from .tree import broadcast, reduce
 Allreduce = Callable[[Communicator, Array, Operator], Array]
 
 
-def hierarchical(comm: Communicator, node: int, between: Allreduce = ring_allreduce) -> Callable[..., Array]:
-    """An all-reduce for ``comm``, each of whose ranks passes the number of the ``node`` that it is on.
+def hierarchical_allreduce(
+    comm: Communicator,
+    x: Array,
+    operator: Operator = np.add,
+    nodes: Sequence[int] | None = None,
+    between: Allreduce = ring_allreduce,
+) -> Array:
+    """The sum of ``x`` over all ranks: in each node first, then ``between`` the first ranks of the nodes.
 
-    The groups are made here, once; every rank calls. The first rank of each node speaks for it. On N
-    nodes 2 (p - N) messages of n bytes inside them, and those of ``between`` for N ranks: with the ring
-    2 N (N - 1) messages, 2 (N - 1) n bytes, 2n (N - 1)/N from each node; 2 (p - 1) n bytes in all.
-    Bits are the same on all ranks where ``between`` makes them so. Rank order is kept where nodes are
-    consecutive ranks and ``between`` keeps it.
+    ``nodes`` has the number of each rank's node, by default its machine. On N nodes 2 (p - N) messages of n
+    bytes inside them, and those of ``between`` for N ranks: with the ring 2 N (N - 1) messages, 2 (N - 1) n
+    bytes, 2n (N - 1)/N from each node; 2 (p - 1) n bytes in all. Bits are the same on all ranks where
+    ``between`` makes them so. Rank order is kept where nodes are consecutive ranks and ``between`` keeps it.
     """
-    inside = comm.split(node)
-    leaders = comm.split(min(inside.rank, 1))  # the others' group is not used
+    nodes = comm.nodes if nodes is None else nodes
+    if len(nodes) != comm.size:
+        raise ValueError(
+            f"{len(nodes)} nodes were passed for {comm.size} ranks; pass the number of each rank's node"
+        )
+    ranks = range(comm.size)
+    inside = Subgroup(comm, [rank for rank in ranks if nodes[rank] == nodes[comm.rank]])
+    total = reduce(inside, x, operator)
+    if total is not None:
+        leaders = [rank for rank in ranks if nodes[rank] not in nodes[:rank]]
+        total = between(Subgroup(comm, leaders), total, operator)
+    return broadcast(inside, x if total is None else total)
 
-    def hierarchical_allreduce(group: Communicator, x: Array, operator: Operator = np.add) -> Array:
-        if group is not comm:
-            raise ValueError(
-                f"this all-reduce was made for a communicator of {comm.size} ranks and called with another "
-                f"one, of {group.size} ranks; make one for that with hierarchical(comm, node)"
-            )
-        total = reduce(inside, x, operator)
-        if total is not None:
-            total = between(leaders, total, operator)
-        return broadcast(inside, x if total is None else total)
 
-    return hierarchical_allreduce
+class Subgroup(Wrapper):
+    """Some ``ranks`` of ``comm``, numbered anew, that send its messages: to make one needs no message."""
+
+    def __init__(self, comm: Communicator, ranks: list[int]):
+        super().__init__(comm)
+        self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
+        self.rank, self.size = ranks.index(comm.rank), len(ranks)
+        self.has_own_allreduce, self.own_collectives = False, {}
+
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        self.comm.send(x, self.ranks[to], tag)
+
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        return self.comm.start_send(x, self.ranks[to], tag)
+
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.comm.recv(self.ranks[source], tag, expect)
+
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        return self.comm.start_recv(self.ranks[source], tag, expect)
