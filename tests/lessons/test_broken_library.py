@@ -17,6 +17,11 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 240  # on a busy machine; alone each takes 3 to 10
 
 BUGS = {
+    "01_gradient_descent": (  # a learning rate that falls to a half only
+        "minigrad/lr_schedules.py",
+        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))",
+        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last / 2))",
+    ),
     "02_backpropagation": (  # the image's gradient by the kernel that is not turned
         "minigrad/ops/im2col.py",
         "turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)",
