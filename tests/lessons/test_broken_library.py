@@ -32,6 +32,11 @@ BUGS = {
         "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)",
     ),
+    "07_large_batches": (  # the momentum correction upside down
+        "minigrad/optim.py",
+        'momentum *= self.lr / state["lr"]',
+        'momentum *= state["lr"] / self.lr',
+    ),
     "11_model_parallel": (  # of a value that all ranks use each has only its own gradient
         "backends/comm/differentiable.py",
         "return x, (lambda g: collectives.allreduce(comm, g),)",
