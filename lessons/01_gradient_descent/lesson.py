@@ -27,8 +27,8 @@ FIGURES = start_lesson("01_gradient_descent")
 # %% [markdown]
 # ## 1. Two weights and a bowl
 # The model is y = w_1 x_1 + w_2 x_2. Its *loss* is the mean of (prediction - y)² over 64 samples: a bowl
-# over the plane of the two weights, which we can draw. A network has a hundred thousand weights, and nobody
-# can draw its loss. But at each point one can compute the slope in the direction of every weight. These
+# over the plane of the two weights, which we can draw. A network has a hundred thousand weights, and one
+# cannot draw its loss. But at each point one can compute the slope in the direction of every weight. These
 # slopes are the *gradient*, and
 #
 #     w <- w - learning rate * gradient
@@ -277,9 +277,9 @@ assert off < 1e-6, f"the full batch ends {off:.1e} from the shallow minimum at {
 drawings.double_well(double_well, wells, shares).savefig(FIGURES / "double_well.png")
 
 # %% [markdown]
-# With small mini-batches most runs end in the deep well; with large ones the noise is too small. Noise does
-# not always help: with b = 1 some runs are in the shallow well again, and none comes to rest. That is one
-# reason to let the learning rate fall at the end (part 1).
+# With one or two samples most runs end in the deep well; with large mini-batches the noise is too small.
+# Noise does not always help: with b = 1 some runs end outside the deep well, and none comes to rest. That is
+# one reason to let the learning rate fall at the end (part 1).
 #
 # Read: Keskar et al. 2017, arXiv:1609.04836, section 2; Kleinberg, Li and Yuan 2018, "An alternative view:
 # when does SGD escape local minima?", arXiv:1802.06175.

@@ -126,7 +126,7 @@ drawings.graphs({"f = (x + y) z": (tape, places)}).savefig(FIGURES / "by_hand.pn
 
 # %%
 def maximum(x, y):
-    return max(x, y), (lambda g: g * (x > y), lambda g: g * (x <= y))  # equal inputs: the second gets it
+    return max(x, y), (lambda g: g * (x > y), lambda g: g * (x <= y))  # equal: y gets all
 
 
 print("\n3. Gates: f = max(x, y) z")
@@ -500,7 +500,8 @@ assert error < 1e-12, f"to_x and the convolution with the turned kernel differ b
 drawings.one_pixel(numbers, one_pixel, used).savefig(FIGURES / "one_pixel.png")
 
 # %% [markdown]
-# Who forgets to turn the kernel passes every test with a symmetric kernel. The law with random kernels fails.
+# If the kernel is not turned, a test with a symmetric kernel still passes. The law with a random kernel
+# fails.
 
 
 # %%

@@ -168,20 +168,20 @@ drawings.one_step_for_many(errors, list(RULES)).savefig(FIGURES / "one_step_for_
 
 # %% [markdown]
 # At the start the linear rule is closest to the small steps, for every k, and the closer the smaller the
-# learning rate: the gradients are then about equal. After two epochs they are not: the small steps react to
-# one another, and for large k the large step goes too far. So the formulas give a reason for the rule, not a
-# proof. How well training works is measured in lesson 01, part 6: about as many epochs as before, up to a
-# limit. Goyal et al. found such a limit for ResNet-50 on ImageNet: with more than 8,192 samples the error
-# grew.
+# learning rate: the gradients are then about equal. After two epochs this holds for small k only. Each small
+# step corrects the ones before it, and for large k the one large step goes too far. So the formulas give a
+# reason for the rule, not a proof. How well training works is measured in lesson 01, part 6: about as many
+# epochs as before, up to a limit. Goyal et al. found such a limit for ResNet-50 on ImageNet: with more than
+# 8,192 samples the error grew.
 #
-# Read: Goyal et al. 2017, section 2.1 and figure 1; Krizhevsky 2014, arXiv:1404.5997, section 5 (the square
-# root).
+# Read: Goyal et al. 2017, section 2.1 and figure 1; Krizhevsky 2014, "One weird trick for parallelizing
+# convolutional neural networks", arXiv:1404.5997 (both rules).
 #
 # ## 3. Warm-up
-# At the start of training the weights change fastest, and a learning rate of k eta is often too large. The
-# remedy: start with eta, and add a little in every step until k eta is reached, *gradual* warm-up. Or keep
-# eta for some epochs and then jump to k eta, *constant* warm-up. Here k = 16, with momentum and one more
-# layer; four seeds.
+# Early in training the weights change rapidly, and a learning rate of k eta is often too large. The remedy:
+# start with eta, and add a little in every step until k eta is reached, *gradual* warm-up. Or keep eta for
+# some epochs and then jump to k eta, *constant* warm-up. Here k = 16, with momentum and one more layer; four
+# seeds.
 
 # %%
 print("\n3. Warm-up: 512 samples, 16 times the rate of 32 samples")
@@ -343,11 +343,10 @@ assert best["LARS"] > small - 0.05, f"best accuracy: LARS {best['LARS']:.1%}, SG
 drawings.lars(ratios, right, small).savefig(FIGURES / "lars.png")
 
 # %% [markdown]
-# LARS needs a suitable learning rate too: with its largest one training fails. It helps where layers differ
-# in
-# |w| / |g|; with other initial weights or with layer normalization they differ less.
+# LARS needs a suitable learning rate too: with its largest one training fails. It helps where the ratio |w|
+# / |g| differs between layers; with other initial weights or with layer normalization it differs less.
 #
-# Read: You, Gitman and Ginsburg 2017, arXiv:1708.03888, section 4; You et al. 2020 (LAMB), arXiv:1904.00962.
+# Read: You, Gitman and Ginsburg 2017, arXiv:1708.03888; You et al. 2020 (LAMB), arXiv:1904.00962.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

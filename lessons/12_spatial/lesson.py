@@ -286,7 +286,7 @@ for kernel in (1, 3, 5):
 #
 # ## 6. Smaller fully-connected layers
 # Near the end of a network the images are too small to split, and there are fully-connected layers. LeNet's
-# first one takes 1568 numbers to 128 neurons: 97 % of all its weights. P ranks can share the work in three
+# first one takes 1568 numbers to 128 neurons: nearly all of its weights. P ranks can share the work in three
 # ways. In a step with N samples each rank sends
 #
 # - sharing the batch: 2 |W| (P - 1) / P numbers, of *all* weights |W|: an all-reduce of their gradients;
