@@ -28,14 +28,14 @@ def bowl(height, best, paths, plans):
         panel.plot(*path[0], "s", color=INK, ms=5, zorder=5)
         panel.annotate("start", path[0], (6, 6), textcoords="offset points")
         epochs = plans[name][2]
-        panel.set(title=f"{name}\n{len(path) - 1} steps, {epochs} passes over the data", aspect="equal")
+        panel.set(title=f"{name}\n{len(path) - 1} steps, {epochs} epochs", aspect="equal")
     panels[0].annotate("best", best, (8, 6), textcoords="offset points")
     panels[0].set_ylabel("weight 2")
     return figure
 
 
 def rates(falls, sweep):
-    """Distance to the best point by step, for five rates; digits that are right after an epoch, by rate."""
+    """Distance to the best point by step, for five learning rates; test accuracy by learning rate."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
     colors = dict(zip(falls, (GREY, BLUE, GREEN, ORANGE, RED), strict=True))
     for name, distance in falls.items():
@@ -45,11 +45,11 @@ def rates(falls, sweep):
     left.set(xlabel="step", ylabel="distance to the best weights", xlim=(0, 48), ylim=(1e-5, None))
     left.set_title("A bowl: above 2 / L the steps lead away")
     right.semilogx(list(sweep), list(sweep.values()), "o-", color=BLUE, lw=2, ms=7, mec="white")
-    right.text(1.2e-4, 0.42, "too small:\nhardly moves", color=GREY)
-    right.text(1.2, 0.55, "too large:\njumps about", color=GREY)
-    right.set(xlabel="rate", ylabel="test digits right after one epoch", ylim=(0, 1), xlim=(7e-5, 9))
+    right.text(1.2e-4, 0.42, "too small:\nslow", color=GREY)
+    right.text(1.2, 0.55, "too large:\ndiverges", color=GREY)
+    right.set(xlabel="learning rate", ylabel="test accuracy after one epoch", ylim=(0, 1), xlim=(7e-5, 9))
     right.yaxis.set_major_formatter(PercentFormatter(1))
-    right.set_title("Digits: the same two ways to go wrong")
+    right.set_title("Digits: the same two limits")
     return figure
 
 
@@ -69,7 +69,7 @@ def noise(sizes, measured, of_one, n, squared):
 
 
 def sizes(curves):
-    """Digits that are right by epochs, and by steps."""
+    """Test accuracy by epochs, and by steps."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), sharey=True, layout="constrained")
     for (b, curve), color in zip(curves.items(), (RED, GREEN, BLUE, INK), strict=True):
         epochs, right_share = curve.T
@@ -78,44 +78,84 @@ def sizes(curves):
         left.plot(epochs, right_share, "o-", color=color, lw=2, ms=4, label=name)
         right.semilogx(epochs * n / b, right_share, "o-", color=color, lw=2, ms=4)
     left.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
-    left.set(xlabel="epochs (passes over the data)", ylabel="test digits right", ylim=(0, 1), xlim=(0, 2.05))
+    left.set(xlabel="epochs", ylabel="test accuracy", ylim=(0, 1), xlim=(0, 2.05))
     right.set(xlabel="steps")
     left.yaxis.set_major_formatter(PercentFormatter(1))
-    left.set_title("Per sample seen, the small batches get further")
-    right.set_title("Per step, the large ones do")
+    left.set_title("By epochs, small batches learn faster")
+    right.set_title("By steps, large batches do")
     return figure
 
 
-def larger(scaled, fixed, n):
-    """Steps and epochs to 90 % by batch size, with the rate in proportion to it, and with a fixed one."""
+def larger(scaled, fixed, n, most_epochs):
+    """Steps and epochs to 90 % by batch size, by rule for the learning rate; crosses at the limit."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
-    arrived = {b: steps for b, steps in scaled.items() if max(steps) < math.inf}
-    b = np.array(list(arrived))
-    steps = np.array([np.mean(s) for s in arrived.values()])
-    left.loglog(b, steps[0] * b[0] / b, color=BLUE, lw=1, ls=":")
-    left.text(
-        b[3] * 1.25, steps[3] * 1.15, "rate in proportion to b:\nsteps fall as 1 / b (dotted)", color=BLUE
+    means = {b: np.mean(steps) for b, steps in scaled.items()}
+    sizes = np.array(list(scaled))
+    left.loglog(
+        sizes, means[sizes[0]] * sizes[0] / sizes, color=GREY, lw=1.2, ls=":", label="proportional to 1 / b"
     )
-    for panel, per_step in ((left, lambda b: 1), (right, lambda b: b / n)):
-        panel.plot(b, steps * per_step(b), "o-", color=BLUE, lw=2, ms=7, mec="white")
-        fixed_at = np.array(list(fixed))
-        panel.plot(
-            fixed_at, list(fixed.values()) * per_step(fixed_at), "o-", color=ORANGE, lw=2, ms=7, mec="white"
-        )
+    for name, runs, color in (("rate 0.0025 b", means, BLUE), ("rate 0.02", fixed, ORANGE)):
+        for panel, per_step in ((left, lambda b: 1), (right, lambda b: b / n)):
+            b = np.array([b for b, steps in runs.items() if steps < math.inf])
+            values = [runs[size] * per_step(size) for size in b]
+            panel.plot(b, values, "o-", color=color, lw=2, ms=7, mec="white", label=name)
+        for b in (b for b, steps in runs.items() if steps == math.inf):
+            right.plot(b, most_epochs, "x", color=color, ms=10, mew=2.5)
+    right.plot([], [], "x", color=INK, ms=8, mew=2, label=f"not reached in {most_epochs} epochs")
+    right.axhline(most_epochs, color=GREY, lw=1, ls="--", zorder=0)
+    for panel in (left, right):
         panel.set_xscale("log")
-        panel.set_xticks(list(scaled), [str(size) for size in scaled])
+        panel.set_xticks(sizes, [str(size) for size in sizes])
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_xlabel("b, samples in the mini-batch")
-    left.text(34, fixed[32], "rate stays", color=ORANGE, va="center")
-    right.text(34, fixed[32] * 32 / n, "rate stays", color=ORANGE, va="center")
-    for lost in set(scaled) - set(arrived):
-        right.plot(lost, 24, "x", color=RED, ms=11, mew=2.5)
-        right.text(lost, 23, "not in 10", color=RED, ha="center", va="top")
-    right.text(b[3], (steps * b / n).max() + 1.2, "rate in proportion to b", color=BLUE, ha="center")
-    left.set(ylabel="steps until 90 % are right", title="Larger batches: fewer steps ...")
-    right.set(
-        ylabel="epochs until 90 % are right", ylim=(0, 26), title="... of as many samples, until it breaks"
+    left.legend(loc="lower left")
+    right.legend(loc="center right")
+    left.set(ylabel="steps until the accuracy is 90 %", title="In proportion: fewer steps ...")
+    right.set(ylabel="epochs until the accuracy is 90 %", ylim=(0, most_epochs + 2))
+    right.set_title("... in as many epochs, up to a limit")
+    return figure
+
+
+def double_well(height, wells, shares):
+    """The loss with a shallow and a deep minimum, three runs in it, and the share of runs that leave."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
+    w = np.linspace(-1.65, 1.65, 200)
+    left.plot(w, height(w), color=INK, lw=1.5)
+    start = max(wells)
+    left.plot(1.3, height(1.3), "s", color=INK, ms=6)
+    left.annotate("start", (1.3, height(1.3)), (-8, 8), textcoords="offset points", ha="right")
+    end = wells[start][-1, 0]
+    left.plot(end, height(end), "o", color=BLUE, ms=9, mec="white")
+    left.annotate(
+        "full batch\nstays here",
+        (end, height(end)),
+        (0, -36),
+        textcoords="offset points",
+        color=BLUE,
+        ha="center",
     )
+    left.text(-1.07, height(-1.07) - 0.035, "deep", ha="center", va="top")
+    left.set(xlabel="weight", ylabel="loss over all samples", ylim=(-0.48, 0.35))
+    left.set_title("A double well", fontsize=11)
+    for b, color in ((1, RED), (4, GREEN), (max(wells), BLUE)):
+        path = wells[b]
+        one = path[:, int(np.argmin(path[-1]))]  # the run that ends furthest to the left
+        middle.plot(one, color=color, lw=1, label=f"b = {b}" if b < max(wells) else "all samples")
+    middle.axhline(0.152, color=INK, ls="--", lw=1)
+    middle.text(345, 0.2, "barrier", color=INK, ha="center")
+    middle.legend(loc="lower center", ncols=3, fontsize=9)
+    middle.set(xlabel="step", ylabel="weight", ylim=(-2.2, 1.7))
+    middle.set_title("Noise crosses the barrier", fontsize=11)
+    places = np.arange(len(shares))
+    right.bar(places, list(shares.values()), 0.7, color=GREEN)
+    for place, share in zip(places, shares.values(), strict=True):
+        right.text(place, share + 0.015, f"{share:.0%}", ha="center")
+    right.set_xticks(places, [str(b) for b in shares])
+    right.yaxis.set_major_formatter(PercentFormatter(1))
+    right.set(
+        xlabel="b, samples in the mini-batch (of 64)", ylabel="of 200 runs in the deep well", ylim=(0, 1)
+    )
+    right.set_title("Small batches leave the shallow minimum", fontsize=11)
     return figure
 
 

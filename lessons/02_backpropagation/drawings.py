@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patches import Rectangle
 
 from lessons.style import BLUE, GREY, INK, ORANGE, PAPER, RED
 
@@ -11,7 +12,7 @@ def number(x):
 
 
 def graphs(found):
-    """What tapes recorded, as graphs: on every edge the value going forward and the derivative coming back.
+    """Recorded tapes as graphs: on every edge the value (red) and the derivative (blue), as in the lecture.
 
     ``found`` gives, for each title, a tape after backward and the places of its nodes, {node: (x, y, name)}.
     """
@@ -31,23 +32,23 @@ def graphs(found):
                 x,
                 y,
                 name,
-                fontsize=17,
+                fontsize=17 if len(name) == 1 else 9,
                 ha="center",
                 va="center",
                 zorder=4,
                 bbox={"boxstyle": "circle,pad=0.35", "fc": face, "ec": INK if node in made else GREY},
             )
             if uses.count(node) > 1:
-                total = f"both ways together\n{number(node.grad)}"
+                total = f"sum of both derivatives\n{number(node.grad)}"
                 panel.annotate(
-                    total, (x, y), (0, -44), textcoords="offset points", color=RED, ha="center", fontsize=11
+                    total, (x, y), (0, -44), textcoords="offset points", color=BLUE, ha="center", fontsize=11
                 )
         xs, ys = zip(*(place[:2] for place in places.values()), strict=True)
         panel.set(xlim=(min(xs) - 0.5, max(xs) + 1.7), ylim=(min(ys) - 0.6, max(ys) + 0.5))
         panel.set_title(title, fontsize=14)
         panel.axis("off")
-    figure.text(0.02, 0.02, "values, forward", color=BLUE, fontsize=11)
-    figure.text(0.2, 0.02, "derivatives, back", color=RED, fontsize=11)
+    figure.text(0.02, 0.02, "values, forward", color=RED, fontsize=11)
+    figure.text(0.2, 0.02, "derivatives, backward", color=BLUE, fontsize=11)
     return figure
 
 
@@ -61,8 +62,8 @@ def edge(panel, start, end, value, derivative, near=0):
     style = {"textcoords": "offset points", "ha": "center", "fontsize": 13, "zorder": 3}
     room = "  " * max(len(number(value)), len(number(derivative)))
     panel.annotate(f"{room}\n{room}", middle, (0, 0), va="center", bbox=white, **style)
-    panel.annotate(number(value), middle, (0, 1), va="bottom", color=BLUE, **style)
-    panel.annotate(number(derivative), middle, (0, -1), va="top", color=RED, **style)
+    panel.annotate(number(value), middle, (0, 1), va="bottom", color=RED, **style)
+    panel.annotate(number(derivative), middle, (0, -1), va="top", color=BLUE, **style)
 
 
 def careless(right, wrong):
@@ -102,4 +103,51 @@ def cost(counted):
         xlim=(0, 2.3),
         title="Twice forward, less what nobody needs",
     )
+    return figure
+
+
+def cells(panel, numbers, title, color, face=None):
+    """A matrix as squares with its numbers; zeros pale, ``face`` behind the others."""
+    height, width = numbers.shape
+    for (row, column), n in np.ndenumerate(numbers):
+        panel.add_patch(Rectangle((column, row), 1, 1, fc=face if face and n else "white", ec=GREY, lw=0.8))
+        shade = color if n else GREY
+        panel.text(column + 0.5, row + 0.5, f"{n:g}", color=shade, ha="center", va="center", fontsize=11)
+    panel.set(xlim=(-0.1, width + 0.1), ylim=(height + 0.1, -0.1), aspect="equal")
+    panel.set_title(title, fontsize=11)
+    panel.axis("off")
+
+
+def one_pixel(kernel, image, outputs):
+    """The numbers of a kernel's taps, an image of one pixel, and the outputs that use it."""
+    figure, panels = plt.subplots(1, 3, figsize=(10, 4.4), width_ratios=[4, 7, 5], layout="constrained")
+    for panel, numbers, title in zip(
+        panels,
+        (kernel, image, outputs),
+        (
+            "kernel:\nthe numbers of its taps",
+            "image:\na single pixel is 1",
+            "outputs that use the pixel:\nthe kernel, turned by 180°",
+        ),
+        strict=True,
+    ):
+        cells(panel, numbers, title, RED, PAPER)
+    return figure
+
+
+def pooling(found):
+    """Rows: kinds of pooling. Columns: the pixels, the outputs, and the derivatives of both."""
+    figure, panels = plt.subplots(
+        len(found), 4, figsize=(10.5, 5.6), width_ratios=[4, 2, 2, 4], layout="constrained"
+    )
+    names = ("pixels", "outputs", "derivatives of\nthe outputs", "derivatives of\nthe pixels")
+    for row, (kind, arrays) in zip(panels, found.items(), strict=True):
+        for panel, name, numbers, color in zip(row, names, arrays, (RED, RED, BLUE, BLUE), strict=True):
+            cells(panel, numbers, f"{kind}: {name}" if panel is row[0] else name, color, PAPER)
+            if len(numbers) == 4:
+                panel.plot([0, 4], [2, 2], color=INK, lw=2)
+                panel.plot([2, 2], [0, 4], color=INK, lw=2)
+    figure.supxlabel(" ")  # room for the two words below
+    figure.text(0.3, 0.01, "values, forward", color=RED, fontsize=11)
+    figure.text(0.55, 0.01, "derivatives, backward", color=BLUE, fontsize=11)
     return figure

@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import NullLocator
 
 from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
 
@@ -42,8 +43,8 @@ def lifetimes(inference, training, layers):
         below.set_xticks(np.arange(steps) + 0.5, range(steps), fontsize=8)
     panels[0, 0].set_yticks(range(layers), names)
     panels[0, 0].invert_yaxis()
-    panels[0, 0].set(title="Inference: one step later it can go", ylabel="output of")
-    panels[0, 1].set_title("Training: first computed, last let go")
+    panels[0, 0].set(title="Inference: needed for one more step", ylabel="output of")
+    panels[0, 1].set_title("Training: computed first, given back last")
     for panel in panels[:, 1]:
         panel.axvline(layers + 1, color=INK, lw=0.8, ls=":")
     panels[0, 1].text(layers + 0.8, layers - 0.4, "forward", ha="right", va="bottom", color=INK)
@@ -89,9 +90,9 @@ def by_batch(batches, parts):
 
 
 def recomputation(plain, runs, layers, size, most, forwards):
-    """Activations alive over time; and the most of them against the layers that are run."""
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11.5, 4.6), width_ratios=[1.3, 1], layout="constrained"
+    """Activations that exist over time; by segments the most of them, and the layers run forward."""
+    figure, (left, middle, right) = plt.subplots(
+        1, 3, figsize=(13, 4.4), width_ratios=[1.4, 1, 1], layout="constrained"
     )
     shown = (
         ("all kept", plain, RED),
@@ -100,30 +101,27 @@ def recomputation(plain, runs, layers, size, most, forwards):
     )
     for name, diary, color in shown:
         left.stairs(np.array(diary.most) / size, color=color, lw=1.6, label=name, baseline=None)
-    left.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
-    left.set(xlabel="layers run, forward, again or back", ylabel="activations alive", ylim=0)
-    left.set_title(f"{layers} layers: teeth instead of a mountain")
-    for last_too, color, name in ((True, BLUE, "all segments again"), (False, ORANGE, "all but the last")):
-        places = {}  # by place, the numbers of segments: k and n / k need the same memory
-        for k, diary in ((k, diary) for (k, too), diary in runs.items() if too == last_too):
-            places.setdefault((forwards(diary), round(most(diary))), []).append(k)
-        right.plot(*zip(*places, strict=True), "o", color=color, ms=7, mec="white", label=name)
-        for place, ks in places.items():
-            if last_too or ks[0] <= 6:
-                text, aside = " or ".join(map(str, ks)), (8, -3) if last_too else (-8, -11)
-                right.annotate(
-                    text,
-                    place,
-                    aside,
-                    textcoords="offset points",
-                    color=color,
-                    fontsize=8,
-                    ha="left" if last_too else "right",
-                )
-    right.plot(forwards(plain), most(plain), "o", color=RED, ms=7, label="all kept")
-    right.set(xlabel="layers run forward in a step", ylabel="activations, most at a time", ylim=0)
-    right.set_xlim(layers - 3, 2 * layers + 9)
-    right.legend(loc="lower left")
-    right.set_title("What is saved, and what it costs")
-    right.text(layers, 14, "numbers: segments", color=GREY, fontsize=9)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
+    left.set(xlabel="layers run forward, again, or backward", ylabel="activations at a time", ylim=0)
+    left.set_title(f"{layers} layers: many small peaks instead of a large one")
+    ks = sorted(k for k, all_again in runs if all_again)
+    fine = np.geomspace(1, layers, 60)
+    middle.plot(fine, fine + layers / fine, color=GREY, lw=1.2, ls=":", label="k + n / k")
+    for all_again, color, name in (
+        (True, BLUE, "all segments again"),
+        (False, ORANGE, "all but the last again"),
+    ):
+        some = [k for k in ks if (k, all_again) in runs]
+        for panel, value in ((middle, most), (right, forwards)):
+            style = {"color": color, "lw": 1.5, "mec": "white", "ms": 7 if all_again else 5, "label": name}
+            panel.plot(some, [value(runs[k, all_again]) for k in some], "o-", **style)
+    for panel, value in ((middle, most(plain)), (right, forwards(plain))):
+        panel.axhline(value, color=RED, lw=1.2, ls="--", label="all kept")
+        panel.set_xscale("log")
+        panel.set_xticks(ks, [str(k) for k in ks])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_xlabel("k, segments")
+    middle.set(ylabel="activations, most at a time", ylim=0, title="What is saved")
+    right.set(ylabel="layers run forward in a step", ylim=(0, 2 * layers + 5), title="What it costs")
+    middle.legend(loc="lower left", fontsize=9)
     return figure

@@ -11,13 +11,13 @@ def weighted_mean(sizes, plain_errors, right_errors, curves):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     left.semilogy(sizes, np.maximum(plain_errors, 1e-17), "o", color=RED)
     left.semilogy(sizes, np.maximum(right_errors, 1e-17), "o", color=GREEN, ms=4)
-    left.text(sizes[-1], 0.25, "plain mean of the ranks' means", color=RED, ha="right")
+    left.text(sizes[-1], 2, "plain mean of the ranks' means", color=RED, ha="right")
     left.text(sizes[-1], 2e-15, "weighted by samples", color=GREEN, ha="right")
     left.set(
         xlabel="samples in the batch, on three ranks",
         ylabel="error of the gradient, relative",
-        ylim=(1e-17, 3),
-        title="Without weights the gradient is wrong\nunless three divides the batch ...",
+        ylim=(1e-17, 100),
+        title="Without weights the gradient is wrong\nunless three divides the batch size ...",
     )
     for (name, accuracies), color in zip(curves.items(), (BLUE, RED), strict=True):
         epochs = np.arange(1, len(accuracies) + 1)
@@ -62,10 +62,19 @@ def bucket_sizes(layers, measured, formula, computing):
         xlabel="layers in a bucket (6: everything in one message, after backward)",
         ylabel="ms a step",
         xticks=layers,
-        ylim=(0.94e3 * computing, None),
+        ylim=(0.94e3 * computing, 1.06e3 * max(map(max, measured.values()))),
         title="Small buckets overlap, large ones save latency\n(dots: virtual cluster; lines: the formula)",
     )
     return figure
+
+
+def one_above_the_other(files, file):
+    """One picture of several that are equally wide, which are deleted."""
+    pictures = [plt.imread(path) for path in files]
+    width = min(picture.shape[1] for picture in pictures)
+    plt.imsave(file, np.concatenate([picture[:, :width] for picture in pictures]))
+    for path in files:
+        path.unlink()
 
 
 def zero_stages(ranks, optimizer_bytes):

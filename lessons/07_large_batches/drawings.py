@@ -2,38 +2,28 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import NullLocator, PercentFormatter
 
 from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
 
 
-def scaling(steps, epochs, at_most):
-    """Epochs and steps to the target against the batch size, by rule; where there is no end, a cross."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
-    colors = {"linear": BLUE, "square root": ORANGE, "fixed": RED}
-    for panel, found in ((left, epochs), (right, steps)):
-        for rule, color in colors.items():
-            batches, values = np.array(list(found[rule].items())).T
-            panel.plot(batches, values, "o-", color=color, lw=2, ms=6, mec="white")  # infinite: not drawn
-    sizes = np.array(list(steps["linear"]))
-    ideal = steps["linear"][sizes[0]] * sizes[0] / sizes
-    left.plot(sizes[-1], at_most, "x", color=BLUE, ms=9, mew=2)
-    left.text(sizes[-1], at_most - 0.8, f"not in\n{at_most} epochs", color=BLUE, ha="center", va="top")
-    left.text(128, epochs["linear"][128] - 1.4, "k times the rate", color=BLUE, ha="center")
-    left.text(72, epochs["square root"][64], "√k times the rate", color=ORANGE, va="center")
-    left.text(64, min(epochs["fixed"][64], at_most - 2) + 0.7, "the same rate", color=RED, ha="center")
-    left.set(ylim=(0, at_most + 1), ylabel="epochs until 90 % are right")
-    left.yaxis.set_major_locator(MultipleLocator(5))
-    left.set_title("k times the rate: no more epochs than before ...")
-    right.plot(sizes, ideal, ":", color=GREY, lw=1.5, zorder=0)
-    right.text(sizes[-2], ideal[-2] * 0.72, "1/k", color=GREY, ha="right")
-    right.set(yscale="log", ylabel="steps until 90 % are right")
-    right.set_title("... so 1/k of the steps, up to a limit")
-    for panel in (left, right):
+def one_step_for_many(errors, rules):
+    """A panel for each setting: by k, how far one large step is from k small ones, a line for each rule."""
+    figure, panels = plt.subplots(1, len(errors), figsize=(11.5, 4.2), sharey=True, layout="constrained")
+    for panel, (where, by_k) in zip(panels, errors.items(), strict=True):
+        ks = list(by_k)
+        for rule, color in zip(rules, (BLUE, ORANGE, RED), strict=True):
+            panel.plot(
+                ks, [by_k[k][rule] for k in ks], "o-", color=color, lw=2, ms=6, mec="white", label=rule
+            )
+        panel.axhline(1, color=GREY, ls="--", lw=1, zorder=0)
         panel.set_xscale("log", base=2)
-        panel.set_xticks(sizes, [str(b) for b in sizes])
+        panel.set_xticks(ks, [str(k) for k in ks])
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.set_xlabel("batch size (samples), k times 16")
+        panel.set(xlabel="k, the number of small steps", title=where, ylim=(-0.05, 2))
+    panels[0].set_ylabel("error of one large step, relative to\nthe distance of k small steps")
+    panels[0].yaxis.set_major_formatter(PercentFormatter(1))
+    panels[0].legend(title="learning rate by rule", loc="upper left")
     return figure
 
 
@@ -49,7 +39,7 @@ def warm_up(schedules, curves, right, per_epoch, warm):
         below.semilogy(steps / per_epoch, curves[kind].T, color=colors[kind], lw=1, alpha=0.8)
         below.axhline(np.log(10), color=GREY, ls="--", lw=1, zorder=0)
         above.set_title(f"{kind} warm-up".capitalize())
-        figures = f"in the end {right[kind].mean():.0%}\nof the test digits right"
+        figures = f"test accuracy in\nthe end: {right[kind].mean():.0%}"
         below.text(0.98, 0.98, figures, transform=below.transAxes, ha="right", va="top")
         below.set_xlabel("epoch")
         for panel in (above, below):
@@ -58,7 +48,7 @@ def warm_up(schedules, curves, right, per_epoch, warm):
     panels[1, 0].set(ylabel="training loss, four seeds", ylim=(0.01, 400), xlim=(0, len(steps) / per_epoch))
     panels[1, 2].text(len(steps) / per_epoch, 2.6, "guessing", color=GREY, ha="right", fontsize=9)
     figure.suptitle(
-        "A large rate from the first step on is a gamble, a jump to it later a worse one", fontsize=13
+        "A large learning rate from the first step on is a risk, a jump to it later a larger one", fontsize=13
     )
     return figure
 
@@ -70,7 +60,7 @@ def traps(rates, sgd, corrected, uncorrected, same, different):
     for jump in np.flatnonzero(np.diff(rates)) + 1:
         left.axvline(jump - 0.5, color=GREY, ls=":", lw=1, zorder=0)
     for start, stop in ((0, 40), (40, 80), (80, 120)):
-        left.text((start + stop) / 2, 12.2, f"rate {rates[start]:g}", color=GREY, ha="center")
+        left.text((start + stop) / 2, 12.2, f"lr = {rates[start]:g}", color=GREY, ha="center")
     left.step(t, sgd, where="mid", color=BLUE, lw=2)
     left.plot(t[::4], corrected[::4], "o", color=ORANGE, ms=5)
     left.plot(t, uncorrected, color=RED, lw=2)
@@ -78,7 +68,7 @@ def traps(rates, sgd, corrected, uncorrected, same, different):
     left.text(60, 10.3, "HeavyBall, corrected", color=ORANGE, ha="center", fontsize=9)
     left.text(92, 5.2, "HeavyBall,\nnot corrected", color=RED)
     left.set(xlabel="step", ylabel="length of the step", ylim=(0, 13), xlim=(-2, 120))
-    left.set_title("Uncorrected momentum remembers the old rate")
+    left.set_title("Without correction, momentum keeps the old learning rate")
     steps = np.arange(1, len(same[0]) + 1)
     right.plot(steps, same[0], color=GREY, lw=2)
     right.plot(steps[::8], same[1][::8], "o", color=GREY, ms=5)
@@ -97,22 +87,33 @@ def lars(ratios, right_by_rate, small):
     """Weights against gradients, by layer; accuracy against the rate, by optimizer."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), width_ratios=[1, 1.5], layout="constrained")
     left.bar(np.arange(1, len(ratios) + 1), ratios, color=GREY, width=0.7)
-    left.set(xlabel="layer", ylabel="|w| / |g| at the start", title="No one rate suits all layers")
-    for name, color, place in (("SGD", BLUE, (0.23, 0.74)), ("LARS", GREEN, (0.021, 0.82))):
+    left.set(xlabel="layer", ylabel="|w| / |g| at the start", title="No one learning rate suits all")
+    for name, color in (("SGD", BLUE), ("LARS", GREEN)):
         found = right_by_rate[name]
-        right.plot(list(found), [seeds.mean() for seeds in found.values()], color=color, lw=2)
-        for rate, seeds in found.items():
-            right.plot([rate] * len(seeds), seeds, "o", color=color, ms=6, mec="white")
-        right.text(*place, name, color=color, ha="left", va="bottom", fontsize=11)
+        means = [seeds.mean() for seeds in found.values()]
+        right.plot(
+            list(found), means, color=color, lw=2, label=f"{name}, mean of {len(found[min(found)])} seeds"
+        )
+        places = [rate for rate, seeds in found.items() for _ in seeds]
+        right.plot(
+            places,
+            np.concatenate(list(found.values())),
+            "o",
+            color=color,
+            ms=6,
+            mec="white",
+            label="each seed",
+        )
+    right.legend(loc="lower left", bbox_to_anchor=(0, 0.4), fontsize=9)
     right.axhline(small, color=GREY, ls="--", lw=1, zorder=0)
     right.text(0.5, small + 0.01, "SGD, batches of 32", color=GREY, ha="right", va="bottom")
     right.axhline(0.1, color=GREY, ls="--", lw=1, zorder=0)
     right.text(0.1, 0.11, "guessing", color=GREY, va="bottom")
     right.set(
-        xscale="log", xlabel="learning rate (its highest value)", ylabel="test digits right", ylim=(0, 1.02)
+        xscale="log", xlabel="learning rate (its highest value)", ylabel="test accuracy", ylim=(0, 1.02)
     )
-    right.set_title("Six layers, batches of 500: SGD is lost, LARS is not")
-    right.set_xticks([0.02, 0.05, 0.1, 0.2, 0.5], ["0.02", "0.05", "0.1", "0.2", "0.5"])
+    right.set_title("Six layers, batches of 500: the best of LARS is better")
+    right.set_xticks([0.01, 0.02, 0.05, 0.1, 0.2, 0.5], ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5"])
     right.xaxis.set_minor_locator(NullLocator())
     right.yaxis.set_major_formatter(PercentFormatter(1))
     return figure

@@ -1,7 +1,8 @@
 """Lesson 07. Large batches: what to change when many machines make one large batch, and where it ends.
 
 Lecture section: large mini-batches. After Goyal et al. 2017, "Accurate, large minibatch SGD: training
-ImageNet in 1 hour": the linear scaling rule, warm-up and two traps; then LARS.
+ImageNet in 1 hour": the linear scaling rule and what it assumes, warm-up, and two traps; then LARS, which
+gives each layer its own learning rate.
 
     python lessons/07_large_batches/lesson.py
 
@@ -22,6 +23,7 @@ from lessons.style import start_lesson
 from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches
+from minigrad.device import unflatten
 from minigrad.lr_schedules import constant, cosine, scaled_lr, warm_up
 from minigrad.train import accuracy, fit
 
@@ -40,15 +42,16 @@ def network(*widths, seed):
 
 
 def learn(model, optimizer, loss=ops.cross_entropy, **settings):
-    """The only training loop of the repository, on the 5,000 digits."""
+    """The library's training loop, on the 5,000 digits."""
     return fit(model, optimizer, loss, digits.train, **settings)
 
 
 # %% [markdown]
-# ## 1. k machines with b samples each are one machine with k b samples
+# ## 1. k machines with n samples each are one machine with k n samples
 # In synchronous data parallelism (lesson 06) each rank takes a share of the batch, and the gradients are
-# summed. Does learning notice? Three ranks take eight steps, on batches of 100 samples, which do not
-# divide by three; so does one machine.
+# summed. So k machines with n samples each train as one machine with a batch of k n samples. We check it:
+# three ranks take eight steps with momentum, on batches of 100 samples, which three does not divide, and so
+# does one machine.
 
 # %%
 print("1. Three ranks, one batch")
@@ -71,96 +74,119 @@ one = gradients(Serial())
 for rank, three in enumerate(run_ranks(3, lambda comm: gradients(DataParallel(comm)))):
     error = np.abs(three - one).max() / np.abs(one).max()
     print(f"   rank {rank}: its gradients differ from the one machine's by {error:.0e} at most")
-    assert error < 1e-12
+    assert error < 1e-12, f"rank {rank}: gradients differ by {error:.1e} of the largest, limit 1e-12"
 
 # %% [markdown]
-# It does not. So what many machines do to *learning*, one machine with a large batch can show. All that
-# follows runs on one.
+# So one machine with a large batch can show what many machines do to *learning*. All that follows runs on
+# one.
+#
+# Read: Goyal et al. 2017, arXiv:1706.02677, section 2.
 #
 # ## 2. The linear scaling rule
-# k times the machines, k times the batch: an epoch has 1/k of the steps. That saves time only if each step
-# does k times as much. While the weights move little, the gradients of k small steps would have been about
-# those of the large batch's parts; so one step may do the work of k: **k times the batch, k times the rate**.
+# With k times the machines and k times the batch, an epoch has 1/k of the steps. It saves time only if each
+# step does as much as k small steps. Let B_0 ... B_(k-1) be k mini-batches of n samples, eta the learning
+# rate of the small steps, and l(x, w) the loss of a sample. The two formulas of the slide: k small steps,
+# one after the other,
 #
-# The test: steps and epochs until 90 % of the test digits are right, starting from a rate of 0.04, which
-# suits 16 samples. For comparison: the same rate for all batches, and the *square-root rule*, which keeps
-# the variance of a step, for four times the batch. Means over two seeds; "never" is not within 20 epochs.
+#     w_(t+k)     = w_t - eta (1 / n)       sum over j < k, x in B_j of  grad l(x, w_(t+j))
+#
+# and one step with all k n samples and the learning rate eta-hat,
+#
+#     w-hat_(t+1) = w_t - eta-hat (1 / k n) sum over j < k, x in B_j of  grad l(x, w_t)
+#
+# They differ in where the gradients are computed: at w_(t+j) or at w_t. *If* these gradients are about
+# equal, then w-hat_(t+1) is about w_(t+k) for eta-hat = k eta: **k times the batch, k times the learning
+# rate**. The *square-root rule*, sqrt(k) times the learning rate, keeps the variance of a step instead.
+#
+# We compute both formulas, for a network at the start of training and after two epochs. The error is the
+# distance from w-hat_(t+1) to w_(t+k), relative to the distance that the k small steps go.
 
 # %%
-print("\n2. The linear scaling rule")
-BASE, BASE_RATE, AT_MOST = 16, 0.04, 20
-per_epoch = {b: math.ceil(len(digits.train) / b) for b in (16, 32, 64, 128, 256, 512, 1000)}
+print("\n2. The linear scaling rule: the error of one large step for k small ones")
+SAMPLES, KS = 16, (1, 2, 4, 8, 16, 32)
+exact = Batch(digits.train.x.astype(np.float64), digits.train.y)
+small_batches = list(minibatches(exact, SAMPLES, seed=0, epoch=0))
+model = network(128, 10, seed=0).to(dtype=np.float64)
+RULES = {"linear": lambda k: k, "square root": math.sqrt, "the same rate": lambda k: 1}
 
 
-class Reached(Exception):
-    """Ends a training run that has got where it should."""
+def gradient(w, batch):
+    """Of the mean loss of a batch, at the weights w; all as one vector."""
+    for parameter, part in zip(parameters, unflatten(w, [p.data for p in parameters]), strict=True):
+        parameter.data[...], parameter.grad = part, None
+    with Tape() as tape:
+        loss = ops.cross_entropy(model(Tensor(batch.x)), batch.y)
+    tape.backward(loss)
+    return np.concatenate([p.grad.ravel() for p in parameters])
 
 
-def steps_to_90_percent(batch, rate, seeds=2):
-    """The mean over the seeds; infinite as soon as one does not get there."""
-    found = []
-    while len(found) < seeds and math.inf not in found:
-        found.append(steps_of_one(batch, rate, seed=len(found)))
-    return np.mean(found)
+def small_steps(w, batches, eta):
+    for batch in batches:
+        w = w - eta * gradient(w, batch)
+    return w
 
 
-def steps_of_one(batch, rate, seed):
-    model = network(128, 10, seed=seed)
-
-    def look(step, loss):
-        now = loss < 1 and (step + 1) % max(1, per_epoch[batch] // 5) == 0  # a look takes its time
-        if now and accuracy(model, digits.test) >= 0.9:
-            raise Reached(step + 1)
-
-    try:
-        optimizer = optim.SGD(model.parameters(), rate)
-        learn(model, optimizer, epochs=AT_MOST, batch_size=batch, seed=seed, on_step=look)
-    except Reached as reached:
-        return reached.args[0]
-    except FloatingPointError:  # the loss became infinite
-        pass
-    return math.inf
+def errors_of_one_step(w, k, eta):
+    """By rule."""
+    batches = small_batches[:k]
+    k_steps, mean = small_steps(w, batches, eta), np.mean([gradient(w, batch) for batch in batches], axis=0)
+    one_step = {name: w - eta * times(k) * mean for name, times in RULES.items()}
+    return {name: np.linalg.norm(k_steps - v) / np.linalg.norm(k_steps - w) for name, v in one_step.items()}
 
 
-rules = {
-    "linear": (lambda b: scaled_lr(BASE_RATE, b, BASE), [32, 64, 128, 256, 512, 1000]),
-    "square root": (lambda b: scaled_lr(BASE_RATE, b, BASE, rule="square root"), [64]),
-    "fixed": (lambda b: BASE_RATE, [64]),
+parameters = model.parameters()
+w_start = np.concatenate([p.data.ravel() for p in parameters])
+w_later = w_start
+for epoch in (1, 2):
+    w_later = small_steps(w_later, minibatches(exact, SAMPLES, seed=0, epoch=epoch), 0.04)
+settings = {
+    "at the start, eta = 0.04": (w_start, 0.04),
+    "at the start, eta = 0.01": (w_start, 0.01),
+    "after two epochs, eta = 0.04": (w_later, 0.04),
 }
-base = steps_to_90_percent(BASE, BASE_RATE)
-steps = {rule: {BASE: base} for rule in rules}
-print("   rule         batch   rate   steps  epochs")
-for rule, (rate, batches) in rules.items():
-    for b in batches:
-        steps[rule][b] = steps_to_90_percent(b, rate(b))
-    for b, n in steps[rule].items():
-        found = f"{n:7.0f} {n / per_epoch[b]:7.1f}" if n < math.inf else "  never"
-        print(f"   {rule:12} {b:5} {rate(b):6.2f} {found}")
+errors = {where: {k: errors_of_one_step(w, k, eta) for k in KS} for where, (w, eta) in settings.items()}
+for where, by_k in errors.items():
+    print(f"   {where + ',':29} k = " + " ".join(f"{k:>5}" for k in KS))
+    for rule in RULES:
+        print(f"      {rule:29} " + " ".join(f"{by_k[k][rule]:5.0%}" for k in KS))
 
 # %%
-epochs = {rule: {b: n / per_epoch[b] for b, n in found.items()} for rule, found in steps.items()}
-for b in (32, 64, 128, 256):  # about as many epochs as the base ...
-    assert 0.6 < epochs["linear"][b] / epochs["linear"][BASE] < 1.6
-assert steps["linear"][256] < base / 10  # ... in about 1/16 of the steps
-assert epochs["linear"][512] > 1.25 * epochs["linear"][256]  # the end announces itself ...
-assert steps["linear"][1000] == math.inf  # ... and comes
-assert epochs["linear"][64] < epochs["square root"][64] < epochs["fixed"][64]
-drawings.scaling(steps, epochs, AT_MOST).savefig(FIGURES / "linear_scaling.png")
+at_start, smaller, later = errors.values()
+for k in KS[1:]:
+    linear, root, same = (at_start[k][rule] for rule in RULES)
+    assert linear < root < same, (
+        f"k = {k}: errors {linear:.0%} (linear), {root:.0%} (root), {same:.0%} (same)"
+    )
+    less = smaller[k]["linear"]
+    assert less < linear, f"k = {k}: error {less:.0%} for eta = 0.01, {linear:.0%} for 0.04: expected less"
+worst = max(errors[where][1]["linear"] for where in settings)
+assert worst < 1e-12, f"k = 1: the two formulas differ by {worst:.1e}, limit 1e-12"
+assert later[32]["linear"] > 1, (
+    f"k = 32 after two epochs: error {later[32]['linear']:.0%}, expected above 100%"
+)
+drawings.one_step_for_many(errors, list(RULES)).savefig(FIGURES / "one_step_for_many.png")
 
 # %% [markdown]
-# 256 samples, the 16-fold batch, still need a 16th of the steps. Beyond, one step moves the weights so far
-# that the k gradients it stands for would have been others. Goyal et al. came to that end too, with ResNet-50
-# on ImageNet: beyond 8,192 samples the error grew.
+# At the start the linear rule is closest to the small steps, for every k, and the closer the smaller the
+# learning rate: the gradients are then about equal. After two epochs this holds for small k only. Each small
+# step corrects the ones before it, and for large k the one large step goes too far. So the formulas give a
+# reason for the rule, not a proof. How well training works is measured in lesson 01, part 6: about as many
+# epochs as before, up to a limit. Goyal et al. found such a limit for ResNet-50 on ImageNet: with more than
+# 8,192 samples the error grew.
+#
+# Read: Goyal et al. 2017, section 2.1 and figure 1; Krizhevsky 2014, "One weird trick for parallelizing
+# convolutional neural networks", arXiv:1404.5997 (both rules).
 #
 # ## 3. Warm-up
-# The gradients change fastest at the very start, so there the rule fails first. The cure: start at the base
-# rate, and add a little in every step until k times that rate is reached, *gradual* warm-up. Or wait at the
-# base rate, and then jump: *constant* warm-up. Here k = 16, with momentum and one more layer; four seeds.
+# Early in training the weights change rapidly, and a learning rate of k eta is often too large. The remedy:
+# start with eta, and add a little in every step until k eta is reached, *gradual* warm-up. Or keep eta for
+# some epochs and then jump to k eta, *constant* warm-up. Here k = 16, with momentum and one more layer; four
+# seeds.
 
 # %%
 print("\n3. Warm-up: 512 samples, 16 times the rate of 32 samples")
 K, RATE, EPOCHS, WARM = 16, 0.03, 12, 5
-in_epoch = per_epoch[32 * K]
+in_epoch = math.ceil(len(digits.train) / (32 * K))
 large = constant(scaled_lr(RATE, 32 * K, 32), EPOCHS * in_epoch)
 warm_ups = {
     "no": large,
@@ -182,23 +208,27 @@ for kind, schedule in warm_ups.items():
     curves[kind], right[kind] = map(np.array, zip(*(warmed_up(schedule, s) for s in range(4)), strict=True))
     last[kind] = curves[kind][:, -in_epoch:].mean(axis=1)  # over the last epoch
     losses = " ".join(f"{loss:.2f}" for loss in last[kind])
-    print(f"   {kind:8} warm-up: final losses {losses}; {right[kind].mean():.1%} right on average")
-assert last["gradual"].mean() < last["no"].mean() < last["constant"].mean()
-assert right["gradual"].min() > 0.85
+    print(f"   {kind:8} warm-up: final losses {losses}; accuracy {right[kind].mean():.1%} on average")
+gradual, without, jump = (last[kind].mean() for kind in ("gradual", "no", "constant"))
+assert gradual < without < jump, f"losses {gradual:.2f} (gradual), {without:.2f} (no), {jump:.2f} (constant)"
+least = right["gradual"].min()
+assert least > 0.85, f"gradual warm-up: the lowest accuracy is {least:.1%}, expected more than 85%"
 drawings.warm_up(warm_ups, curves, right, in_epoch, WARM).savefig(FIGURES / "warm_up.png")
 
 # %% [markdown]
-# Constant warm-up is worse than none, as in the paper: the jump only comes later, and the loss jumps too.
+# Constant warm-up is worse than none, as in the paper: the jump only comes later, and the loss jumps with it.
+#
+# Read: Goyal et al. 2017, section 2.2 and table 1.
 #
 # ## 4. Two traps
-# *Momentum.* It is written in two ways, equal as long as the rate does not change:
+# *Momentum.* It is written in two ways, which are equal as long as the learning rate lr does not change:
 #
 #     SGD:          v <- m v + g       w <- w - lr v
 #     HeavyBall:    v <- m v + lr g    w <- w - v
 #
-# In the second, v is made of steps at *past* rates. Whoever changes the rate must also multiply v by new rate
-# / old rate: the *momentum correction*. Without it the steps follow a change of the rate only after about
-# 1 / (1 - m) more steps. To see it: one weight, whose gradient is always 1.
+# In the second, v is a sum of steps at *past* learning rates. When lr changes, v must be multiplied by new
+# lr / old lr: the *momentum correction*. Without it the steps follow the change only after about 1 / (1 - m)
+# more steps. To see it: one weight, whose gradient is always 1.
 
 # %%
 print("\n4. Two traps")
@@ -218,14 +248,18 @@ rates = np.repeat([0.1, 1.0, 0.1], 40)
 sgd = step_sizes(lambda w, lr: optim.SGD(w, lr, momentum=0.9), rates)
 corrected = step_sizes(lambda w, lr: optim.HeavyBall(w, lr, momentum=0.9), rates)
 uncorrected = step_sizes(lambda w, lr: optim.HeavyBall(w, lr, momentum=0.9, corrected=False), rates)
-np.testing.assert_allclose(corrected, sgd, rtol=1e-12)
-print("   momentum: the first step after the rate fell to a tenth is, without correction,")
+off = np.abs(corrected / sgd - 1).max()
+assert off < 1e-12, f"corrected, the steps differ from SGD's by {off:.1e} of their length, limit 1e-12"
+print("   momentum: the first step after the learning rate fell to a tenth is, without correction,")
 print(f"   {uncorrected[80] / sgd[80]:.1f} times too long")
-assert uncorrected[80] > 5 * sgd[80]
+assert uncorrected[80] > 5 * sgd[80], (
+    f"step lengths {uncorrected[80]:.2f} (not corrected), {sgd[80]:.2f} (SGD)"
+)
 
 # %% [markdown]
-# *Weight decay.* Multiply the loss by k, or the rate: is that the same? Without weight decay, yes. With it,
-# no: the gradient becomes k times as large, but what weight decay adds to it does not. Multiply the rate.
+# *Weight decay.* Is it the same to multiply the loss by k, or the learning rate? Without weight decay, yes.
+# With it, no: the gradient becomes k times as large, but the term of the weight decay does not. Multiply the
+# learning rate.
 
 
 # %%
@@ -245,18 +279,22 @@ def norms(loss_times, rate_times, decay):
 
 same = norms(32, 1, decay=0), norms(1, 32, decay=0)
 different = norms(32, 1, decay=0.005), norms(1, 32, decay=0.005)
-np.testing.assert_allclose(*same, rtol=1e-5)
+off = np.abs(same[0] / same[1] - 1).max()
+assert off < 1e-5, f"without weight decay the norms differ by {off:.1e}, limit 1e-5"
 by_loss, by_rate = (1 - shrunk[-1] / same[0][-1] for shrunk in different)
-print(f"   weight decay: shrinks the weights by {by_rate:.0%} with 32 times the rate,")
+print(f"   weight decay: shrinks the weights by {by_rate:.0%} with 32 times the learning rate,")
 print(f"   by {by_loss:.0%} with 32 times the loss")
-assert by_rate > 0.1 > by_loss
+assert by_rate > 0.1 > by_loss, f"the weights shrink by {by_rate:.1%} (rate) and {by_loss:.1%} (loss)"
 drawings.traps(rates, sgd, corrected, uncorrected, same, different).savefig(FIGURES / "traps.png")
 
 # %% [markdown]
-# ## 5. LARS: to each layer its own rate
-# One rate has to suit all layers. But |w| / |g|, how large the weights are against their gradient, differs
-# widely in a deep net: a step that hardly moves one layer overturns another. LARS (You, Gitman and Ginsburg
-# 2017) lets each layer move by the same share of its own length: its rate is lr |w| / |g|.
+# Read: Goyal et al. 2017, section 3 (remarks 1 and 2).
+#
+# ## 5. LARS: a learning rate for each layer
+# One learning rate must suit all layers. But |w| / |g|, the norm of the weights over that of their gradient,
+# differs between the layers of a deep network: a step that hardly moves one layer destroys another. LARS
+# (layer-wise adaptive rate scaling) moves each layer by the same share of its own norm: the learning rate of
+# a layer is lr |w| / |g|.
 
 # %%
 print("\n5. LARS: a net with 6 layers, batches of 500")
@@ -268,11 +306,11 @@ tape.backward(loss)
 weights = [p for p in model.parameters() if p.ndim == 2]
 ratios = [np.linalg.norm(w.data) / np.linalg.norm(w.grad) for w in weights]
 print(f"   |w| / |g| of its layers, from the first: {' '.join(f'{ratio:.0f}' for ratio in ratios)}")
-assert max(ratios) > 5 * min(ratios)
+assert max(ratios) > 5 * min(ratios), f"|w| / |g| between {min(ratios):.1f} and {max(ratios):.1f}"
 
 # %% [markdown]
-# Both optimizers get 15 epochs, momentum, gradual warm-up over the first three, and then a cosine. Each
-# may choose its best rate.
+# Both optimizers get 15 epochs, momentum, gradual warm-up over the first three epochs, and then a cosine
+# schedule (lesson 01). Each is tried with several learning rates, two seeds each, and judged by the best.
 
 
 # %%
@@ -281,7 +319,7 @@ def after_15_epochs(make, rate, seed, batch=500):
     model, total = network(*DEEP, seed=seed), 15 * math.ceil(len(digits.train) / batch)
     schedule = warm_up(cosine(rate, total), total // 5, start=0)
     optimizer = make(model.parameters(), rate)
-    with suppress(FloatingPointError):  # then its weights are worth nothing, as the digits will tell
+    with suppress(FloatingPointError):  # the loss is no longer finite; the accuracy shows it
         learn(model, optimizer, epochs=15, batch_size=batch, seed=seed, schedule=schedule)
     return accuracy(model, digits.test)
 
@@ -290,22 +328,25 @@ optimizers = {
     "SGD": lambda w, lr: optim.SGD(w, lr, momentum=0.9),
     "LARS": lambda w, lr: optim.LARS(w, lr, momentum=0.9, trust=1),
 }
-tried = {"SGD": [0.1, 0.2, 0.4], "LARS": [0.02, 0.04, 0.08]}
+tried = {"SGD": [0.05, 0.1, 0.2, 0.4], "LARS": [0.01, 0.02, 0.04, 0.08]}
 right = {
     name: {lr: np.array([after_15_epochs(make, lr, seed) for seed in range(2)]) for lr in tried[name]}
     for name, make in optimizers.items()
 }
 best = {name: max(seeds.mean() for seeds in found.values()) for name, found in right.items()}
 small = after_15_epochs(optimizers["SGD"], 0.05, seed=0, batch=32)
-print(f"   at its best rate SGD has {best['SGD']:.1%} right, LARS {best['LARS']:.1%}")
+for name, by_rate in right.items():
+    print(f"   {name:4} by learning rate: " + ", ".join(f"{r:g}: {a.mean():.1%}" for r, a in by_rate.items()))
 print(f"   SGD with batches of 32: {small:.1%}")
-assert best["LARS"] > best["SGD"] + 0.03
-assert best["LARS"] > small - 0.05
+assert best["LARS"] > best["SGD"] + 0.03, f"best accuracy: LARS {best['LARS']:.1%}, SGD {best['SGD']:.1%}"
+assert best["LARS"] > small - 0.05, f"best accuracy: LARS {best['LARS']:.1%}, SGD, batches of 32 {small:.1%}"
 drawings.lars(ratios, right, small).savefig(FIGURES / "lars.png")
 
 # %% [markdown]
-# LARS is no magic. It helps where layers differ; larger initial weights or layer normalisation make these
-# layers differ less, and then plain SGD comes within a point or two of LARS.
+# LARS needs a suitable learning rate too: with its largest one training fails. It helps where the ratio |w|
+# / |g| differs between layers; with other initial weights or with layer normalization it differs less.
+#
+# Read: You, Gitman and Ginsburg 2017, arXiv:1708.03888; You et al. 2020 (LAMB), arXiv:1904.00962.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -35,8 +35,8 @@ def who_holds_what(owned, ranks):
     n_out = second.shape[1]
     matrices = [
         ("x", np.full((1, n_in), -1), None, "whole"),
-        ("W1, by columns", first, bias, "its bias, below, is cut too"),
-        ("hidden", bias[None], None, "stays cut"),
+        ("W1, by columns", first, bias, "its bias, below, is split too"),
+        ("hidden", bias[None], None, "stays split"),
         ("W2, by rows", second, np.full(n_out, -1), "its bias: on all ranks,\nadded once"),
         ("y", np.full((1, n_out), -1), None, "whole, after the sum"),
     ]
@@ -91,7 +91,7 @@ def naive_and_pair(times, naive, pair):
         xticklabels=[f"{n} x as wide" if n > 1 else "as wide as the others" for n in times],
         xlabel="the hidden layer is",
         ylabel="numbers a rank sends",
-        title="A pair does not care how wide the hidden layer is",
+        title="What a pair sends does not depend on the hidden width",
     )
     return figure
 
@@ -127,4 +127,29 @@ def many_classes(classes, gathered, three):
         ylim=(1, gathered[-1] * 2),
         title="Cross-entropy of logits that stay where they are",
     )
+    return figure
+
+
+def filters_and_channels(image, ranks):
+    """An image, the hidden images and the partial sum of each rank, and the sum; frames by rank."""
+    figure, axes = plt.subplots(len(ranks), 5, figsize=(11, 4.6), layout="constrained")
+    for panel in axes.flat:
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set(visible=False)
+
+    def show(panel, pixels, title, color, most):
+        panel.imshow(pixels, cmap="gray_r", vmin=0, vmax=most)
+        panel.spines[:].set(visible=True, color=color, lw=3)
+        panel.set_title(title, color=color, fontsize=10)
+
+    _, _, total = ranks[0]
+    for rank, (row, (hidden, part, _)) in enumerate(zip(axes, ranks, strict=True)):
+        for i, channel in enumerate(hidden):
+            name = f"rank {rank}: hidden channel {len(hidden) * rank + i}"
+            show(row[1 + i], channel, name, COLORS[rank], hidden.max())
+        show(row[3], part, f"rank {rank}: partial sum", COLORS[rank], total.max())
+    show(axes[0, 0], image, "input, on both ranks", INK, 1)
+    show(axes[0, 4], total, "all-reduce: the output", INK, total.max())
+    axes[1, 0].text(0.5, 0.6, "by filters →\nno message", ha="center", color=GREY, fontsize=11)
+    axes[1, 4].text(0.5, 0.6, "← by channels:\none sum", ha="center", color=GREY, fontsize=11)
     return figure

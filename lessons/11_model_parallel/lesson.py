@@ -1,7 +1,8 @@
 """Lesson 11. Model parallelism: every rank sees the whole batch and holds a part of the model.
 
-Lecture section: model parallelism. A matrix is cut by columns or by rows; the two fit together, and then
-one sum each way is all that ranks say to one another. At the end: whole layers on ranks, and why that waits.
+Lecture section: model parallelism. First the slide itself: each rank computes some neurons, and all gather
+the outputs. Then a split by columns followed by one by rows, which sends less; the same for convolutions, by
+filters and by channels; a loss of many classes; and whole layers on ranks, where ranks wait.
 
     python lessons/11_model_parallel/lesson.py
 
@@ -13,20 +14,17 @@ runs/lessons/11_model_parallel/. In an editor that knows `# %%` cells this file 
 
 import drawings
 import numpy as np
+from measured import largest_error, numbers_in_a_step, numbers_sent, step_of_layers
 
 from backends.comm import differentiable, run_ranks
-from backends.comm.collectives import allgather, barrier, ring_allreduce
-from backends.comm.communicator import WithAllreduce
+from backends.comm.collectives import allgather, ring_allreduce
 from backends.comm.timeline import draw, gantt
-from backends.comm.trace import Trace, Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.linear import RowLinear
 from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
-from backends.pipeline import LayerWise
 from lessons.style import start_lesson
-from minigrad import Tape, Tensor, mnist, nn, op, ops
+from minigrad import Tape, Tensor, mnist, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 
@@ -34,9 +32,10 @@ FIGURES = start_lesson("11_model_parallel")
 
 # %% [markdown]
 # ## 1. A 3 x 4 matrix on two ranks, by hand
-# A layer of four neurons that look at three inputs: y = x W, a column of W for each neuron. Cut W between
-# columns: each rank computes some of the outputs from *all* inputs, and they are put side by side. Cut it
-# between rows: each rank computes *all* outputs from some of the inputs, and they are added up.
+# A layer of four neurons with three inputs is a product, y = x W, and each neuron is a column of W. Split W
+# by columns: each rank computes some of the outputs from *all* inputs, and the results are put side by side
+# (an all-gather). Split W by rows: each rank computes *all* outputs from some of the inputs, and the results
+# are added up (an all-reduce).
 
 # %%
 print("1. A 3 x 4 matrix on two ranks, by hand")
@@ -52,74 +51,119 @@ def by_columns(comm):
 
 
 def by_rows(comm):
-    mine = shares(3, comm.size)[comm.rank]  # the rank has these inputs only; three, which two do not divide
+    mine = shares(3, comm.size)[comm.rank]  # of three inputs one rank has one, the other two
     part = x[:, mine] @ W[mine]
     return part, ring_allreduce(comm, part)
 
 
-for way, joined in ((by_columns, "side by side"), (by_rows, "added up")):
-    found = run_ranks(2, way)
-    parts = " and ".join(str(part[0]) for part, _ in found)
-    print(f"   {way.__name__:10}: the ranks have {parts}; {joined}: {found[0][1][0]}")
-    assert all((y == x @ W).all() for _, y in found)
+for split, joined in ((by_columns, "side by side"), (by_rows, "added up")):
+    results = run_ranks(2, split)
+    parts = " and ".join(str(part[0]) for part, _ in results)
+    print(f"   {split.__name__:10}: the ranks have {parts}; {joined}: {results[0][1][0]}")
+    assert all((y == x @ W).all() for _, y in results), f"{split.__name__}: {results[0][1]}, expected {x @ W}"
 
 # %% [markdown]
-# Columns leave the outputs cut; rows want the inputs cut. So put rows behind columns, and nothing needs to
-# be said in between, not even where each neuron is squashed: x W1 by columns, tanh, times W2 by rows, one
-# sum at the end.
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Model parallelism".
 #
-# ## 2. What the gradient needs: a conjugate pair
-# Going back, each rank knows how the loss depends on x *by way of its own neurons*. That is a part of the
-# gradient; the parts must be added up. So there is one op in front of the columns that does nothing
-# forward and an all-reduce backward, `fan_out`, and one behind the rows that does an all-reduce forward and
-# nothing backward, `fan_in`: each is the other, read backwards. (Megatron-LM calls them f and g.)
+# ## 2. The naive form: gather after every layer
+# The slide splits each layer by neurons: a rank computes its columns of the layer, then an all-gather gives
+# the whole output to all ranks, and the next layer starts from there.
+#
+# Backward: each rank computes the gradient of x *through its own neurons only*. That is a part of the
+# gradient, and the parts of all ranks must be added. So there is one op before the layer that does nothing
+# forward and an all-reduce backward, `fan_out`. The all-gather is `join_in`; its backward only takes the
+# rank's own columns of g. A layer is then one line; `backends/model_parallel/naive.py` is this line in the
+# library.
 
 # %%
-print("\n2. What the gradient needs")
+print("\n2. The naive form")
 rng = np.random.default_rng(2)
 inputs, W1, W2 = rng.normal(size=(5, 6)), rng.normal(size=(6, 7)), rng.normal(size=(7, 4))
 
 
-def gradient_of_x(comm, fan_out=differentiable.fan_out, fan_in=differentiable.fan_in):
-    """That of sum(y²) for y = tanh(x W1) W2, where this rank has some of the seven hidden neurons."""
-    mine = shares(7, comm.size)[comm.rank]
+def gathered_layer(x, weight, comm, fan_out=differentiable.fan_out):
+    mine = shares(weight.shape[1], comm.size)[comm.rank]  # this rank's neurons
+    return differentiable.join_in(fan_out(x, comm=comm) @ weight[:, mine], comm=comm, axis=1)
+
+
+def gradient_of_x(comm, network):
+    """The gradient of sum(y²) for y = network(x, comm) by x."""
     leaf = Tensor(inputs, requires_grad=True)
     with Tape() as tape:
-        hidden = ops.tanh(fan_out(leaf, comm=comm) @ W1[:, mine])
-        y = fan_in(hidden @ W2[mine], comm=comm)
+        y = network(leaf, comm)
         loss = ops.sum(y * y)
     tape.backward(loss)
     return leaf.grad
 
 
-serial = run_ranks(1, gradient_of_x)[0]
-right = run_ranks(2, gradient_of_x)
-without = run_ranks(2, lambda comm: gradient_of_x(comm, fan_out=lambda x, comm: x))
-doubled = run_ranks(2, lambda comm: gradient_of_x(comm, fan_in=differentiable.all_reduce))
-size = np.abs(serial).max()
-off = [np.abs(g - serial).max() / size for g in (right[0], without[0], without[1], doubled[0])]
-print(f"   fan_out and fan_in:     both ranks have the gradient, to {off[0]:.0e}")
-print(
-    f"   without fan_out:        rank 0 is off by {off[1]:.0%}, rank 1 by {off[2]:.0%} of the largest element"
-)
-print(f"   all-reduce for fan_in:  off by {off[3]:.0%}: the one loss was counted twice")
-assert all(np.abs(g - serial).max() <= 1e-12 * size for g in right)
-assert min(off[1:3]) > 0.1 and np.allclose(sum(without), serial, rtol=1e-12)
-assert np.allclose(doubled[0], 2 * serial, rtol=1e-12)
+def naive(x, comm):
+    return gathered_layer(ops.tanh(gathered_layer(x, W1, comm)), W2, comm)
 
-# %%
-drawings.parts_of_a_gradient(serial[0], [g[0] for g in without]).savefig(FIGURES / "fan_out.png")
+
+def naive_without_fan_out(x, comm):
+    hidden = ops.tanh(gathered_layer(x, W1, comm, fan_out=lambda x, comm: x))
+    return gathered_layer(hidden, W2, comm)
+
+
+serial = run_ranks(1, lambda comm: gradient_of_x(comm, naive))[0]
+size = np.abs(serial).max()
+
+
+def errors(network):
+    """Of the gradient on each of two ranks, relative to its largest element; and the gradients."""
+    found = run_ranks(2, lambda comm: gradient_of_x(comm, network))
+    return [np.abs(g - serial).max() / size for g in found], found
+
+
+right, _ = errors(naive)
+wrong, parts = errors(naive_without_fan_out)
+print(f"   with fan_out:    the error of the gradient is {right[0]:.0e} on rank 0, {right[1]:.0e} on rank 1")
+print(f"   without fan_out: {wrong[0]:.0%} and {wrong[1]:.0%} of its largest element")
+assert max(right) <= 1e-12, f"the gradient's error is {max(right):.1e} of its largest element, limit 1e-12"
+assert min(wrong) > 0.1, f"without fan_out the error is only {min(wrong):.0%}, expected more than 10%"
+off = np.abs(sum(parts) - serial).max() / size
+assert off <= 1e-12, f"the sum of the parts is off by {off:.1e} of the largest element, limit 1e-12"
+drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]).savefig(FIGURES / "fan_out.png")
 
 # %% [markdown]
-# What is missing on each rank is exactly the other's share. Below these layers every rank would go back
-# from another gradient, and weights that should be equal would drift apart; no message complains.
+# What is missing on each rank is the part of the other. No error is raised: below these layers each rank
+# would continue with another gradient, and weights that should be equal on all ranks would become different.
 #
-# ## 3. Who holds what
-# `ModelParallel` takes a plan, kinds by layer. To see who holds what, let each rank write its number into
-# all the weights it has, and put the weights together.
+# ## 3. Columns, then rows: a conjugate pair
+# A split by columns leaves its outputs split, and a split by rows needs its inputs split. So use rows for
+# the second layer, and nothing has to be sent between the two, not even at the activation function, which
+# acts on each neuron alone: x W1 by columns, tanh, times W2 by rows, and *one* sum at the end. The sum is
+# the op `fan_in`: an all-reduce forward, nothing backward. `fan_out` is nothing forward, an all-reduce
+# backward. Each of the two is the backward of the other, so they are called a conjugate pair (f and g in
+# Megatron-LM).
 
 # %%
-print("\n3. Who holds what")
+print("\n3. Columns, then rows")
+
+
+def columns_then_rows(x, comm, fan_in=differentiable.fan_in):
+    mine = shares(7, comm.size)[comm.rank]  # of the seven hidden neurons
+    hidden = ops.tanh(differentiable.fan_out(x, comm=comm) @ W1[:, mine])
+    return fan_in(hidden @ W2[mine], comm=comm)
+
+
+right, _ = errors(columns_then_rows)
+wrong, doubled = errors(lambda x, comm: columns_then_rows(x, comm, differentiable.all_reduce))
+print(f"   fan_out and fan_in:           the error of the gradient is {right[0]:.0e} and {right[1]:.0e}")
+print(f"   all-reduce backward as well:  {wrong[0]:.0%}: both ranks counted the one loss")
+assert max(right) <= 1e-12, f"the gradient's error is {max(right):.1e} of its largest element, limit 1e-12"
+off = np.abs(doubled[0] - 2 * serial).max() / size
+assert off <= 1e-12, f"not twice the gradient: off by {off:.1e} of its largest element, limit 1e-12"
+
+# %% [markdown]
+# Read: Shoeybi et al. 2019 (Megatron-LM), arXiv:1909.08053, section 3.
+#
+# ## 4. Who holds what
+# `ModelParallel` takes a *plan*: the kind of split for each layer, by name. To see who holds what, each rank
+# writes its number into all weights that it holds, and then the weights are put together.
+
+# %%
+print("\n4. Who holds what")
 PAIR, NAIVE = {"1": "column", "3": "row"}, {"1": "gathered", "3": "gathered"}
 
 
@@ -139,94 +183,66 @@ def owners(comm):
     return sum(p.size for p in model.parameters()), backend.full_parameters(model)
 
 
-found = run_ranks(3, owners)
-for rank, (held, _) in enumerate(found):
+results = run_ranks(3, owners)
+for rank, (held, _) in enumerate(results):
     print(f"   rank {rank} holds {held} of {6 * 8 + 8 + 8 * 5 + 5} parameters")
-everywhere = {name for name in found[0][1] if (found[0][1][name] != found[1][1][name]).any()}
-assert everywhere == {"3.bias"}  # each rank has its own copy, so what they wrote differs
-owned = {name: None if name in everywhere else value for name, value in found[0][1].items()}
+everywhere = {name for name in results[0][1] if (results[0][1][name] != results[1][1][name]).any()}
+assert everywhere == {"3.bias"}, f"replicated: {everywhere}, expected 1 parameter, the bias of the row layer"
+owned = {name: None if name in everywhere else value for name, value in results[0][1].items()}
 drawings.who_holds_what(owned, ranks=3).savefig(FIGURES / "who_holds_what.png")
 
 # %% [markdown]
-# The same plan on real digits, and the proof: every gradient is that of one machine.
+# The same plans on digits, with the proof: every gradient is that of one machine.
 
 # %%
 digits = mnist.load("mnist5k")
 batch = Batch(digits.train.x[:64].astype(np.float64), digits.train.y[:64])
-
-
-def error(strategy, build, ranks=3, batch=batch):
-    """Of all gradients on all ranks, relative to the largest element of each parameter's serial one."""
-
-    def gradients(backend):
-        model = backend.place(build())
-        loss = backend.step(model, batch, ops.cross_entropy)
-        return {"loss": np.array(loss)} | backend.full_gradients(model)
-
-    wanted = gradients(Serial())
-    return max(
-        np.abs(found[name] - g).max() / np.abs(g).max()
-        for found in run_ranks(ranks, lambda comm: gradients(strategy(comm)))
-        for name, g in wanted.items()
-    )
-
-
 for name, plan in (("column, then row", PAIR), ("each layer gathered", NAIVE)):
-    off = error(lambda comm, plan=plan: ModelParallel(comm, plan), lambda: perceptron(784, 100, 10))
-    print(f"   784-100-10 on three ranks, {name}: gradients are serial to {off:.0e}")
-    assert off <= 1e-12
-
-# %% [markdown]
-# ## 4. What the pair saves
-# The naive way gathers the outputs behind every layer, and adds up gradients in front of every layer.
-# Count what a rank sends (p ranks, b samples, widths d - h - d, all-reduces around a ring):
-#
-# - naive: forward two all-gathers, (h + d) b (p - 1) / p numbers; backward two all-reduces, twice as many;
-# - pair: one all-reduce each way, 2 d b (p - 1) / p. The hidden layer's width is not in it.
-
-# %%
-print("\n4. What the pair saves")
-
-
-def sent(plan, width, hidden, ranks=3, samples=6):
-    """Numbers that a rank sends forward, and backward, where something before the layers is trained too."""
-
-    def work(comm):
-        traced = Traced(comm)
-        model = ModelParallel(WithAllreduce(traced, ring_allreduce), plan).place(
-            perceptron(width, hidden, width)
-        )
-        counts = [traced.record.ledger.sent().bytes // 8]
-        with Tape() as tape:
-            y = model(Tensor(np.ones((samples, width)), requires_grad=True))
-        counts.append(traced.record.ledger.sent().bytes // 8)
-        tape.backward(y, np.ones(y.shape))
-        counts.append(traced.record.ledger.sent().bytes // 8)
-        return np.diff(counts)
-
-    return run_ranks(ranks, work)[0]
-
-
-d, b, p = 12, 6, 3
-naive, pair = ([sent(plan, d, times * d) for times in (1, 2, 4)] for plan in (NAIVE, PAIR))
-for times, one, two in zip((1, 2, 4), naive, pair, strict=True):
-    print(
-        f"   hidden layer {times} x as wide: naive {one[0]:3} forward, {one[1]:3} backward; "
-        f"pair {two[0]:2} and {two[1]:2}: {two.sum() / one.sum():.0%}"
+    off = largest_error(
+        lambda comm, plan=plan: ModelParallel(comm, plan), lambda: perceptron(784, 100, 10), batch
     )
-    assert one.tolist() == [(times + 1) * d * b * (p - 1) // p, 2 * (times + 1) * d * b * (p - 1) // p]
-    assert two.tolist() == [2 * d * b * (p - 1) // p] * 2
-drawings.naive_and_pair((1, 2, 4), np.array(naive), np.array(pair)).savefig(FIGURES / "bytes.png")
+    print(f"   784-100-10 on three ranks, {name}: gradients are serial to {off:.0e}")
+    assert off <= 1e-12, f"{name}: gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
-# At equal widths the pair saves nothing forward, and half of what goes backward. Weights send nothing in
-# either: whoever holds a weight finds its whole gradient.
+# ## 5. What the pair saves
+# Count the numbers that a rank sends: p ranks, b samples, layers of widths d - h - d, all-reduces around a
+# ring (lesson 05).
 #
-# ## 5. The bias of the row layer is added once
-# Partial results are added up. Whatever each rank adds to its own is in the sum p times.
+# - naive: forward two all-gathers, (h + d) b (p - 1) / p; backward two all-reduces, twice as many numbers;
+# - pair: one all-reduce in each direction, 2 d b (p - 1) / p. The width h of the hidden layer is not in it.
 
 # %%
-print("\n5. The bias of the row layer is added once")
+print("\n5. What the pair saves")
+d, b, p = 12, 6, 3
+counts = {
+    plan["1"]: np.array([numbers_sent(plan, lambda n=n: perceptron(d, n * d, d), (b, d)) for n in (1, 2, 4)])
+    for plan in (NAIVE, PAIR)
+}
+for n, naive_one, pair_one in zip((1, 2, 4), counts["gathered"], counts["column"], strict=True):
+    print(
+        f"   hidden layer {n} x as wide: naive {naive_one[0]:3} forward, {naive_one[1]:3} backward; "
+        f"pair {pair_one[0]:2} and {pair_one[1]:2}: {pair_one.sum() / naive_one.sum():.0%}"
+    )
+    formula = np.array([(n + 1) * d * b * (p - 1) // p] * 2) * [1, 2]
+    assert (naive_one == formula).all(), f"naive: {naive_one} numbers sent, the formula gives {formula}"
+    formula = np.array([2 * d * b * (p - 1) // p] * 2)
+    assert (pair_one == formula).all(), f"pair: {pair_one} numbers sent, the formula gives {formula}"
+drawings.naive_and_pair((1, 2, 4), counts["gathered"], counts["column"]).savefig(FIGURES / "bytes.png")
+
+# %% [markdown]
+# At equal widths the pair saves nothing forward, and half of the numbers backward. Gradients of weights are
+# not sent at all: the rank that holds a weight computes its whole gradient.
+#
+# Read: Gholami et al. 2018, arXiv:1712.04432, the section on model parallelism (its formula is the naive
+# one).
+#
+# ## 6. The bias of the row layer is added once
+# The ranks' partial results are added up. If each rank adds the bias to its partial result, the sum has the
+# bias p times.
+
+# %%
+print("\n6. The bias of the row layer is added once")
 
 
 class BiasOnEveryRank(RowLinear):
@@ -258,140 +274,173 @@ def errors_by_step(strategy, steps=6, lr=0.5):
                 parameter.data -= lr * parameter.grad
         return np.array(path)
 
-    wanted, found = descend(Serial()), run_ranks(3, lambda comm: descend(strategy(comm)))[-1]
-    return np.linalg.norm(found - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
+    wanted, split = descend(Serial()), run_ranks(3, lambda comm: descend(strategy(comm)))[-1]
+    return np.linalg.norm(split - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
 
 
 once, thrice = (errors_by_step(lambda comm, s=s: s(comm, PAIR)) for s in (ModelParallel, Wrong))
 print("   step          " + "".join(f"{step:9}" for step in range(1, 7)))
 print("   added once    " + "".join(f"{e:9.0e}" for e in once))
 print("   on every rank " + "".join(f"{e:9.0e}" for e in thrice))
-assert once.max() <= 1e-12 and thrice[0] <= 1e-12 and thrice[1:].min() > 1e-3
+assert once.max() <= 1e-12, f"added once: the gradient's error is {once.max():.1e}, limit 1e-12"
+assert thrice[0] <= 1e-12 and thrice[1:].min() > 1e-3, f"errors {thrice[0]:.1e}, then {thrice[1:].min():.1e}"
 drawings.bias_once(once, thrice).savefig(FIGURES / "row_bias.png")
 
 # %% [markdown]
-# A bias that starts at zero hides the mistake in the first step, so a test that looks at one gradient of a
-# fresh network passes. Take random biases, or two steps.
+# A bias that starts at zero hides this mistake in the first step, and a test that compares one gradient of a
+# new network passes. Test with random biases, or with two steps.
 #
-# ## 6. Many classes: three numbers instead of all logits
-# The last layer by columns: each rank has the logits of some classes. Cross-entropy needs of each sample
-# the largest logit, the sum of the exponentials, and the logit of the right class. Each is a sum (or a
-# largest) over the ranks: three numbers per sample and rank, however many classes there are.
+# ## 7. By channels: filters, then channels
+# A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
+# input. So filters are to a convolution what columns are to a matrix, and channels what rows are. Split the
+# first convolution by filters: a rank computes some of the hidden images, and sends nothing. ReLU and
+# pooling act on each channel alone. Split the second by channels: each rank has a partial sum of every
+# output image. One all-reduce adds them up, and one all-reduce is needed backward, for the gradient of the
+# input.
 
 # %%
-print("\n6. Many classes")
-CLASSES, RANKS, SAMPLES = (12, 100, 1000, 10_000), 4, 8
+print("\n7. By channels: filters, then channels")
+image = digits.train.x[np.flatnonzero(digits.train.y == 3)[1]][None].astype(np.float64)  # (1, 1, 28, 28)
+edge = np.array([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -1.0]]) / 4
+first = np.array([edge, -edge, edge.T, -edge.T])[:, None]  # four filters: edges above, below, left, right
+second = np.full((1, 4, 3, 3), 1 / 9)  # one filter, that adds up four blurred channels
 
 
-def numbers_sent(kind, classes):
-    """Per sample and other rank, in one step of one layer; and the gradient's error."""
-    rng = np.random.default_rng(classes)
-    some = Batch(rng.normal(size=(SAMPLES, 16)), rng.integers(0, classes, SAMPLES))
-    count = [0] * RANKS
-
-    class Counted(ModelParallel):
-        def step(self, *given):
-            before = self.comm.record.ledger.sent().bytes
-            loss = super().step(*given)
-            count[self.rank] = self.comm.record.ledger.sent().bytes - before
-            return loss
-
-    plan = {"1": kind}
-    off = error(lambda comm: Counted(Traced(comm), plan), lambda: perceptron(16, classes), RANKS, some)
-    return max(count) / 8 / SAMPLES / (RANKS - 1), off
+def filters_then_channels(comm):
+    mine = shares(4, comm.size)[comm.rank]  # of the four hidden channels
+    x = differentiable.fan_out(Tensor(image), comm=comm)
+    hidden = ops.relu(ops.conv2d(x, first[mine], padding=1))
+    part = ops.conv2d(hidden, second[:, mine], padding=1)
+    return hidden.data[0], part.data[0, 0], differentiable.fan_in(part, comm=comm).data[0, 0]
 
 
-gathered, three = ([numbers_sent(kind, n) for n in CLASSES] for kind in ("gathered", "classes"))
-for n, (all_logits, off), (numbers, off_3) in zip(CLASSES, gathered, three, strict=True):
-    print(
-        f"   {n:6,} classes: {all_logits:5.0f} logits per sample to each other rank, or {numbers:.0f} numbers"
+one, two = run_ranks(1, filters_then_channels)[0][2], run_ranks(2, filters_then_channels)
+off = max(np.abs(y - one).max() for *_, y in two)
+print(f"   a digit on two ranks, two hidden channels each: {off:.0e} from one machine")
+assert off <= 1e-12, f"the sum of the partial images is off by {off:.1e}, limit 1e-12"
+drawings.filters_and_channels(image[0, 0], two).savefig(FIGURES / "channels.png")
+
+C, N, SIDE = 3, 2, 6
+
+
+def convolutions(hidden, seed=0):
+    rng = np.random.default_rng(seed)
+    inner = (
+        nn.Conv2d(C, hidden, 3, padding=1, rng=rng),
+        nn.ReLU(),
+        nn.Conv2d(hidden, C, 3, padding=1, rng=rng),
     )
-    assert numbers == 3 and all_logits == n / RANKS and max(off, off_3) <= 1e-12
-figure = drawings.many_classes(CLASSES, [n for n, _ in gathered], [n for n, _ in three])
-figure.savefig(FIGURES / "classes.png")
+    return nn.Sequential(*inner).to(dtype=np.float64)
+
+
+plans = {
+    "gathered": {"0": "gathered-filters", "2": "gathered-filters"},
+    "pair": {"0": "filters", "2": "channels"},
+}
+for hidden in (3, 6, 12):
+    found = {
+        name: numbers_sent(plan, lambda h=hidden: convolutions(h), (N, C, SIDE, SIDE))
+        for name, plan in plans.items()
+    }
+    each = N * SIDE**2 * (p - 1) // p  # of one channel
+    print(
+        f"   {hidden:2} hidden channels: gathered {found['gathered']}, pair {found['pair']} forward, backward"
+    )
+    formula = np.array([(hidden + C) * each, 2 * (hidden + C) * each])
+    assert (found["gathered"] == formula).all(), f"gathered: {found['gathered']}, the formula gives {formula}"
+    formula = np.array([2 * C * each] * 2)
+    assert (found["pair"] == formula).all(), f"pair: {found['pair']}, the formula gives {formula}"
+
+classifier = {"0": "filters", "2": "channels", "4": "column", "6": "row"}
+
+
+def small_network():
+    rng = np.random.default_rng(0)
+    layers = [*convolutions(8).layers, nn.Flatten(), nn.Linear(C * SIDE**2, 20, rng=rng), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(20, 10, rng=rng)).to(dtype=np.float64)
+
+
+some = Batch(rng.normal(size=(7, C, SIDE, SIDE)), rng.integers(0, 10, 7))
+off = largest_error(lambda comm: ModelParallel(comm, classifier), small_network, some)
+print(f"   a network of both pairs on three ranks: gradients are serial to {off:.0e}")
+assert off <= 1e-12, f"gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
-# ## 7. Layers on consecutive ranks: memory, not time
-# Why cut matrices at all? Give each rank some whole layers. Then a batch of b samples passes a boundary as
-# b d numbers forward and b d backward, which is little. But a layer needs what the layer before it gives:
-# on a virtual cluster, where a layer takes 1 ms forward and 2 ms backward, we see one rank work at a time.
+# As for matrices, the number of hidden channels is not in what the pair sends.
+#
+# Read: Dryden et al. 2019, "Channel and filter parallelism for large-scale CNN training",
+# doi:10.1145/3295500.3356207.
+#
+# ## 8. Many classes: three numbers instead of all logits
+# Split the last layer by columns: each rank has the outputs (*logits*) of some classes. For each sample the
+# cross-entropy needs the largest logit, the sum of the exponentials, and the logit of the right class. Each
+# of the three is a sum or a maximum over the ranks. So a rank sends three numbers for each sample, however
+# many classes there are.
 
 # %%
-print("\n7. Layers on consecutive ranks")
-LAYERS, WIDTH, WORK = 8, 64, 1e-3
+print("\n8. Many classes")
+CLASSES, RANKS, SAMPLES = (12, 100, 1000, 10_000), 4, 8
+sent = {"gathered": [], "classes": []}
+for n in CLASSES:
+    draw_from = np.random.default_rng(n)
+    some = Batch(draw_from.normal(size=(SAMPLES, 16)), draw_from.integers(0, n, SAMPLES))
+    for kind, numbers in sent.items():
+        build = lambda n=n: perceptron(16, n)  # noqa: E731
+        off = largest_error(lambda comm, kind=kind: ModelParallel(comm, {"1": kind}), build, some, RANKS)
+        assert off <= 1e-12, f"{kind}, {n} classes: gradients off by {off:.1e}, limit 1e-12"
+        numbers.append(numbers_in_a_step({"1": kind}, build, some, RANKS) / SAMPLES / (RANKS - 1))
+    logits, three = sent["gathered"][-1], sent["classes"][-1]
+    print(f"   {n:6,} classes: {logits:5.0f} logits per sample to each other rank, or {three:.0f} numbers")
+    assert three == 3 and logits == n / RANKS, f"{three} numbers and {logits} logits, not 3 and {n / RANKS}"
+drawings.many_classes(CLASSES, sent["gathered"], sent["classes"]).savefig(FIGURES / "classes.png")
 
+# %% [markdown]
+# Read: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (the output embedding and its loss).
+#
+# ## 9. Layers on consecutive ranks: memory, not time
+# Another split: each rank has some whole layers. A batch of b samples then crosses a boundary between ranks
+# as b d numbers forward and b d backward, which is little. But a layer needs the output of the layer before
+# it. On a virtual cluster (lesson 05), where a layer takes 1 ms forward and 2 ms backward, one rank works at
+# a time, and the others wait.
 
-@op
-def paid(x, *, pay):
-    """``x`` itself; on the way back ``pay()`` is called before the layer below is reached."""
-
-    def pullback(g):
-        pay()
-        return g
-
-    return x, (pullback,)
-
-
-class Working(nn.Module):
-    """A layer whose forward takes ``WORK`` seconds of the rank's virtual clock, its backward twice that."""
-
-    def __init__(self, layer, comm):
-        self.layer, self.comm = layer, comm
-
-    def charge(self, name, seconds):
-        with self.comm.computing(name):
-            self.comm.compute(seconds)
-
-    def forward(self, x):
-        self.charge("forward", WORK)
-        return paid(self.layer(x), pay=lambda: self.charge("backward", 2 * WORK))
-
-
-task = Batch(*np.random.default_rng(1).normal(size=(2, 16, WIDTH)))
-
-
-def one_step(comm):
-    traced, rng = Traced(comm), np.random.default_rng(0)
-    layers = [Working(nn.Linear(WIDTH, WIDTH, rng=rng), traced) for _ in range(LAYERS)]
-    backend = LayerWise(traced) if comm.size > 1 else Serial()
-    model = backend.place(nn.Sequential(*layers).to(dtype=np.float64))
-    held = sum(p.size for p in model.parameters())
-    barrier(comm)
-    start = comm.time()
-    before = traced.record.ledger.sent().bytes
-    backend.step(model, task, ops.mse)
-    stop, nbytes = comm.time(), traced.record.ledger.sent().bytes - before
-    return gather_trace(comm, traced), start, stop, held, nbytes, backend.full_gradients(model)
-
-
-runs = {ranks: VirtualCluster(ranks, Link(20e-6, 1.25e9)).run(one_step) for ranks in (1, 4)}
-seconds = {ranks: max(r[2] for r in run) - run[0][1] for ranks, run in runs.items()}
-trace, start, *_ = runs[4][0]
-trace = Trace(tuple(span for span in trace.spans if span.start >= start), trace.ledgers)  # the step alone
-print("   " + gantt(trace, 76, start, start + seconds[4]).replace("\n", "\n   "))
-print(f"   one rank {1e3 * seconds[1]:.2f} ms, four ranks {1e3 * seconds[4]:.2f} ms, each with a quarter of")
-print(f"   the weights and busy a quarter of the time; rank 1 sends {runs[4][1][4]:,} bytes in a step")
-for *_, held, nbytes, gradients in runs[4]:
-    assert held == LAYERS * (WIDTH * WIDTH + WIDTH) // 4 and nbytes < 2.1 * 16 * WIDTH * 8
-    for name, g in runs[1][0][5].items():
-        assert np.abs(gradients[name] - g).max() <= 1e-12 * np.abs(g).max()
-busy = [s for s in trace.spans if s.what in ("forward", "backward")]
-ends = sorted((s.start, s.stop) for s in busy)
-assert all(stop <= start + 1e-12 for (_, stop), (start, _) in zip(ends, ends[1:], strict=False))
-assert seconds[1] <= seconds[4] < 1.05 * seconds[1]
+# %%
+print("\n9. Layers on consecutive ranks")
+LAYERS, WIDTH = 8, 64
+_, _, alone, [(_, _, expected)] = step_of_layers(1, LAYERS, WIDTH, samples=16, seconds=1e-3)
+trace, start, seconds, by_rank = step_of_layers(4, LAYERS, WIDTH, samples=16, seconds=1e-3)
+print("   " + gantt(trace, 76, start, start + seconds).replace("\n", "\n   "))
+print(
+    f"   one rank {1e3 * alone:.2f} ms, four ranks {1e3 * seconds:.2f} ms, each with a quarter of the weights"
+)
+print(f"   and busy a quarter of the time; rank 1 sends {by_rank[1][1]:,} bytes in a step")
+whole, boundary = LAYERS * (WIDTH * WIDTH + WIDTH), 8 * 16 * WIDTH
+for held, nbytes, gradients in by_rank:
+    assert held == whole // 4, f"a rank holds {held} parameters, expected a quarter of {whole}"
+    assert nbytes < 2.1 * boundary, f"a rank sends {nbytes} bytes, expected about two times {boundary}"
+    off = max(np.abs(gradients[name] - g).max() / np.abs(g).max() for name, g in expected.items())
+    assert off <= 1e-12, f"gradients differ from one machine's by {off:.1e}, limit 1e-12"
+work = sorted((s.start, s.stop) for s in trace.spans if s.what in ("forward", "backward"))
+overlap = max(stop - begin for (_, stop), (begin, _) in zip(work, work[1:], strict=False))
+assert overlap <= 1e-12, f"two ranks worked at the same time for {overlap:.1e} s, expected 0"
+assert alone <= seconds < 1.05 * alone, f"four ranks take {1e3 * seconds:.2f} ms, one {1e3 * alone:.2f} ms"
 draw(
     trace,
     FIGURES / "layers.png",
     title="Layers on consecutive ranks: one works, three wait",
     start=start,
-    stop=start + seconds[4],
+    stop=start + seconds,
 )
 
 # %% [markdown]
-# Red is waiting. (Rank 2's at the end is for the loss, which reaches it by way of rank 1.)
+# R (red in the figure) is time in which a rank waits for a message. At the end rank 2 waits for the loss,
+# which rank 3 computes, and which reaches rank 2 through rank 1.
 #
-# Cut matrices, and all ranks work at once but talk in every layer; cut between layers, and they hardly
-# talk but wait. To fill the waiting with other samples is the idea of pipelines.
+# So: if matrices are split, all ranks work at the same time but communicate in every layer. If layers are
+# distributed, ranks communicate little but wait. Pipelines (lesson 13) use the waiting time for other
+# samples.
+#
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Pipelining"; Huang et al. 2019 (GPipe),
+# arXiv:1811.06965, section 2.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

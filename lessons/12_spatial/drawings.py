@@ -22,7 +22,7 @@ def shade(panel, top, rows, color, left=0, columns=28, **settings):
 
 
 def halo(digit, bounds, needs):
-    """Who has which rows of the digit, and what each rank looks at: its own rows, halo, padding."""
+    """Who has which rows of the digit, and what each rank needs: its own rows, halo, padding."""
     ranks = len(needs)
     figure, panels = plt.subplots(1, ranks + 1, figsize=(2.9 * (ranks + 1), 4), layout="constrained")
     picture(panels[0], digit, "who has which rows")
@@ -31,7 +31,7 @@ def halo(digit, bounds, needs):
     for rank, (panel, needed) in enumerate(zip(panels[1:], needs, strict=True)):
         seen = np.zeros_like(digit)
         seen[needed.start : needed.stop] = digit[needed.start : needed.stop]
-        picture(panel, seen, f"rank {rank} looks at")
+        picture(panel, seen, f"rank {rank} needs")
         for owner in range(ranks):
             top, end = max(bounds[owner], needed.start), min(bounds[owner + 1], needed.stop)
             if top < end:
@@ -64,7 +64,10 @@ def torn(digit, right, differences, bounds):
     for panel in panels:
         for bound in bounds[1:-1]:
             panel.axhline(bound, color=GREY, lw=1, ls=":")
-    figure.supxlabel("without halos: rows at the ranks' borders (dotted) are wrong", fontsize=11)
+    figure.supxlabel(
+        "without halos, rows at the borders between ranks (dotted) are wrong; red: positive, blue: negative",
+        fontsize=11,
+    )
     return figure
 
 
@@ -96,8 +99,8 @@ def rows_or_filters(heights, rows, filters, formula):
 
 def corners(digit, needed, wrong):
     """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbour's; the error without."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.5), layout="constrained")
-    picture(left, digit, "The halo of rank 3's tile has a corner")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 5), layout="constrained")
+    picture(left, digit, "The halo of rank 3's tile has a corner\n(needed from rank 1, rank 2 and rank 0)")
     for rank in range(4):
         shade(left, 14 * (rank // 2), 14, COLORS[rank], 14 * (rank % 2), 14, alpha=0.2)
         down, across = divmod(rank, 2)
@@ -110,10 +113,17 @@ def corners(digit, needed, wrong):
     shade(left, 14, 14, GREEN, side, 14 - side, alpha=0.9)
     shade(left, top, 14 - top, BLUE, side, 14 - side, alpha=0.9)
     left.annotate(
-        "rank 0's pixel,\nby way of rank 2", (side + 0.5, top + 0.5), (0.5, 6), color=INK,
+        "pixel of rank 0,\nsent by rank 2", (side + 0.5, top + 0.5), (0.5, 6), color=INK,
         arrowprops={"arrowstyle": "->", "color": INK},
     )  # fmt: skip
-    picture(right, wrong, "Error without corners", cmap="RdBu_r", vmin=-0.25, vmax=0.25)
+    picture(
+        right,
+        wrong,
+        "Error without corners\n(red: too large, blue: too small)",
+        cmap="RdBu_r",
+        vmin=-0.25,
+        vmax=0.25,
+    )
     for line in (right.axhline, right.axvline):
         line(14, color=GREY, lw=1, ls=":")
     return figure
@@ -130,7 +140,7 @@ def smaller_layers(table, accuracies):
         axes.barh(places + 0.27 * (i - 1), kilobytes, 0.25, color=color, label=way)
         for place, n in zip(places, kilobytes, strict=True):
             axes.text(n + 8, place + 0.27 * (i - 1), f"{n:,.0f}", va="center", color=color, fontsize=8)
-    names = [f"{name}\n{right:.1%} right" for name, right in zip(table, accuracies, strict=True)]
+    names = [f"{name}\naccuracy {right:.1%}" for name, right in zip(table, accuracies, strict=True)]
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.legend(loc="lower right")

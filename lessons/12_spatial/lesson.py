@@ -1,9 +1,8 @@
-"""Lesson 12. Splitting images: every rank has some rows, and borrows a few from its neighbours.
+"""Lesson 12. Splitting images: every rank has some rows, and receives a few more from its neighbors.
 
 Lecture section: model parallelism in space. The halo: how wide it is, what happens without it, why it is
-cheap for large images; and networks made to send less: 1 x 1 convolutions, smaller fully-connected layers.
-After Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting
-finer-grained parallelism".
+cheap for large images, and what it costs by the formula of Gholami et al. 2018; and networks that send less:
+1 x 1 convolutions, smaller fully-connected layers.
 
     python lessons/12_spatial/lesson.py
 
@@ -16,18 +15,24 @@ from itertools import pairwise
 
 import drawings
 import numpy as np
+from measured import convolution_sends, step_bytes
 
 from backends.comm import run_ranks
-from backends.comm.collectives import ring_allreduce
-from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
-from backends.data_parallel import DataParallel
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.sharding import Shard, ShardedTensor, even_shard
+from backends.model_parallel.cost import (
+    ALEXNET,
+    LayerSize,
+    Network,
+    batch_seconds,
+    domain_seconds,
+    model_seconds,
+)
+from backends.model_parallel.sharding import Shard, even_shard
 from backends.model_parallel.spatial.halo import fetch
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from lessons.style import start_lesson
-from minigrad import Tape, Tensor, mnist, nn, ops, optim
+from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.models import lenet
@@ -39,9 +44,9 @@ digit = digits.train.x[np.flatnonzero(digits.train.y == 3)[1], 0].astype(np.floa
 
 # %% [markdown]
 # ## 1. Three ranks share a digit
-# Each rank has some of the 28 rows: 9, 9 and 10. It is to compute the same rows of a 5 x 5 convolution
-# with padding 2. The outputs at its edges look two rows further: into rows that a neighbour has (the
-# *halo*), or, at the edge of the image, into the padding, which nobody needs to send.
+# Three ranks have 9, 9 and 10 of the 28 rows of an image. Each computes the same rows of a 5 x 5 convolution
+# with padding 2. The outputs at the edges of its rows need two more input rows: rows of a neighbor (the
+# *halo*), or, at the edge of the image, rows of padding, which are zeros and need no message.
 
 # %%
 print("1. Three ranks share a digit")
@@ -50,17 +55,22 @@ bounds = run_ranks(3, lambda comm: even_shard(0, comm, 28).bounds)[0]
 needs = [five.receptive_field(first, last, 28) for first, last in pairwise(five.output_bounds(bounds))]
 for rank, (owned, needed) in enumerate(zip(pairwise(bounds), needs, strict=True)):
     print(
-        f"   rank {rank} has rows {owned[0]:2} to {owned[1] - 1:2}, looks at {needed.start:2} to "
+        f"   rank {rank} has rows {owned[0]:2} to {owned[1] - 1:2}, needs {needed.start:2} to "
         f"{needed.stop - 1:2}, with {needed.border} rows of padding"
     )
-    assert needed.size == owned[1] - owned[0] + 4
+    own = owned[1] - owned[0]
+    assert needed.size == own + 4, f"rank {rank} needs {needed.size} rows, expected {own} and a halo of 2 + 2"
 drawings.halo(digit, bounds, needs).savefig(FIGURES / "halo.png")
 
 # %% [markdown]
+# Read: Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting finer-grained
+# parallelism", arXiv:1903.06681.
+#
 # ## 2. How wide is the halo?
-# Output o looks at the rows from o s - p to o s - p + k - 1 (kernel k, stride s, padding p). Whoever has
-# row o s computes it. So a rank wants max(0, p) rows from before its own, and max(0, k - s - p) from
-# behind. We check the formula by touching rows one by one, for the middle one of three ranks.
+# Output row o uses the input rows from o s - p to o s - p + k - 1 (kernel k, stride s, padding p). The rank
+# that has input row o s computes it. So a rank needs max(0, p) rows before its own, and max(0, k - s - p)
+# rows behind them. We check the formula against a list of all rows that are used, for the second of three
+# ranks.
 
 # %%
 print("\n2. How wide is the halo?\n   kernel  stride  padding   before  behind")
@@ -69,15 +79,18 @@ for k, s, p in WINDOWS:
     before, behind = max(0, p), max(0, k - s - p)
     outputs = range(12, 24)  # of 36 that three ranks share
     touched = [o * s - p + tap for o in outputs for tap in range(k)]
-    assert (before, behind) == (max(0, 12 * s - min(touched)), max(0, max(touched) + 1 - 24 * s))
-    assert (before, behind) == Window(k, s, p).halo
-    note = {(2, 2, 0): "   pooling: none", (1, 1, 0): "   each pixel for itself: none"}.get((k, s, p), "")
+    by_list = max(0, 12 * s - min(touched)), max(0, max(touched) + 1 - 24 * s)
+    assert by_list == (before, behind), f"the formula gives {before} and {behind} rows, the list {by_list}"
+    library = Window(k, s, p).halo
+    assert library == (before, behind), f"the formula gives {before} and {behind} rows, the library {library}"
+    note = {(2, 2, 0): "   pooling: none", (1, 1, 0): "   1 x 1: none"}.get((k, s, p), "")
     print(f"   {k:6}  {s:6}  {p:7}   {before:6}  {behind:6}{note}")
 
 # %% [markdown]
 # ## 3. With and without
-# The exchange itself: send your first row up and your last row down, and put what comes around your own
-# rows. The image ends where there is no neighbour: zeros.
+# The exchange: each rank sends its first row to the rank above and its last row to the rank below, and puts
+# the rows that it receives around its own. Where there is no neighbor, at the edge of the image, it puts
+# zeros.
 
 # %%
 print("\n3. With and without")
@@ -93,9 +106,9 @@ def by_rows(comm, layers, exchange=True):
     mine = even_shard(0, comm, 28).local_part(digit)
     for _ in range(layers):
         above, below = np.zeros((2, 28))
-        neighbours = [r for r in (comm.rank - 1, comm.rank + 1) if 0 <= r < comm.size and exchange]
-        finishes = [comm.start_send(mine[0 if to < comm.rank else -1], to) for to in neighbours]
-        for source in neighbours:
+        neighbors = [r for r in (comm.rank - 1, comm.rank + 1) if 0 <= r < comm.size and exchange]
+        finishes = [comm.start_send(mine[0 if to < comm.rank else -1], to) for to in neighbors]
+        for source in neighbors:
             if source < comm.rank:
                 above = comm.recv(source)
             else:
@@ -118,21 +131,21 @@ for layers in (1, 2, 3):
     off = np.abs(whole - serial[layers]).max()
     print(f"   {layers} in a row: with halos {off:.0e} from serial; without,", end="")
     print(f" rows {', '.join(map(str, wrong))} are wrong")
-    assert off <= 1e-12
-    assert all(min(abs(row + 0.5 - bound) for bound in bounds[1:-1]) < layers for row in wrong)
-    assert len(wrong) == 4 * layers
+    assert off <= 1e-12, f"with halos the error is {off:.1e}, limit 1e-12"
+    near = [row for bound in bounds[1:-1] for row in range(bound - layers, bound + layers)]
+    assert wrong.tolist() == near, f"without halos rows {wrong} are wrong, expected {near}"
 drawings.torn(digit, serial[1], differences, bounds).savefig(FIGURES / "no_halo.png")
 
 # %% [markdown]
-# Without halos an image comes apart at the ranks' borders, by one row more on each side with every layer.
-# Nothing crashes: all shapes are right.
+# Without halos the rows at the borders between ranks are wrong, one more on each side with each layer. No
+# error is raised, since all shapes are right.
 #
-# Backward takes the same way back: the gradient of a row that was borrowed goes home, and is *added* to
-# what its owner found. `fetch` does both. At stride 1 there is a shorter way, which `ModelParallel` takes:
-# the image's gradient is a convolution too, of the outputs' gradient with the kernel turned round. So each
-# rank fetches a halo of *that*, and computes its own rows' gradient whole; nothing goes home. The weights
-# are whole on every rank, and each finds the part of their gradient that its rows give: these parts are
-# summed at the end. With all that, a whole network:
+# Backward: the gradient of a row that was received is sent back to its owner, and is *added* to the gradient
+# that the owner computed. The op `fetch` does both directions. At stride 1 `ModelParallel` uses a shorter
+# way: the gradient of the image is a convolution too, of g with the turned kernel (lesson 02). So each rank
+# fetches a halo *of g*, computes the whole gradient of its own rows, and nothing is sent back. The weights
+# are replicated, and each rank computes the part of their gradient that its rows give: the parts are summed
+# at the end of the step. With all this, a whole network:
 
 # %%
 batch = Batch(digits.train.x[:16].astype(np.float64), digits.train.y[:16])
@@ -151,13 +164,15 @@ for ranks, kind in ((3, "rows"), (4, "tiles 2x2")):
     found = run_ranks(ranks, lambda comm, plan=plan: gradients(ModelParallel(comm, plan, sample=(1, 28, 28))))
     off = max(np.abs(g[n] - wanted[n]).max() / np.abs(wanted[n]).max() for g in found for n in wanted)
     print(f"   LeNet on {ranks} ranks, by {kind}: gradients are serial to {off:.0e}")
-    assert off <= 1e-12
+    assert off <= 1e-12, f"by {kind}: gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
+# Read: Dryden et al. 2019, arXiv:1903.06681, the section on spatial parallelism.
+#
 # ## 4. Rows or filters?
-# The other way to split a convolution: each rank computes some of the filters, of the whole image, and all
-# gather the outputs. On t ranks, for N images of H x W with C channels in and out, a rank with two
-# neighbours sends in a forward pass
+# The other way to split a convolution (lesson 11): each rank computes some of the filters, for the whole
+# image, and all ranks gather the outputs. With t ranks and N images of H x W pixels, C channels in and out,
+# a rank with two neighbors sends in a forward pass
 #
 # - by rows: k - 1 rows, N C W (k - 1) numbers, however tall the image is;
 # - by filters: its part of the output to t - 1 others, N C H W (t - 1) / t numbers.
@@ -170,86 +185,117 @@ T, N, C, K = 4, 2, 8, 3
 HEIGHTS = (8, 16, 32, 64)
 
 
-def ring(comm, x):
-    return ring_allreduce(comm, np.ascontiguousarray(x))
-
-
-def sent(kind, side, kernel=K, ranks=T, rank=1):
-    """Messages and numbers that ``rank`` sends for one convolution of images side x side: forward, backward,
-    and at the end of the step. The convolution follows another one, so rows are there already.
-    """
-
-    def work(comm):
-        traced, rng = Traced(comm), np.random.default_rng(0)
-        before = nn.Conv2d(1, C, 1, rng=rng, dtype=np.float64)
-        layer = nn.Conv2d(C, C, kernel, padding=kernel // 2, rng=rng, bias=False, dtype=np.float64)
-        plan = {"1": kind} if kind == "gathered-filters" else {"0": kind, "1": kind}
-        backend = ModelParallel(WithAllreduce(traced, ring), plan)
-        model = backend.place(nn.Sequential(before, layer))
-        first, second = model.layers
-        a = first.sharded_forward(ShardedTensor(Tensor(np.ones((N, 1, side, side)))))
-        leaf = Tensor(a.local.data, requires_grad=True)  # the second layer alone
-        counts = [traced.record.ledger.sent()]
-        with Tape() as tape:
-            y = second.sharded_forward(ShardedTensor(leaf, a.shards)).local
-        counts.append(traced.record.ledger.sent())
-        tape.backward(y, np.ones(y.shape))
-        counts.append(traced.record.ledger.sent())
-        for parameter, among in second.partial.items():  # as ``finish`` does
-            ring_allreduce(among, parameter.grad)
-        counts.append(traced.record.ledger.sent())
-        return np.diff(np.array(counts) // (1, 8), axis=0)
-
-    return run_ranks(ranks, work)[rank]
+def sends(kind, side, kernel=K, ranks=T, rank=1):
+    return convolution_sends(kind, side, kernel=kernel, ranks=ranks, rank=rank, images=N, channels=C)
 
 
 weights = 2 * C * C * K * K * (T - 1) // T
 print("   numbers a rank sends       by rows: forward, backward, weights    by filters: forward, backward")
-rows, filters = ([sent(kind, side) for side in HEIGHTS] for kind in ("rows", "gathered-filters"))
+rows, filters = ([sends(kind, side) for side in HEIGHTS] for kind in ("rows", "gathered-filters"))
 for side, by_row, by_filter in zip(HEIGHTS, rows, filters, strict=True):
     halo, back, end, forward, backward = *by_row[:, 1], *by_filter[:2, 1]
     print(f"      {side:2} x {side:2} {halo:31,} {back:9,} {end:8,} {forward:21,} {backward:9,}")
-    assert halo == back == N * C * side * (K - 1) and end == weights
-    assert forward == N * C * side * side * (T - 1) // T and backward == 2 * forward
-    assert by_filter[2, 1] == 0
-    assert np.isclose(halo / forward, (K - 1) * T / (side * (T - 1)), rtol=1e-12)
+    formula = [N * C * side * (K - 1)] * 2 + [weights]
+    assert [halo, back, end] == formula, (
+        f"by rows: {halo}, {back}, {end} numbers, the formulas give {formula}"
+    )
+    formula = [n * N * C * side * side * (T - 1) // T for n in (1, 2)]
+    assert [forward, backward] == formula, f"by filters: {forward}, {backward}, the formulas give {formula}"
+    ratio = (K - 1) * T / (side * (T - 1))
+    assert abs(halo / forward / ratio - 1) < 1e-12, f"rows / filters is {halo / forward}, not {ratio}"
 figure = drawings.rows_or_filters(
     HEIGHTS, np.array(rows)[:, :, 1], np.array(filters)[:, :, 1], lambda h: (K - 1) * T / (h * (T - 1))
 )
 figure.savefig(FIGURES / "rows_or_filters.png")
 
 # %% [markdown]
-# To be fair: by rows the weights' gradients must be summed over the ranks, by filters not. That does not
-# depend on the image or the batch. So split early layers, large images and few weights, by rows; late ones,
-# small images and many weights, by filters, or share the batch there.
+# A split by rows has one more cost: the gradients of the weights must be summed over the ranks. It does not
+# depend on the image or the batch. So split early layers (large images, few weights) by rows, and late layers
+# (small images, many weights) by filters, or share the batch there.
+#
+# ### The same in a formula
+# Gholami et al. call this *domain parallelism*. A message of n numbers takes alpha + beta n seconds (lesson
+# 05). A layer costs one halo of floor(k / 2) rows of its input forward, one of its output backward, and the
+# all-reduce of its weights |W|:
+#
+#     alpha + beta N W C floor(k / 2)      forward
+#     alpha + beta N W C floor(k / 2)      backward
+#     2 (alpha ceil(log2 t) + beta |W| (t - 1) / t)
+#
+# This counts a rank with *one* neighbor; a rank with two sends both halos at the same time. `domain_seconds`
+# in `backends/model_parallel/cost.py` is this formula; with alpha = 0 and beta = 1 it counts numbers.
+
+# %%
+for side in HEIGHTS:
+    counted = sends("rows", side, rank=0)[:, 1].sum()
+    layer = LayerSize(
+        C * C * K * K, C * side * side, halo_in=side * C * (K // 2), halo_out=side * C * (K // 2)
+    )
+    formula = domain_seconds(Network(alpha=0, beta=1), [layer], T, N)
+    print(
+        f"   {side:2} x {side:2}: rank 0 sends {counted:5,} numbers in a step; the formula: {formula:5,.0f}"
+    )
+    assert counted == formula, f"{side} x {side}: {counted} numbers counted, the formula gives {formula}"
+
+# %% [markdown]
+# When is it useful? A batch of 4 images cannot be shared by 8 ranks. So the convolutions are split by rows or
+# by filters. For the five convolutions of AlexNet, on the network of the paper, the formulas say:
+
+# %%
+CRAY = Network(alpha=2e-6, beta=4 / 6e9)  # 2 us a message, 6 GB/s, numbers of 4 bytes
+first_two = [f(CRAY, ALEXNET[:2], 8, 4) for f in (domain_seconds, model_seconds)]
+all_five = [f(CRAY, ALEXNET[:5], 8, 4) for f in (domain_seconds, model_seconds)]
+last_three = np.subtract(all_five, first_two)
+for name, (by_row, by_filter) in (
+    ("first two convolutions: ", first_two),
+    ("last three convolutions:", last_three),
+):
+    print(f"   AlexNet's {name} by rows {1e3 * by_row:.2f} ms, ", end="")
+    print(f"by filters {1e3 * by_filter:.2f} ms")
+assert first_two[0] < first_two[1] / 2, f"by rows {first_two[0]:.1e} s, by filters {first_two[1]:.1e} s"
+assert last_three[0] > 1.5 * last_three[1], f"by rows {last_three[0]:.1e} s, by filters {last_three[1]:.1e} s"
+try:
+    batch_seconds(CRAY, ALEXNET[:5], 8, 4)
+except ValueError as error:
+    print(f"   by samples: {error}")
+else:
+    raise AssertionError("8 ranks shared a batch of 4 samples")
+
+# %% [markdown]
+# Read: Gholami et al. 2018, "Integrated model, batch, and domain parallelism in training neural networks",
+# arXiv:1712.04432, the section on domain parallelism.
 #
 # ## 5. A 1 x 1 convolution sends nothing
-# It mixes the channels of each pixel and looks at no other pixel: the halo is 0 rows wide. Networks that
-# do most of their work in 1 x 1 convolutions are easily split in space.
+# It mixes the channels of each pixel and uses no other pixel, so its halo is 0 rows wide. Networks that do
+# most of their work in 1 x 1 convolutions are easy to split in space.
 
 # %%
 print("\n5. A 1 x 1 convolution sends nothing")
 for kernel in (1, 3, 5):
-    (messages, numbers), (back, numbers_back), _ = sent("rows", 32, kernel=kernel)
+    (messages, numbers), (back, numbers_back), _ = sends("rows", 32, kernel=kernel)
     print(
-        f"   {kernel} x {kernel}: {messages} messages and {numbers:5,} numbers forward, as many backward: "
-        f"{back} and {numbers_back:,}"
+        f"   {kernel} x {kernel}: {messages} messages and {numbers:5,} numbers forward, "
+        f"{back} and {numbers_back:5,} backward"
     )
-    assert numbers == numbers_back == N * C * 32 * (kernel - 1) and messages == back == 2 * (kernel > 1)
+    formula = 2 * (kernel > 1), N * C * 32 * (kernel - 1)
+    assert (messages, numbers) == formula, f"{messages} messages, {numbers} numbers, expected {formula}"
+    assert (back, numbers_back) == formula, f"{back} messages, {numbers_back} numbers, expected {formula}"
 
 # %% [markdown]
+# Read: Lin, Chen and Yan 2014, "Network in network", arXiv:1312.4400, section 3.
+#
 # ## 6. Smaller fully-connected layers
-# Near the end of a network there is no space left to split; there are fully-connected layers. LeNet's first
-# takes 1568 numbers to 128 neurons: 97 % of its weights. P ranks share it in one of three ways; for a batch
-# of N samples, in a step, each sends
+# Near the end of a network the images are too small to split, and there are fully-connected layers. LeNet's
+# first one takes 1568 numbers to 128 neurons: nearly all of its weights. P ranks can share the work in three
+# ways. In a step with N samples each rank sends
 #
 # - sharing the batch: 2 |W| (P - 1) / P numbers, of *all* weights |W|: an all-reduce of their gradients;
 # - by rows: N (2 hidden + inputs) (P - 1) / P: an all-reduce forward, an all-gather backward;
-# - by columns, the last layer by rows (lesson 11): 2 N (10 + inputs) (P - 1) / P, with no `hidden` in it.
+# - by columns, the last layer by rows (lesson 11): 2 N (10 + inputs) (P - 1) / P, without the hidden width.
 #
-# So we shrink these layers: by fewer hidden units; by a 1 x 1 convolution in front, which mixes 32 channels
-# to 8; by averaging all pixels of a channel. Each is run for a step and its bytes are counted; the
-# accuracy after one epoch says what it costs.
+# So we make these layers smaller in three ways: with fewer hidden units; with a 1 x 1 convolution before
+# them, which mixes 32 channels to 8; with the average of all pixels of each channel. We count the bytes of a
+# step, and measure the accuracy (the share of test digits that are classified correctly) after one epoch.
 
 # %%
 print("\n6. Smaller fully-connected layers")
@@ -276,27 +322,6 @@ VARIANTS = {
 }
 
 
-def step_bytes(kinds, variant):
-    """Bytes that all ranks send in a step: the first and the last layer split so, or the batch shared."""
-
-    def work(comm):
-        traced, model = Traced(comm), network(**variant)
-        plan = {str(len(model) - 3 + 2 * i): kind for i, kind in enumerate(kinds)}
-        backend = (
-            ModelParallel(WithAllreduce(traced, ring), plan)
-            if plan
-            else DataParallel(WithAllreduce(traced, ring))
-        )
-        model = backend.place(model)
-        before = traced.record.ledger.sent().bytes
-        backend.step(model, digits.train[:SAMPLES], ops.cross_entropy)
-        nbytes = traced.record.ledger.sent().bytes - before
-        report = 0 if plan else 4 * len(backend.summary)  # the loss, which goes with the gradients
-        return nbytes - 2 * report * (P - 1) / P
-
-    return sum(run_ranks(P, work))
-
-
 def accuracy_of(variant):
     """After one epoch, on one machine: the gradients are the same."""
     model = network(**variant)
@@ -304,36 +329,48 @@ def accuracy_of(variant):
     return accuracy(model, digits.test)
 
 
+some = digits.train[:SAMPLES]
 WAYS = {"batch": (), "rows": ("row",), "columns": ("column", "row")}
 print("   kB that a rank sends in a step        inputs  hidden   weights   batch    rows  columns   accuracy")
 table, accuracies = {}, []
 for name, variant in VARIANTS.items():
     model = network(**variant)
     weights, (hidden, inputs) = sum(p.size for p in model.parameters()), model[-3].weight.shape
-    found = [step_bytes(kinds, variant) for kinds in WAYS.values()]  # of all ranks: where P does not divide
-    numbers = [2 * weights, SAMPLES * (2 * hidden + inputs), 2 * SAMPLES * (10 + inputs)]  # they differ
-    assert found == [4 * (P - 1) * n for n in numbers]
-    table[name] = [nbytes / P / 1e3 for nbytes in found]
+    names = str(len(model) - 3), str(len(model) - 1)  # the two linear layers
+    plans = [dict(zip(names, kinds, strict=False)) for kinds in WAYS.values()]
+    counted = [step_bytes(lambda v=variant: network(**v), plan, some, P) for plan in plans]
+    numbers = [2 * weights, SAMPLES * (2 * hidden + inputs), 2 * SAMPLES * (10 + inputs)]
+    formula = [4 * (P - 1) * n for n in numbers]  # of all ranks, which differ where P does not divide
+    assert counted == formula, f"{name}: {counted} bytes, the formulas give {formula}"
+    table[name] = [nbytes / P / 1e3 for nbytes in counted]
     accuracies.append(accuracy_of(variant))
     kilobytes = "{:8,.0f}{:8,.0f}{:9,.0f}".format(*table[name])
     print(f"   {name:36} {inputs:7,} {hidden:7} {weights:9,}{kilobytes} {accuracies[-1]:10.1%}")
 plain, fewer, mixed, _ = table.values()
-assert fewer[0] < 0.3 * plain[0] and fewer[2] == plain[2]  # the pair does not care about hidden units
-assert mixed[0] < 0.3 * plain[0] and mixed[2] < 0.3 * plain[2]
-assert min(accuracies[:3]) > 0.8 and accuracies[3] < accuracies[0] - 0.2
+assert fewer[0] < 0.3 * plain[0], f"fewer hidden units: {fewer[0]:.0f} kB, before {plain[0]:.0f} kB"
+assert fewer[2] == plain[2], f"by columns: {fewer[2]} and {plain[2]} kB, expected no difference"
+for shared, before in zip(mixed[::2], plain[::2], strict=True):
+    assert shared < 0.3 * before, f"with a 1 x 1 convolution: {shared:.0f} kB, before {before:.0f} kB"
+assert min(accuracies[:3]) > 0.8, f"accuracies {accuracies[:3]}, expected more than 0.8"
+assert accuracies[3] < accuracies[0] - 0.2, f"average: {accuracies[3]:.1%}, LeNet {accuracies[0]:.1%}"
 drawings.smaller_layers(table, accuracies).savefig(FIGURES / "smaller_layers.png")
 
 # %% [markdown]
-# Fewer hidden units help who sends weights, and hardly who sends activations; a 1 x 1 convolution in front
-# helps both, since weights and activations both grow with the inputs. It learns more slowly: a few points
-# behind after one epoch. The average of all pixels sends least, and forgets where in the image something
-# was: behind two convolutions that is too early, and networks that end so have many more.
+# Fewer hidden units help where weights are sent, and little where activations are sent. A 1 x 1 convolution
+# before these layers helps in both cases, since weights and activations both grow with the inputs; its
+# accuracy after one epoch is a few points lower. The average of all pixels sends least, but it loses the
+# position of each feature in the image: after only two convolutions the accuracy falls. Networks that end in
+# such an average have many more convolutions.
+#
+# Read: Lin, Chen and Yan 2014, arXiv:1312.4400, section 3.2 (global average pooling); Krizhevsky 2014, "One
+# weird trick for parallelizing convolutional neural networks", arXiv:1404.5997.
 #
 # ## 7. Tiles have corners
-# Many ranks make thin slices, whose halos are soon as large as they are. Tiles have less border: on 16
-# ranks a slice of W columns borrows 2 W numbers, a tile of W / 4 x W / 4 about 4 W / 4. But a tile has
-# diagonal neighbours too: the corner of its halo is theirs. Fetch rows first, then columns *with the rows
-# just fetched*: then corners come by way of a neighbour, and nobody talks diagonally.
+# With many ranks the slices become thin, and their halos as large as the slices themselves. Tiles have a
+# shorter border: on 16 ranks a slice of W columns has a halo of 2 W numbers, a tile of W / 4 x W / 4 about 4
+# W / 4. But a tile has diagonal neighbors too, which hold the corners of its halo. Fetch rows first, then
+# columns *of the rows and of the halo just received*. So the corners come through a neighbor, and no
+# diagonal message is needed.
 
 # %%
 print("\n7. Tiles have corners")
@@ -352,7 +389,7 @@ def by_tiles(comm, corners=True):
     x = fetch(tall, shard=across, needed=wanted).data
     messages = traced.record.ledger.sent().messages - before
     if not corners:
-        x[-1 if row == 0 else 0, -1 if column == 0 else 0] = 0  # what the diagonal neighbour has
+        x[-1 if row == 0 else 0, -1 if column == 0 else 0] = 0  # the pixel of the diagonal neighbor
     return convolved(x, padding=0), messages
 
 
@@ -366,16 +403,26 @@ wrong = np.argwhere(np.abs(without) > 1e-12)
 off = np.abs(together(tiles) - serial[1]).max()
 print(f"   2 x 2 tiles: {off:.0e} from serial, {tiles[0][1]} messages a rank")
 print(f"   without corners wrong at {', '.join(f'({r}, {c})' for r, c in wrong)}")
-assert off <= 1e-12 and all(messages == 2 for _, messages in tiles)
-assert {*map(tuple, wrong.tolist())} <= {(13, 13), (13, 14), (14, 13), (14, 14)} and len(wrong)
+assert off <= 1e-12, f"2 x 2 tiles differ from one machine by {off:.1e}, limit 1e-12"
+assert all(messages == 2 for _, messages in tiles), (
+    f"messages {[m for _, m in tiles]}, expected 2 from each rank"
+)
+corner_pixels = {(13, 13), (13, 14), (14, 13), (14, 14)}
+pixels = {*map(tuple, wrong.tolist())}
+assert pixels and pixels <= corner_pixels, f"without corners wrong at {pixels}, expected in {corner_pixels}"
 needed = tuple(
     RowRange(*three.receptive_field(14, 28, 28)[:2]) for _ in range(2)
 )  # of the last tile, rows and columns
 drawings.corners(digit, needed, without).savefig(FIGURES / "corners.png")
-slices, squares = (sent(kind, 64, ranks=16, rank=5)[0] for kind in ("rows", "tiles 4x4"))
+slices, squares = (sends(kind, 64, ranks=16, rank=5)[0] for kind in ("rows", "tiles 4x4"))
 print(f"   64 x 64 on 16 ranks: slices send {slices[1]:,} numbers in {slices[0]} messages a rank,", end="")
 print(f" 4 x 4 tiles {squares[1]:,} in {squares[0]}")
-assert slices.tolist() == [2, N * C * 2 * 64] and squares.tolist() == [4, N * C * (2 * 16 + 2 * 18)]
+formula = [2, N * C * 2 * 64], [4, N * C * (2 * 16 + 2 * 18)]
+assert slices.tolist() == formula[0], f"slices: {slices} messages and numbers, expected {formula[0]}"
+assert squares.tolist() == formula[1], f"tiles: {squares} messages and numbers, expected {formula[1]}"
+
+# %% [markdown]
+# Read: Dryden et al. 2019, arXiv:1903.06681 (two spatial dimensions).
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -21,16 +21,40 @@ BUGS = {
         "backends/comm/virtual.py",
         'return ("rank", rank) if node == self.node(peer) else ("card", node)',
         'return ("rank", rank)',
+    "01_gradient_descent": (  # a learning rate that falls to a half only
+        "minigrad/lr_schedules.py",
+        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))",
+        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last / 2))",
+    ),
+    "02_backpropagation": (  # the image's gradient by the kernel that is not turned
+        "minigrad/ops/im2col.py",
+        "turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)",
+        "turned = w.transpose(1, 0, 2, 3)",
+    ),
+    "03_memory": (  # plain SGD keeps a velocity
+        "minigrad/optim.py",
+        'if self.momentum and "v" not in state:',
+        'if "v" not in state:',
     ),
     "06_data_parallel": (  # a mean of means, where the shares differ
         "minigrad/backend.py",
         "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)",
     ),
+    "07_large_batches": (  # the momentum correction upside down
+        "minigrad/optim.py",
+        'momentum *= self.lr / state["lr"]',
+        'momentum *= state["lr"] / self.lr',
+    ),
     "11_model_parallel": (  # of a value that all ranks use each has only its own gradient
         "backends/comm/differentiable.py",
         "return x, (lambda g: collectives.allreduce(comm, g),)",
         "return x, (lambda g: g,)",
+    ),
+    "12_spatial": (  # the halo behind, as at stride 1
+        "backends/model_parallel/spatial/receptive_field.py",
+        "max(0, self.extent - self.stride - self.padding)",
+        "max(0, self.extent - 1 - self.padding)",
     ),
     "14_hybrid": (  # of the shares of a stack's strategies only the innermost counts
         "backends/stack.py",
