@@ -21,6 +21,7 @@ BUGS = {
         "backends/comm/virtual.py",
         'return ("rank", rank) if node == self.node(peer) else ("card", node)',
         'return ("rank", rank)',
+    ),
     "01_gradient_descent": (  # a learning rate that falls to a half only
         "minigrad/lr_schedules.py",
         "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))",
