@@ -28,6 +28,9 @@ from backends.comm.timeline import draw, gantt
 from backends.comm.virtual import Link
 from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
 from backends.data_parallel.backup_workers import step_seconds
+from lessons.experiments.experiment import read_result
+from lessons.experiments.speedup import Speedup
+from lessons.experiments.to_target import first_at
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
@@ -496,8 +499,40 @@ assert last < 1.1 * best, f"shares by speed: {1e3 * last:.1f} ms a step, at best
 assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal shares {1e3 * equal[-1]:.1f} ms"
 
 # %% [markdown]
-# Times in this lesson are those of virtual clocks. `python benchmarks/data_parallel.py` measures real
-# processes.
+# ## 10. Two processes, real time
+# Times so far are those of virtual clocks, as ranks were threads of one process. `minigrad experiment
+# speedup` trains with one and with two MPI processes, in shuffled turns, and says how many samples a second
+# each strategy trains. Below is what it measured on a machine of two cores (`lessons/experiments/measured`).
+# The losses are those of serial training; only the seconds differ. Two processes are never twice as fast: the
+# update is done twice, gradients travel, and both share one memory.
+
+# %%
+print("\n10. Two processes, real time: samples a second, and speed with serial = 1")
+measured = read_result("speedup")
+for net, figures in measured["nets"].items():
+    peers = figures["peers"]
+    print(f"   {net}, batch {figures['batch_size']}: serial {peers['serial']['samples_per_second']:,.0f}")
+    for strategy in ("data parallel", "data parallel, shared memory"):
+        two = peers[f"{strategy}, 2"]
+        print(f"      {strategy:28} {two['samples_per_second']:9,.0f}  {two['speedup']:.2f}")
+    difference = figures["largest_difference"]
+    assert difference < 1e-12, f"{net}: a loss differs from serial by {difference:.1e}, limit 1e-12"
+Speedup().draw(measured).savefig(FIGURES / "two_processes.png")
+
+# %% [markdown]
+# How long until 90, 95 and 97 % of the test digits are right? `minigrad experiment to-target` trains until
+# then, by batch size and by strategy. A strategy needs the steps of serial training, and other seconds; a
+# larger batch needs fewer steps, but more epochs.
+
+# %%
+curves = read_result("to-target")["curves"]
+for name in ("serial, batch 16", "serial, batch 64", "serial, batch 256", "data parallel"):
+    point = first_at(curves[name], 0.95)
+    print(
+        f"   95 % with {name:17}: {point['steps']:4} steps, {point['epochs']:4.1f} epochs, {point['seconds']:4.1f} s"
+    )
+serial, parallel = (first_at(curves[name], 0.95)["steps"] for name in ("serial, batch 64", "data parallel"))
+assert serial == parallel, f"serial training took {serial} steps, data parallel {parallel}"
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 FOLDER = Path("runs/experiments")
+MEASURED = Path(__file__).with_name("measured")
 RANKS = 2
+
+
+def read_result(name: str) -> Result:
+    """The result of an experiment that the lessons show, as it was measured on a machine of two cores."""
+    return json.loads((MEASURED / f"{name}.json").read_text())
 
 
 class Experiment(ABC):
