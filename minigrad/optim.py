@@ -17,6 +17,7 @@ from . import optim_kernels
 from .device import Array, array_module, on_gpu, to_floats
 from .lookup import lookup
 from .module import Module
+from .optim_kernels import Update
 from .tensor import Parameter, Tensor
 
 __all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer"]
@@ -104,11 +105,19 @@ class Optimizer:
             rates = self.rates(squares)
         else:
             rates = [self.lr] * len(self.parameters)
+        together: dict[np.dtype, list[Update]] = {}
+        gpu_form = GPU_FORMS.get(type(self).update)
         for i, (n, w, g) in enumerate(parts):
             if i == len(self.state):
                 self.state.append({})
             if g is not None:
-                self.update(w, g, self.state[i], rates[n])
+                update = Update(w, g, self.state[i], rates[n])
+                if gpu_form is not None and on_gpu(w) and are_flat(w, g):
+                    together.setdefault(w.dtype, []).append(update)
+                else:
+                    self.update(*update)
+        for updates in together.values():
+            gpu_form(self, updates)
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
@@ -162,10 +171,6 @@ class SGD(Optimizer):
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
             state["v"] = array_module(w).zeros_like(w)
-        if on_gpu(w) and g.dtype == w.dtype:
-            factors = {"momentum": self.momentum, "decay": self.weight_decay}
-            optim_kernels.sgd(w, g, state.get("v"), rate=rate, nesterov=self.nesterov, **factors)
-            return
         for some_w, some_g, v in cache_sized(w, g, state.get("v", w)):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             if self.momentum:
@@ -197,16 +202,21 @@ class HeavyBall(Optimizer):
 
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if not state:
-            state.update(v=array_module(w).zeros_like(w), lr=self.lr)
-        momentum = self.momentum
-        if self.corrected and state["lr"]:
-            momentum *= self.lr / state["lr"]
-        state["lr"] = self.lr
+            state["v"] = array_module(w).zeros_like(w)
+        momentum = self.momentum_at(state)
         for some_w, some_g, v in cache_sized(w, g, state["v"]):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             v *= momentum
             v += rate * d
             some_w -= v
+
+    def momentum_at(self, state: dict[str, Any]) -> float:
+        """The momentum, corrected for a rate that has changed since the last step of ``state``."""
+        momentum = self.momentum
+        if self.corrected and state.setdefault("lr", self.lr):
+            momentum *= self.lr / state["lr"]
+        state["lr"] = self.lr
+        return momentum
 
 
 class LARS(HeavyBall):
@@ -313,6 +323,15 @@ class AdamW(Adam):
     decoupled = True
 
 
+GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
+    SGD.update: optim_kernels.sgd,
+    HeavyBall.update: optim_kernels.heavy_ball,
+    Adagrad.update: optim_kernels.adagrad,
+    Adam.update: optim_kernels.adam,
+}
+"""The same update of many parameters of one dtype on a GPU, by the readable ``update``."""
+
+
 def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
     """The ``parameters``, each once; raises TypeError and ValueError as ``Optimizer``."""
     requirement = "an optimizer takes a list of parameters, such as model.parameters()"
@@ -325,6 +344,11 @@ def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
     if not unique and not isinstance(parameters, ParametersElsewhere):
         raise ValueError(f"{requirement}; got none, so nothing would be trained")
     return unique
+
+
+def are_flat(w: Array, g: Array) -> bool:
+    """Whether a kernel can take both arrays element by element."""
+    return w.dtype == g.dtype and w.flags.c_contiguous and g.flags.c_contiguous
 
 
 def squared_norms(arrays: list[Array]) -> list[float]:

@@ -181,23 +181,47 @@ def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometr
     np.testing.assert_array_equal(d, expected_to_x(g), err_msg="the gradient")
 
 
-def an_update_is_the_readable_one(
-    make: Callable[[list[Parameter]], Optimizer], shape: tuple[int, ...]
+def updates_are_the_readable_ones(
+    make: Callable[[list[Parameter]], Optimizer],
+    shapes: list[tuple[int, ...]],
+    most: int = 1,
 ) -> None:
-    """Three steps on a GPU end where those with NumPy end, but for rounding, and take one kernel each."""
+    """Three steps on a GPU end where those with NumPy end, but for rounding, and take ``most`` kernels each.
+
+    Every other parameter has no gradient in the second step; norms take kernels of their own.
+    """
     rng = np.random.default_rng(0)
-    start, *gradients = rng.normal(size=(4, *shape)).astype(np.float32)
-    parameters = [Parameter(to_device(start, device)) for device in ("numpy", "cupy")]
-    optimizers = [make([parameter]) for parameter in parameters]
-    for g in gradients:
-        for parameter, device in zip(parameters, ("numpy", "cupy"), strict=True):
-            parameter.grad = to_device(g, device)
-        with counted() as calls:
-            for optimizer in optimizers:
+    start, *gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(4)]
+    groups = [[Parameter(to_device(w, device)) for w in start] for device in ("numpy", "cupy")]
+    optimizers = [make(parameters) for parameters in groups]
+    for step, of_step in enumerate(gradients):
+        for parameters, device in zip(groups, ("numpy", "cupy"), strict=True):
+            for n, (parameter, g) in enumerate(zip(parameters, of_step, strict=True)):
+                parameter.grad = None if step == 1 and n % 2 else to_device(g, device)
+        for optimizer in optimizers:
+            optimizer.lr /= step + 1
+            with counted() as calls:
                 optimizer.step()
-        assert calls["launch"] == 1, f"an update takes {calls['launch']} kernels"
-    here, there = (to_host(parameter.data) for parameter in parameters)
-    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+        few = calls["launch"] <= most or optimizers[1].needs_norms
+        assert few, f"an update takes {calls['launch']} kernels"
+    for here, there in zip(*groups, strict=True):
+        np.testing.assert_allclose(to_host(there.data), here.data, rtol=1e-5, atol=1e-6)
+
+
+def numbers_may_be_arrays(update: Callable[..., None], shapes: list[tuple[int, ...]]) -> None:
+    """``update_together`` of numbers, and of device arrays of one element, are the same."""
+    rng = np.random.default_rng(0)
+    results = []
+    drawn = [rng.normal(size=(2, *shape)).astype(np.float32) for shape in shapes]
+    for number in (float, lambda x: to_device(np.full(1, x, np.float32), "cupy")):
+        arrays = [{"g": to_device(g, "cupy"), "w": to_device(w, "cupy")} for g, w in drawn]
+        own = [{"rate": number(n + 0.5)} for n in range(len(shapes))]
+        update("test", "w = w - rate * (g + decay * w)", arrays, own, {"decay": number(0.25)})
+        results.append([to_host(of["w"]) for of in arrays])
+    expected = [w - np.float32(n + 0.5) * (g + np.float32(0.25) * w) for n, (g, w) in enumerate(drawn)]
+    for result in results:
+        for w, there in zip(expected, result, strict=True):
+            np.testing.assert_allclose(there, w, rtol=1e-6, atol=1e-6)
 
 
 def cross_entropy_is_the_readable_one(

@@ -4,13 +4,14 @@ import inspect
 import os
 import subprocess
 import sys
+from functools import partial
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import models, nn, ops, optim
+from minigrad import models, nn, ops, optim, optim_kernels
 from minigrad.device import to_device
 from minigrad.ops import loss_kernels
 from minigrad.ops.geometry import Geometry
@@ -54,7 +55,7 @@ def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
 
 
 @on_double
-@pytest.mark.parametrize(("name", "most"), [("mlp", 28), ("lenet", 57), ("vgg", 91), ("sigmoid", 36)])
+@pytest.mark.parametrize(("name", "most"), [("mlp", 23), ("lenet", 50), ("vgg", 80), ("sigmoid", 33)])
 def test_a_step_takes_few_kernels(name, most):
     gpu_laws.a_step_launches(most, gpu_laws.training_step(models.NETS[name], sgd, 4))
 
@@ -167,16 +168,41 @@ def test_pooling_as_a_kernel(seed, kernel, rest):
     gpu_laws.pooling_is_the_readable_one(max_of_places, x.astype(np.float32), geometry)
 
 
+parameter_shapes = st.lists(st.sampled_from([(), (3,), (2, 3), (0, 2)]), min_size=1, max_size=5)
+
+
 @on_double
 @given(
     momentum=st.sampled_from([0.0, 0.9]),
     nesterov=st.booleans(),
     weight_decay=st.sampled_from([0.0, 0.1]),
-    shape=st.sampled_from([(), (3,), (2, 3)]),
+    shapes=parameter_shapes,
 )
-def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shape):
+def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shapes):
     settings = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": weight_decay}
-    gpu_laws.an_update_is_the_readable_one(lambda w: optim.SGD(w, 0.5, **settings), shape)
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5, **settings), shapes)
+
+
+@on_double
+@given(
+    make=st.sampled_from([optim.HeavyBall, optim.LARS, optim.Adagrad, optim.Adam, optim.AdamW]),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+    shapes=parameter_shapes,
+)
+def test_an_update_of_other_optimizers_is_one_kernel(make, weight_decay, shapes):
+    make = partial(make, lr=0.1, weight_decay=weight_decay)
+    gpu_laws.updates_are_the_readable_ones(make, shapes)
+
+
+@on_double
+def test_a_kernel_takes_a_limited_number_of_parameters():
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5), [(3,)] * 20, most=2)
+
+
+@on_double
+@given(shapes=parameter_shapes)
+def test_rates_may_be_on_the_gpu(shapes):
+    gpu_laws.numbers_may_be_arrays(optim_kernels.update_together, shapes)
 
 
 @on_double
