@@ -230,7 +230,7 @@ def cross_entropy_is_the_readable_one(
     logits: np.ndarray,
     labels: np.ndarray,
 ) -> None:
-    """The same loss and gradient in at most eight launches, where the readable form takes thirty."""
+    """The same loss and gradient in three launches, where the readable form takes thirty."""
     g = np.array(0.5, logits.dtype)
     expected, (expected_gradient, _) = readable(logits, labels)
     assert expected_gradient is not None
@@ -239,11 +239,51 @@ def cross_entropy_is_the_readable_one(
         value, (to_logits, _) = kernels(*arrays[:2])
         assert to_logits is not None
         d = to_logits(arrays[2])
-    assert calls["launch"] <= 8, f"cross-entropy takes {calls['launch']} launches"
+    assert calls["launch"] <= 3, f"cross-entropy takes {calls['launch']} launches"
     assert value.dtype == d.dtype == logits.dtype, f"{logits.dtype} became {value.dtype} and {d.dtype}"
     eps = 8 * len(logits) * np.finfo(logits.dtype).eps
     np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the loss")
     np.testing.assert_allclose(to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient")
+
+
+def a_function_is_few_kernels(most: int, function: Callable[..., OpResult], *arrays: np.ndarray) -> None:
+    """Value and first gradient on the GPU are NumPy's but for rounding, in at most ``most`` launches."""
+    expected, (expected_gradient, *_) = function(*arrays)
+    g = np.random.default_rng(0).normal(size=expected.shape).astype(expected.dtype)
+    there = [to_device(array, "cupy") for array in (*arrays, g)]
+    with counted() as calls:
+        value, (pullback, *_) = function(*there[:-1])
+        assert pullback is not None and expected_gradient is not None
+        d = pullback(there[-1])
+    assert calls["launch"] <= most, f"{function.__name__} takes {calls['launch']} launches"
+    assert value.dtype == d.dtype == arrays[0].dtype, f"{arrays[0].dtype} became {value.dtype}, {d.dtype}"
+    eps = 8 * max(arrays[0].size, 1) * np.finfo(d.dtype).eps
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the value")
+        np.testing.assert_allclose(
+            to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient"
+        )
+
+
+def convolution_is_the_readable_one(
+    kernels: Callable[..., Any],
+    readable: Callable[..., Any],
+    x: np.ndarray,
+    w: np.ndarray,
+    geometry: Geometry,
+    most: int = 3,
+) -> None:
+    """Value and both gradients, to the bit for small integers, in ``most`` launches besides products."""
+    y, pullbacks = readable(x, w, geometry)
+    g = np.random.default_rng(0).integers(-4, 5, y.shape).astype(y.dtype)
+    x, w, there = (to_device(array, "cupy") for array in (x, w, g))
+    with counted() as calls:
+        value, (to_image, to_kernel) = kernels(x, w, geometry)
+        values = value, to_image(there), to_kernel(there)
+    assert calls["launch"] <= most, f"a convolution takes {calls['launch']} launches"
+    expected = y, *(pullback(g) for pullback in pullbacks)
+    for what, a, b in zip(("value", "image gradient", "kernel gradient"), values, expected, strict=True):
+        np.testing.assert_array_equal(to_host(a), b, err_msg=f"the {what}")
 
 
 @contextmanager

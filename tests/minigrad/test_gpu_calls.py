@@ -1,6 +1,7 @@
 """What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
 
 import inspect
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from hypothesis import given
 
 from minigrad import models, nn, ops, optim, optim_kernels
 from minigrad.device import to_device
-from minigrad.ops import loss_kernels
+from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops.conv import direct
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
@@ -55,7 +57,7 @@ def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
 
 
 @on_double
-@pytest.mark.parametrize(("name", "most"), [("mlp", 23), ("lenet", 50), ("vgg", 80), ("sigmoid", 33)])
+@pytest.mark.parametrize(("name", "most"), [("mlp", 15), ("lenet", 30), ("vgg", 44), ("sigmoid", 13)])
 def test_a_step_takes_few_kernels(name, most):
     gpu_laws.a_step_launches(most, gpu_laws.training_step(models.NETS[name], sgd, 4))
 
@@ -220,6 +222,39 @@ def test_cross_entropy_as_kernels(seed, shape, kind, label_kind, offset):
     gpu_laws.cross_entropy_is_the_readable_one(
         loss_kernels.cross_entropy, readable, logits.astype(kind), labels.astype(label_kind)
     )
+
+
+@on_double
+@given(
+    name=st.sampled_from(["relu", "sigmoid", "binary_cross_entropy_with_logits"]),
+    x=st.lists(st.sampled_from([-np.inf, -1e3, -1.0, -0.0, 0.0, 1e-3, 2.0, 1e3, np.inf, np.nan]), max_size=6),
+    kind=st.sampled_from([np.float32, np.float64]),
+)
+def test_a_function_is_one_kernel_each_way(name, x, kind):
+    x, most = np.array(x, kind), 2
+    if name == "binary_cross_entropy_with_logits":  # infinity times a target of 0 is NaN in different places
+        most, x = 3, np.nan_to_num(x, posinf=50, neginf=-50)
+    targets = [np.linspace(0, 1, len(x)).astype(kind)] * (most - 2)
+    gpu_laws.a_function_is_few_kernels(most, inspect.unwrap(getattr(ops, name)), x, *targets)
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    sizes=st.tuples(*[st.integers(1, 3)] * 4),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+)
+def test_convolution_as_kernels(seed, sizes, kernel, stride, padding, dilation):
+    rng, (n, channels, filters, more) = np.random.default_rng(seed), sizes
+    height, width = (d * (k - 1) + more for k, d in zip(kernel, dilation, strict=True))
+    x = rng.integers(-4, 5, (n, height, width, channels)).astype(np.float32)
+    w = rng.integers(-4, 5, (filters, channels, *kernel)).astype(np.float32)
+    geometry = Geometry(kernel, stride, padding, dilation)
+    most = 3 if min(w.size // filters, filters, n * math.prod(geometry.output(height, width))) > 1 else 9
+    gpu_laws.convolution_is_the_readable_one(im2col_kernels.im2col, direct, x, w, geometry, most)
 
 
 @on_double
