@@ -116,8 +116,9 @@ class Optimizer:
                     together.setdefault(w.dtype, []).append(update)
                 else:
                     self.update(*update)
-        for updates in together.values():
-            gpu_form(self, updates)
+        if gpu_form is not None:
+            for updates in together.values():
+                gpu_form(self, updates)
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""

@@ -1,18 +1,19 @@
 """What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
 
 import inspect
+import itertools
 import math
 import os
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import models, nn, ops, optim, optim_kernels
+from minigrad import Parameter, models, nn, ops, optim, optim_kernels
 from minigrad.device import to_device
 from minigrad.ops import im2col_kernels, loss_kernels
 from minigrad.ops.conv import direct
@@ -21,7 +22,7 @@ from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
 from tests.double import DOUBLE, needs_double
-from tests.minigrad import gpu_laws
+from tests.minigrad import gpu_laws, kernel_sources
 
 try:
     from cupy import _counts  # noqa: F401  # pyright: ignore
@@ -255,6 +256,45 @@ def test_convolution_as_kernels(seed, sizes, kernel, stride, padding, dilation):
     geometry = Geometry(kernel, stride, padding, dilation)
     most = 3 if min(w.size // filters, filters, n * math.prod(geometry.output(height, width))) > 1 else 9
     gpu_laws.convolution_is_the_readable_one(im2col_kernels.im2col, direct, x, w, geometry, most)
+
+
+@cache
+def sources():
+    """The C++ of the library's kernels, by the function that makes them, for float32 and float64."""
+    with kernel_sources.recorded_sources() as by_maker:
+        for dtype in (np.float32, np.float64):
+            for name in ("lenet", "sigmoid"):
+                gpu_laws.training_step(models.NETS[name], sgd, 2, dtype)
+            parameter = Parameter(to_device(np.ones(3, dtype), "cupy"))
+            parameter.grad = to_device(np.ones(3, dtype), "cupy")
+            nesterov = partial(optim.SGD, momentum=0.9, nesterov=True)
+            for make, decay in itertools.product([*optim.OPTIMIZERS.values(), nesterov], (0.0, 0.1)):
+                make([parameter], lr=0.1, weight_decay=decay).step()
+    return by_maker
+
+
+@on_double
+def test_all_kernels_of_the_library_are_among_the_sources():
+    assert set(sources()) == kernel_sources.makers_of_kernels()
+
+
+@on_double
+@pytest.mark.skipif(kernel_sources.nvrtc() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("maker", sorted(kernel_sources.makers_of_kernels()))
+def test_a_kernel_is_cuda(maker):
+    for source in sources()[maker]:
+        kernel_sources.compiles(source)
+
+
+@on_double
+@pytest.mark.skipif(kernel_sources.nvrtc() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize(
+    "python", [("loss = nan", "lose = nan"), ("x[own]", "x[own] // 1"), ("* classes", "** classes")]
+)
+def test_what_is_no_cuda_is_refused(python):
+    for source in sources()["loss_kernels.py:losses_of_rows"]:
+        with pytest.raises(AssertionError, match="error"):
+            kernel_sources.compiles(source.replace(*python))
 
 
 @on_double

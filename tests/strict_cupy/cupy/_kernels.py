@@ -80,8 +80,8 @@ class ElementwiseKernel:
             if isinstance(x, _array.ndarray) and not raw
         ]
         if size is None:
-            if not arrays and any(isinstance(x, _array.ndarray) for x in args):
-                raise ValueError("Loop size is undetermined.")
+            if not arrays:
+                raise ValueError("Loop size is undecided.")
             return np.broadcast_shapes(*(x.shape for x in arrays))
         if arrays:
             raise ValueError("Specified 'size' can be used only if all of the ndarray are 'raw'.")
