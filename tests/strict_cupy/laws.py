@@ -167,7 +167,7 @@ def elementwise_kernel(seed: int, late: bool) -> None:
 @settings(deadline=None, derandomize=True, max_examples=30, database=None)
 @given(st.integers(0, 99), st.booleans())
 def kernel_in_cpp(seed: int, late: bool) -> None:
-    """Loops, conditions, declarations and raw arrays mean what they do in C++; races and faults are errors."""
+    """Loops, conditions, declarations and raw arrays mean what they do in C++; races and faults raise."""
     rng = np.random.default_rng(seed)
     x = rng.integers(-9, 10, (rng.integers(1, 5), 7)).astype(np.int64)
     rows, columns = x.shape
