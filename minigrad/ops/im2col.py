@@ -48,7 +48,7 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     for images, stack in in_blocks(x, geometry, len(w)):
         out = y[images].reshape(*stack.shape[:2], len(w))
         if len(stack) == 1:
-            stack, out = stack[0], out[0]
+            stack, out = stack[0], out[0]  # a stack of a transposed matrix is one that CuPy copies
         xp.matmul(stack, matrix, out=out)
     return y
 

@@ -16,20 +16,20 @@ SIZES = "height, width, channels, rows, columns, kh, kw, down, across, dh, dw, p
 
 
 def fits(x: Array, geometry: Geometry) -> bool:
-    """Whether 32 bits number the elements of an image (N, H, W, C) and of its windows."""
-    return max(math.prod(x.shape[1:]), window_elements(x, geometry)) < 1 << 31
+    """Whether 32 bits are enough to number the elements of one image (N, H, W, C) and of its windows."""
+    return most_elements(x, geometry) < 1 << 31
 
 
 def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
-    """Windows of x (N, H, W, C), one per row, in w's order (C, kh, kw): no product needs another order of w.
+    """Windows of x (N, H, W, C), one per row, in w's order (C, kh, kw), so that w's gradient needs no other.
 
-    The image gradient is g times w, added up where the windows stood.
+    The image gradient is g times w, added up where the windows stood; there w is put in the images' order
+    (kh, kw, C), so that neighbouring threads read neighbouring numbers.
     """
     xp, (n, height, width, channels) = array_module(x), x.shape
     rows, columns = geometry.output(height, width)
     matrix = w.reshape(len(w), math.prod(w.shape[1:]))
-    largest = max(math.prod(x.shape[1:]), window_elements(x, geometry))
-    runs = blocks(n, largest * x.itemsize, MOST_BYTES)
+    runs = blocks(n, most_elements(x, geometry) * x.itemsize, MOST_BYTES)
     sizes = [height, width, channels, rows, columns, *geometry.kernel]
     sizes += [*geometry.stride, *geometry.dilation, *geometry.padding]
 
@@ -42,9 +42,9 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return y.reshape(math.prod(y.shape[:3]), len(w))
 
     def to_image(g: Array) -> Array:
-        d = xp.empty(x.shape, xp.result_type(g, w))
+        d, by_tap = xp.empty(x.shape, xp.result_type(g, w)), w.transpose(0, 2, 3, 1).reshape(matrix.shape)
         for images in runs:
-            sum_kernel()(as_rows(g[images]) @ matrix, *sizes, d[images])
+            sum_kernel()(as_rows(g[images]) @ by_tap, *sizes, d[images])
         return d
 
     def to_kernel(g: Array) -> Array:
@@ -64,9 +64,10 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     return y, (to_image, to_kernel)
 
 
-def window_elements(x: Array, geometry: Geometry) -> int:
-    """How many elements the windows of one image have."""
-    return math.prod((*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3]))
+def most_elements(x: Array, geometry: Geometry) -> int:
+    """The number of elements of one image, or of its windows, whichever is larger."""
+    windows = (*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3])
+    return max(math.prod(x.shape[1:]), math.prod(windows))
 
 
 def copy_kernel() -> Callable:
@@ -102,7 +103,7 @@ def sum_kernel() -> Callable:
                 if ((a >= 0) & (a % down == 0) & (a / down < rows)
                     & (b >= 0) & (b % across == 0) & (b / across < columns)) {
                     ptrdiff_t window = (n * rows + a / down) * columns + b / across;
-                    total = total + shares[((window * channels + c) * kh + ky) * kw + kx];
+                    total = total + shares[((window * kh + ky) * kw + kx) * channels + c];
                 }
             }
         }

@@ -274,7 +274,7 @@ def convolution_is_the_readable_one(
     x: np.ndarray,
     w: np.ndarray,
     geometry: Geometry,
-    most: int = 3,
+    most: int = 4,
 ) -> None:
     """Value and both gradients, to the bit for small integers, in ``most`` launches besides products."""
     y, pullbacks = readable(x, w, geometry)
