@@ -6,6 +6,7 @@ Lecture section: GPU against CPU. Lesson: 04_gpu.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,10 +39,10 @@ def sgd(optimizer: SGD, updates: list[Update]) -> None:
 
 
 def heavy_ball(optimizer: HeavyBall, updates: list[Update]) -> None:
+    arrays = [arrays_of(u, "v") for u in updates]
     own = [{"rate": u.rate, "momentum": optimizer.momentum_at(u.state)} for u in updates]
-    slope, shared = slope_with(optimizer.weight_decay), {"decay": optimizer.weight_decay}
-    statements = f"v = momentum * v + rate * {slope}; w = w - v"
-    update_together("heavy_ball", statements, [arrays_of(u, "v") for u in updates], own, shared)
+    statements = f"v = momentum * v + rate * {slope_with(optimizer.weight_decay)}; w = w - v"
+    update_together("heavy_ball", statements, arrays, own, {"decay": optimizer.weight_decay})
 
 
 def adagrad(optimizer: Adagrad, updates: list[Update]) -> None:
@@ -99,14 +100,15 @@ def update_together(
         size = {"size": starts[-1]}
         if any(map(on_gpu, numbers)):  # CuPy takes no size beside arrays that are not raw
             xp, size = array_module(some[0]["g"]), {}
-            numbers = [xp.broadcast_to(x, starts[-1]) if on_gpu(x) else x for x in numbers]
+            numbers = [xp.broadcast_to(x, (starts[-1],)) if on_gpu(x) else x for x in numbers]
         written = [x for of in flat for name, x in of.items() if name != "g"]
         kernel = kernel_of(name, statements, tuple(some[0]), tuple(theirs[0]), tuple(shared), len(some))
         kernel(*starts, *numbers, *(of["g"] for of in flat), *written, **size)
 
 
+@cache
 def kernel_of(
-    name: str, statements: str, arrays: Sequence[str], own: Sequence[str], shared: Sequence[str], n: int
+    name: str, statements: str, arrays: tuple[str, ...], own: tuple[str, ...], shared: tuple[str, ...], n: int
 ) -> Callable:
     """The kernel whose thread i computes the i-th element of ``n`` parameters, one after the other."""
     written, parameters = [x for x in arrays if x != "g"], range(n)

@@ -207,6 +207,8 @@ def updates_are_the_readable_ones(
             optimizers[1].step()
         few = calls["launch"] <= most or optimizers[1].needs_norms
         assert few, f"an update takes {calls['launch']} kernels"
+    names = [[list(state) for state in optimizer.state] for optimizer in optimizers]
+    assert names[0] == names[1], f"the state is {names[1]}, with NumPy {names[0]}"
     for here, there in zip(*groups, strict=True):
         np.testing.assert_allclose(to_host(there.data), here.data, rtol=1e-5, atol=1e-6)
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import minigrad
-from minigrad import device
+from minigrad import device, optim_kernels
 
 C_TYPES = {
     "float32": "float",
@@ -58,12 +58,15 @@ def recorded_sources() -> Iterator[dict[str, set[str]]]:
             sources.setdefault(self.maker, set()).add(source(self.text, args))
             return super().__call__(*args, **size)
 
-    device.elementwise_kernel.cache_clear()
+    caches = device.elementwise_kernel, optim_kernels.kernel_of
+    for kernels in caches:
+        kernels.cache_clear()
     try:
         with patch.object(cupy, "ElementwiseKernel", Recorded):
             yield sources
     finally:
-        device.elementwise_kernel.cache_clear()
+        for kernels in caches:
+            kernels.cache_clear()
 
 
 def source(text: tuple[str, ...], args: tuple) -> str:
