@@ -229,11 +229,10 @@ assert in_launches["vgg"] < in_numpy["vgg"] / 10
 
 # %% [markdown]
 # There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
-# between them stays in registers. It has been done here: the files `*_kernels.py` of `minigrad` stand beside
-# the readable forms, which their tests compare them with. Written with CuPy's functions alone, a step of the
-# VGG took 224 kernels and 17 products, one of the mlp 71 and 8. The largest part was the optimizer's, which
-# updated each parameter by itself: one kernel now updates all (`minigrad/optim_kernels.py`). *Capturing* records the launches of a step once (a CUDA graph) and repeats
-# all of them with one call.
+# between them stays in registers. The files `*_kernels.py` of `minigrad` do it, each beside the readable form
+# that its tests compare it with; `minigrad/optim_kernels.py` updates all parameters of a net by one kernel.
+# Without them a step of the VGG took 224 kernels and 17 products, one of the mlp 71 and 8. *Capturing*
+# records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #
 # A kernel is compiled when it is first asked for, and the first call of a process also sets up the GPU. So
 # compile once and use often: measure from the second call on, and do not write kernels that differ a little
