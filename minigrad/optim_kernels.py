@@ -19,12 +19,12 @@ MOST_PARAMETERS = 16  # updated by one kernel; CUDA passes 4 KB of arguments
 
 
 class Update(NamedTuple):
-    """The arguments of ``Optimizer.update``."""
+    """What ``Optimizer.update`` takes; coefficients may be device arrays of one element, in the dtype of w."""
 
     w: Array
     g: Array
     state: dict[str, Any]
-    rate: float
+    coefficients: tuple[float | Array, ...]
 
 
 def sgd(optimizer: SGD, updates: list[Update]) -> None:
@@ -34,95 +34,92 @@ def sgd(optimizer: SGD, updates: list[Update]) -> None:
     if optimizer.momentum:
         step = f"({slope} + momentum * v)" if optimizer.nesterov else "v"
         statements = f"v = momentum * v + {slope}; w = w - rate * {step}"
-    arrays, own = [arrays_of(u, *moments) for u in updates], [{"rate": u.rate} for u in updates]
-    update_together("sgd", statements, arrays, own, shared)
+    update_together("sgd", statements, updates, moments, ["rate"], shared)
 
 
 def heavy_ball(optimizer: HeavyBall, updates: list[Update]) -> None:
-    arrays = [arrays_of(u, "v") for u in updates]
-    own = [{"rate": u.rate, "momentum": optimizer.momentum_at(u.state)} for u in updates]
     statements = f"v = momentum * v + rate * {slope_with(optimizer.weight_decay)}; w = w - v"
-    update_together("heavy_ball", statements, arrays, own, {"decay": optimizer.weight_decay})
+    shared = {"decay": optimizer.weight_decay}
+    update_together("heavy_ball", statements, updates, ["v"], ["rate", "momentum"], shared)
 
 
 def adagrad(optimizer: Adagrad, updates: list[Update]) -> None:
-    shared = {"eps": optimizer.eps, "decay": optimizer.weight_decay}
     slope = slope_with(optimizer.weight_decay)
     statements = f"g = {slope}; s = s + g * g; w = w - rate * g / (sqrt(s) + eps)"
-    own = [{"rate": u.rate} for u in updates]
-    update_together("adagrad", statements, [arrays_of(u, "s") for u in updates], own, shared)
+    shared = {"eps": optimizer.eps, "decay": optimizer.weight_decay}
+    update_together("adagrad", statements, updates, ["s"], ["rate"], shared)
 
 
 def adam(optimizer: Adam, updates: list[Update]) -> None:
     (b1, b2), decay = optimizer.betas, optimizer.weight_decay
-    arrays, own = [arrays_of(u, "m", "s") for u in updates], []
-    for _, _, state, rate in updates:
-        t = state["t"] = state.get("t", 0) + 1
-        own.append({"step": rate / (1 - b1**t), "correction": 1 - b2**t, "shrink": 1 - rate * decay})
     shrunk = "w = shrink * w" if optimizer.decoupled else f"g = {slope_with(decay)}"
     statements = f"{shrunk}; m = m + first * (g - m); s = s + second * (g * g - s)"
-    statements += "; w = w - step * m / (sqrt(s / correction) + eps)"
+    statements += "; w = w - rate * m / (sqrt(s / correction) + eps)"
     shared = {"first": 1 - b1, "second": 1 - b2, "eps": optimizer.eps, "decay": decay}
-    update_together("adam", statements, arrays, own, shared)
+    update_together("adam", statements, updates, ["m", "s"], ["rate", "correction", "shrink"], shared)
 
 
 def slope_with(decay: float) -> str:
     return "(g + decay * w)" if decay else "g"
 
 
-def arrays_of(update: Update, *moments: str) -> dict[str, Array]:
-    """The arrays of one parameter; the ``moments`` are zero at first."""
-    w, g, state, _ = update
-    for name in moments:
-        if name not in state:
-            state[name] = array_module(w).zeros_like(w)
-    return {"g": g, **{name: state[name] for name in moments}, "w": w}
-
-
 def update_together(
     name: str,
     statements: str,
-    arrays: Sequence[dict[str, Array]],
-    own: Sequence[dict[str, float]],
+    updates: Sequence[Update],
+    moments: Sequence[str],
+    coefficients: Sequence[str],
     shared: dict[str, float],
 ) -> None:
-    """Compute ``statements`` for each element of each parameter's ``arrays``, of which g is only read.
+    """Compute ``statements`` for each element of all parameters; w and the ``moments`` change, not g.
 
-    Those of one parameter have one size, and all have one dtype and are contiguous. Numbers are each
-    parameter's ``own`` or ``shared``; each may be a device array of one element and the same dtype, too.
-    Equal to the readable form but for rounding: a GPU multiplies and adds in one operation.
+    ``coefficients`` names those of an update; ``moments`` are the arrays of its state, zero at first.
+    All arrays have one dtype and are contiguous. Equal to the readable form but for rounding: a GPU
+    multiplies and adds in one operation.
     """
-    for n in range(0, len(arrays), MOST_PARAMETERS):
-        some, theirs = arrays[n : n + MOST_PARAMETERS], own[n : n + MOST_PARAMETERS]
-        starts = [0, *accumulate(of["g"].size for of in some)]
-        flat = [{name: x.reshape(-1) for name, x in of.items()} for of in some]
-        numbers = [*shared.values(), *(x for of in theirs for x in of.values())]
+    for n in range(0, len(updates), MOST_PARAMETERS):
+        some = updates[n : n + MOST_PARAMETERS]
+        starts = [0, *accumulate(update.w.size for update in some)]
+        numbers = [*shared.values(), *(x for update in some for x in update.coefficients)]
         size = {"size": starts[-1]}
         if any(map(on_gpu, numbers)):  # CuPy takes no size beside arrays that are not raw
-            xp, size = array_module(some[0]["g"]), {}
+            xp, size = array_module(some[0].w), {}
             numbers = [xp.broadcast_to(x, (starts[-1],)) if on_gpu(x) else x for x in numbers]
-        written = [x for of in flat for name, x in of.items() if name != "g"]
-        kernel = kernel_of(name, statements, tuple(some[0]), tuple(theirs[0]), tuple(shared), len(some))
-        kernel(*starts, *numbers, *(of["g"] for of in flat), *written, **size)
+        gs = [update.g.reshape(-1) for update in some]
+        written = [x.reshape(-1) for update in some for x in (*moments_of(update, moments), update.w)]
+        kernel = kernel_of(name, statements, tuple(moments), tuple(coefficients), tuple(shared), len(some))
+        kernel(*starts, *numbers, *gs, *written, **size)
+
+
+def moments_of(update: Update, names: Sequence[str]) -> list[Array]:
+    for name in names:
+        if name not in update.state:
+            update.state[name] = array_module(update.w).zeros_like(update.w)
+    return [update.state[name] for name in names]
 
 
 @cache
 def kernel_of(
-    name: str, statements: str, arrays: tuple[str, ...], own: tuple[str, ...], shared: tuple[str, ...], n: int
+    name: str,
+    statements: str,
+    moments: tuple[str, ...],
+    coefficients: tuple[str, ...],
+    shared: tuple[str, ...],
+    n: int,
 ) -> Callable:
     """The kernel whose thread i computes the i-th element of ``n`` parameters, one after the other."""
-    written, parameters = [x for x in arrays if x != "g"], range(n)
-    blocks = []
+    written, parameters, blocks = (*moments, "w"), range(n), []
     for k in parameters:
-        own_values = [f"T {x} = {x}{k}" for x in own]
-        elements = [f"T {x} = {x}{k}[j]" for x in arrays]
+        variables = [f"T {x} = {x}{k}" for x in coefficients] + [
+            f"T {x} = {x}{k}[j]" for x in ("g", *written)
+        ]
         results = [f"{x}{k}[j] = {x}" for x in written]
-        body = "; ".join([f"ptrdiff_t j = i - start{k}", *own_values, *elements, statements, *results])
+        body = "; ".join([f"ptrdiff_t j = i - start{k}", *variables, statements, *results])
         blocks.append(f"if ((i >= start{k}) & (i < start{k + 1})) {{ {body}; }}")
     inputs = [
         *(f"int64 start{k}" for k in range(n + 1)),
         *(f"T {x}" for x in shared),
-        *(f"T {x}{k}" for k in parameters for x in own),
+        *(f"T {x}{k}" for k in parameters for x in coefficients),
         *(f"raw T g{k}" for k in parameters),
     ]
     outputs = [f"raw T {x}{k}" for k in parameters for x in written]

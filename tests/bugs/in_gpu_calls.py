@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 
-from minigrad import ops, optim, optim_kernels
+from minigrad import ops, optim
 from minigrad.device import array_module, to_device
 from minigrad.models import NETS
 from minigrad.ops import im2col_kernels, loss_kernels, pool_kernels
@@ -107,8 +107,8 @@ def an_own_update_is_used() -> None:
     gpu_laws.updates_are_the_readable_ones(lambda w: Sign(w, 0.5), [(3,)], most=9)
 
 
-def rates_may_be_on_the_gpu() -> None:
-    gpu_laws.numbers_may_be_arrays(optim_kernels.update_together, [(2, 3), (4,)])
+def coefficients_may_be_on_the_gpu() -> None:
+    gpu_laws.coefficients_may_be_arrays(lambda w: optim.AdamW(w, 0.5, weight_decay=0.1), [(2, 3), (4,)])
 
 
 # Bugs
@@ -180,14 +180,14 @@ BUGS = [
         "MOST_PARAMETERS = 1", an_update_as_a_kernel_is_the_update, "2 kernels"),
     Bug("an update starts at the wrong parameter", OPTIM_KERNELS, "i < start{k + 1}", "i <= start{k + 1}",
         an_update_as_a_kernel_is_the_update, "a kernel uses elements|Mismatched"),
-    Bug("a kernel's mean is not corrected", OPTIM_KERNELS, "rate / (1 - b1**t)", "rate",
+    Bug("a kernel's mean of squares is not corrected", OPTIM_KERNELS, "sqrt(s / correction)", "sqrt(s)",
         adam_as_a_kernel_is_adam, "Mismatched"),
     Bug("a kernel decays nothing", OPTIM_KERNELS, 'f"g = {slope_with(decay)}"', '"g = g"',
         adam_as_a_kernel_is_adam, "Mismatched"),
     Bug("an optimizer of one's own gets SGD's kernel", OPTIM, "GPU_FORMS.get(type(self).update)",
         "GPU_FORMS.get(SGD.update)", an_own_update_is_used, "Mismatched"),
     Bug("a rate on the GPU is a number", OPTIM_KERNELS, "if on_gpu(x) else x for x in numbers",
-        "for x in [0]", rates_may_be_on_the_gpu, "Error"),
+        "for x in [0]", coefficients_may_be_on_the_gpu, "Error"),
     Bug("a kernel's label has no share", "minigrad.ops.loss_kernels", "choose(label == i % classes, 1, 0)",
         "0", cross_entropy_as_kernels_is_cross_entropy, "the gradient"),
     Bug("a kernel's exponentials may overflow", "minigrad.ops.loss_kernels",

@@ -213,20 +213,31 @@ def updates_are_the_readable_ones(
         np.testing.assert_allclose(to_host(there.data), here.data, rtol=1e-5, atol=1e-6)
 
 
-def numbers_may_be_arrays(update: Callable[..., None], shapes: list[tuple[int, ...]]) -> None:
-    """``update_together`` of numbers, and of device arrays of one element, are the same."""
+def coefficients_may_be_arrays(
+    make: Callable[[list[Parameter]], Optimizer], shapes: list[tuple[int, ...]]
+) -> None:
+    """Three updates by coefficients on the GPU, arrays of one element, are those by numbers to the bit."""
     rng = np.random.default_rng(0)
-    results = []
-    drawn = [rng.normal(size=(2, *shape)).astype(np.float32) for shape in shapes]
-    for number in (float, lambda x: to_device(np.full(1, x, np.float32), "cupy")):
-        arrays = [{"g": to_device(g, "cupy"), "w": to_device(w, "cupy")} for g, w in drawn]
-        own = [{"rate": number(n + 0.5)} for n in range(len(shapes))]
-        update("test", "w = w - rate * (g + decay * w)", arrays, own, {"decay": number(0.25)})
-        results.append([to_host(of["w"]) for of in arrays])
-    expected = [w - np.float32(n + 0.5) * (g + np.float32(0.25) * w) for n, (g, w) in enumerate(drawn)]
-    for result in results:
-        for w, there in zip(expected, result, strict=True):
-            np.testing.assert_allclose(there, w, rtol=1e-6, atol=1e-6)
+    start, *gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(4)]
+    groups = [[Parameter(to_device(w, "cupy")) for w in start] for _ in range(2)]
+    optimizers = [make(parameters) for parameters in groups]
+    for of_step in gradients:
+        for parameters, optimizer in zip(groups, optimizers, strict=True):
+            optimizer.lr *= 0.9
+            for parameter, g in zip(parameters, of_step, strict=True):
+                parameter.grad = to_device(g, "cupy")
+        optimizers[0].step()
+        updates = list(optimizers[1].updates())
+        arrays = [
+            [to_device(np.full(1, x, np.float32), "cupy") for x in update.coefficients] for update in updates
+        ]
+        with counted() as calls:
+            optimizers[1].apply(
+                u._replace(coefficients=tuple(x)) for u, x in zip(updates, arrays, strict=True)
+            )
+        assert calls["launch"] <= 1, f"an update takes {calls['launch']} kernels"
+    for numbers, arrays in zip(*groups, strict=True):
+        np.testing.assert_array_equal(to_host(arrays.data), to_host(numbers.data))
 
 
 def cross_entropy_is_the_readable_one(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import Parameter, models, nn, ops, optim, optim_kernels
+from minigrad import Parameter, models, nn, ops, optim
 from minigrad.device import to_device
 from minigrad.ops import im2col_kernels, loss_kernels
 from minigrad.ops.conv import direct
@@ -203,9 +203,11 @@ def test_a_kernel_takes_a_limited_number_of_parameters():
 
 
 @on_double
-@given(shapes=parameter_shapes)
-def test_rates_may_be_on_the_gpu(shapes):
-    gpu_laws.numbers_may_be_arrays(optim_kernels.update_together, shapes)
+@given(
+    make=st.sampled_from([optim.SGD, optim.HeavyBall, optim.Adagrad, optim.AdamW]), shapes=parameter_shapes
+)
+def test_coefficients_may_be_on_the_gpu(make, shapes):
+    gpu_laws.coefficients_may_be_arrays(partial(make, lr=0.1, weight_decay=0.1), shapes)
 
 
 @on_double
