@@ -19,7 +19,7 @@ MOST_PARAMETERS = 16  # updated by one kernel; CUDA passes 4 KB of arguments
 
 
 class Update(NamedTuple):
-    """What ``Optimizer.update`` takes; coefficients may be device arrays of one element, in the dtype of w."""
+    """What ``Optimizer.update`` takes; coefficients may be device arrays of one element in w's dtype."""
 
     w: Array
     g: Array
