@@ -90,9 +90,9 @@ def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
 def elementwise_kernel(inputs: str, outputs: str, statements: str, name: str) -> Callable[..., Any]:
     """A kernel that computes all ``statements`` for each element in one launch, compiled at its first call.
 
-    ``inputs`` and ``outputs`` are parameters such as "T x, T y". A statement assigns an expression to an
-    output, in what C++ and Python have in common, so that a test can compute it without a GPU;
-    ``choose(c, a, b)`` is a where c holds, else b.
+    ``inputs`` and ``outputs`` are parameters such as "T x, raw T y": x is the element, y[j] is any of y's.
+    Statements are C++ of a kind that tests can compute without a GPU: declarations, assignments, ``if``
+    without else, and loops of equal length; ``choose(c, a, b)`` is a where c holds, else b.
     """
     choose = "#define choose(c, a, b) ((c) ? (a) : (b))"
     return _cupy().ElementwiseKernel(inputs, outputs, statements, name, preamble=choose)

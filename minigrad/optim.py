@@ -17,6 +17,7 @@ from . import optim_kernels
 from .device import Array, array_module, on_gpu, to_floats
 from .lookup import lookup
 from .module import Module
+from .optim_kernels import Update
 from .tensor import Parameter, Tensor
 
 __all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer"]
@@ -92,6 +93,12 @@ class Optimizer:
         parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
         negative or not finite.
         """
+        self.apply(self.updates(parts, total))
+
+    def updates(
+        self, parts: Iterable[Part] | None = None, total: Callable[[np.ndarray], np.ndarray] = np.asarray
+    ) -> Iterator[Update]:
+        """The arguments of ``update`` for each parameter that one step changes; the states count the step."""
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
@@ -108,7 +115,21 @@ class Optimizer:
             if i == len(self.state):
                 self.state.append({})
             if g is not None:
-                self.update(w, g, self.state[i], rates[n])
+                yield Update(w, g, self.state[i], self.coefficients(self.state[i], rates[n]))
+
+    def apply(self, updates: Iterable[Update]) -> None:
+        """Call ``update`` for each, or, on a GPU, the form of it that updates many parameters at once."""
+        together: dict[np.dtype, list[Update]] = {}
+        gpu_form = GPU_FORMS.get(type(self).update)
+        for update in updates:
+            w, g, state, coefficients = update
+            if gpu_form is not None and on_gpu(w) and are_flat(w, g):
+                together.setdefault(w.dtype, []).append(update)
+            else:
+                self.update(w, g, state, *coefficients)
+        if gpu_form is not None:
+            for some in together.values():
+                gpu_form(self, some)
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
@@ -132,6 +153,13 @@ class Optimizer:
     def rates(self, squares: np.ndarray) -> list[float]:
         """The learning rate of each parameter."""
         return [self.lr] * len(self.parameters)
+
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
+        """The numbers of one update that change from step to step; ``update`` takes them after ``state``.
+
+        They are computed on the host, where ``state`` counts steps; a captured step reads them on the GPU.
+        """
+        return (rate,)
 
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         """Change ``w`` in place by its gradient ``g`` (read only) and the ``state`` of earlier steps."""
@@ -162,10 +190,6 @@ class SGD(Optimizer):
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
             state["v"] = array_module(w).zeros_like(w)
-        if on_gpu(w) and g.dtype == w.dtype:
-            factors = {"momentum": self.momentum, "decay": self.weight_decay}
-            optim_kernels.sgd(w, g, state.get("v"), rate=rate, nesterov=self.nesterov, **factors)
-            return
         for some_w, some_g, v in cache_sized(w, g, state.get("v", w)):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             if self.momentum:
@@ -195,13 +219,18 @@ class HeavyBall(Optimizer):
         super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.weight_decay, self.corrected = momentum, weight_decay, corrected
 
-    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
-        if not state:
-            state.update(v=array_module(w).zeros_like(w), lr=self.lr)
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
         momentum = self.momentum
-        if self.corrected and state["lr"]:
+        if self.corrected and state.get("lr"):
             momentum *= self.lr / state["lr"]
         state["lr"] = self.lr
+        return rate, momentum
+
+    def update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, w: Array, g: Array, state: dict[str, Any], rate: float, momentum: float
+    ) -> None:
+        if "v" not in state:
+            state["v"] = array_module(w).zeros_like(w)
         for some_w, some_g, v in cache_sized(w, g, state["v"]):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             v *= momentum
@@ -290,27 +319,44 @@ class Adam(Optimizer):
             raise ValueError(f"betas must lie in [0, 1), got {betas}")
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
-    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
+        """The rate with the correction of m, the correction of s, and AdamW's factor of w."""
+        if not state:
+            state.update(t=0)
+        state["t"] += 1
+        t, (b1, b2) = state["t"], self.betas
+        return rate / (1 - b1**t), 1 - b2**t, 1 - rate * self.weight_decay
+
+    def update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, w: Array, g: Array, state: dict[str, Any], rate: float, correction: float, decay: float
+    ) -> None:
         xp = array_module(w)
         if self.weight_decay:
             if self.decoupled:
-                w *= 1 - rate * self.weight_decay
+                w *= decay
             else:
                 g = g + self.weight_decay * w
-        if not state:
-            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w), t=0)
-        state["t"] += 1
-        m, s, t = state["m"], state["s"], state["t"]
-        b1, b2 = self.betas
+        if "m" not in state:
+            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w))
+        m, s, (b1, b2) = state["m"], state["s"], self.betas
         m += (1 - b1) * (g - m)
         s += (1 - b2) * (g * g - s)
-        w -= rate / (1 - b1**t) * m / (xp.sqrt(s / (1 - b2**t)) + self.eps)
+        w -= rate * m / (xp.sqrt(s / correction) + self.eps)
 
 
 class AdamW(Adam):
     """Adam whose weight decay shrinks w directly instead of being added to g (Loshchilov and Hutter 2019)."""
 
     decoupled = True
+
+
+GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
+    SGD.update: optim_kernels.sgd,
+    HeavyBall.update: optim_kernels.heavy_ball,
+    Adagrad.update: optim_kernels.adagrad,
+    Adam.update: optim_kernels.adam,
+}
+"""The same update of many parameters of one dtype on a GPU, by the readable ``update``."""
 
 
 def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
@@ -325,6 +371,11 @@ def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
     if not unique and not isinstance(parameters, ParametersElsewhere):
         raise ValueError(f"{requirement}; got none, so nothing would be trained")
     return unique
+
+
+def are_flat(w: Array, g: Array) -> bool:
+    """Whether a kernel can take both arrays element by element."""
+    return w.dtype == g.dtype and w.flags.c_contiguous and g.flags.c_contiguous
 
 
 def squared_norms(arrays: list[Array]) -> list[float]:

@@ -1,25 +1,126 @@
-"""An optimizer's update of one parameter on a GPU as one kernel; ``SGD.update`` is the readable form.
+"""Optimizers on a GPU: the updates of many parameters as one kernel; ``update`` is the readable form.
 
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
 from __future__ import annotations
 
-from .device import Array, elementwise_kernel
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .device import Array, array_module, elementwise_kernel, on_gpu
+
+if TYPE_CHECKING:
+    from .optim import SGD, Adagrad, Adam, HeavyBall
+
+MOST_PARAMETERS = 16  # updated by one kernel; CUDA passes 4 KB of arguments
 
 
-def sgd(w: Array, g: Array, v: Array | None, *, rate: float, nesterov: bool, **factors: float) -> None:
-    """The step of ``SGD`` with the ``factors`` that are not 0: ``momentum``, with velocity v, and ``decay``.
+class Update(NamedTuple):
+    """What ``Optimizer.update`` takes; coefficients may be device arrays of one element in w's dtype."""
 
-    Equal to the readable form but for rounding: a GPU multiplies and adds in one operation.
+    w: Array
+    g: Array
+    state: dict[str, Any]
+    coefficients: tuple[float | Array, ...]
+
+
+def sgd(optimizer: SGD, updates: list[Update]) -> None:
+    shared = {"momentum": optimizer.momentum, "decay": optimizer.weight_decay}
+    slope, moments = slope_with(optimizer.weight_decay), ["v"] if optimizer.momentum else []
+    statements = f"w = w - rate * {slope}"
+    if optimizer.momentum:
+        step = f"({slope} + momentum * v)" if optimizer.nesterov else "v"
+        statements = f"v = momentum * v + {slope}; w = w - rate * {step}"
+    update_together("sgd", statements, updates, moments, ["rate"], shared)
+
+
+def heavy_ball(optimizer: HeavyBall, updates: list[Update]) -> None:
+    statements = f"v = momentum * v + rate * {slope_with(optimizer.weight_decay)}; w = w - v"
+    shared = {"decay": optimizer.weight_decay}
+    update_together("heavy_ball", statements, updates, ["v"], ["rate", "momentum"], shared)
+
+
+def adagrad(optimizer: Adagrad, updates: list[Update]) -> None:
+    slope = slope_with(optimizer.weight_decay)
+    statements = f"g = {slope}; s = s + g * g; w = w - rate * g / (sqrt(s) + eps)"
+    shared = {"eps": optimizer.eps, "decay": optimizer.weight_decay}
+    update_together("adagrad", statements, updates, ["s"], ["rate"], shared)
+
+
+def adam(optimizer: Adam, updates: list[Update]) -> None:
+    (b1, b2), decay = optimizer.betas, optimizer.weight_decay
+    shrunk = "w = shrink * w" if optimizer.decoupled else f"g = {slope_with(decay)}"
+    statements = f"{shrunk}; m = m + first * (g - m); s = s + second * (g * g - s)"
+    statements += "; w = w - rate * m / (sqrt(s / correction) + eps)"
+    shared = {"first": 1 - b1, "second": 1 - b2, "eps": optimizer.eps, "decay": decay}
+    update_together("adam", statements, updates, ["m", "s"], ["rate", "correction", "shrink"], shared)
+
+
+def slope_with(decay: float) -> str:
+    return "(g + decay * w)" if decay else "g"
+
+
+def update_together(
+    name: str,
+    statements: str,
+    updates: Sequence[Update],
+    moments: Sequence[str],
+    coefficients: Sequence[str],
+    shared: dict[str, float],
+) -> None:
+    """Compute ``statements`` for each element of all parameters; w and the ``moments`` change, not g.
+
+    ``coefficients`` names those of an update; ``moments`` are the arrays of its state, zero at first.
+    All arrays have one dtype and are contiguous. Equal to the readable form but for rounding: a GPU
+    multiplies and adds in one operation.
     """
-    factors = {name: factor for name, factor in factors.items() if factor}
-    slope = "(g + decay * w)" if "decay" in factors else "g"
-    step, statements = slope, []
-    if v is not None:
-        statements.append(f"v = momentum * v + {slope}")
-        step = f"({slope} + momentum * v)" if nesterov else "v"
-    statements.append(f"w = w - rate * {step}")
-    inputs = ", ".join(f"T {name}" for name in ("g", "rate", *factors))
-    kernel = elementwise_kernel(inputs, "T w" if v is None else "T v, T w", "; ".join(statements), "sgd")
-    kernel(g, rate, *factors.values(), *(() if v is None else (v,)), w)
+    for n in range(0, len(updates), MOST_PARAMETERS):
+        some = updates[n : n + MOST_PARAMETERS]
+        starts = [0, *accumulate(update.w.size for update in some)]
+        numbers = [*shared.values(), *(x for update in some for x in update.coefficients)]
+        size = {"size": starts[-1]}
+        if any(map(on_gpu, numbers)):  # CuPy takes no size beside arrays that are not raw
+            xp, size = array_module(some[0].w), {}
+            numbers = [xp.broadcast_to(x, (starts[-1],)) if on_gpu(x) else x for x in numbers]
+        gs = [update.g.reshape(-1) for update in some]
+        written = [x.reshape(-1) for update in some for x in (*moments_of(update, moments), update.w)]
+        kernel = kernel_of(name, statements, tuple(moments), tuple(coefficients), tuple(shared), len(some))
+        kernel(*starts, *numbers, *gs, *written, **size)
+
+
+def moments_of(update: Update, names: Sequence[str]) -> list[Array]:
+    for name in names:
+        if name not in update.state:
+            update.state[name] = array_module(update.w).zeros_like(update.w)
+    return [update.state[name] for name in names]
+
+
+@cache
+def kernel_of(
+    name: str,
+    statements: str,
+    moments: tuple[str, ...],
+    coefficients: tuple[str, ...],
+    shared: tuple[str, ...],
+    n: int,
+) -> Callable:
+    """The kernel whose thread i computes the i-th element of ``n`` parameters, one after the other."""
+    written, parameters, blocks = (*moments, "w"), range(n), []
+    for k in parameters:
+        variables = [f"T {x} = {x}{k}" for x in coefficients] + [
+            f"T {x} = {x}{k}[j]" for x in ("g", *written)
+        ]
+        results = [f"{x}{k}[j] = {x}" for x in written]
+        body = "; ".join([f"ptrdiff_t j = i - start{k}", *variables, statements, *results])
+        blocks.append(f"if ((i >= start{k}) & (i < start{k + 1})) {{ {body}; }}")
+    inputs = [
+        *(f"int64 start{k}" for k in range(n + 1)),
+        *(f"T {x}" for x in shared),
+        *(f"T {x}{k}" for k in parameters for x in coefficients),
+        *(f"raw T g{k}" for k in parameters),
+    ]
+    outputs = [f"raw T {x}{k}" for k in parameters for x in written]
+    return elementwise_kernel(", ".join(inputs), ", ".join(outputs), " ".join(blocks), f"{name}_of_{n}")

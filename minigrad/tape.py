@@ -270,7 +270,9 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
             f"backward of a tensor of shape {loss.shape} needs a seed of that shape; "
             "reduce it to a scalar with .sum() or .mean(), or pass seed="
         )
-    array = xp.asarray(1.0 if seed is None else seed, dtype=loss.dtype)
+    if seed is None or isinstance(seed, int | float):
+        return xp.full(loss.shape, 1.0 if seed is None else seed, loss.dtype)
+    array = xp.asarray(seed, dtype=loss.dtype)
     if array.shape not in ((), loss.shape):
         raise ValueError(
             f"the seed has shape {array.shape}, the loss {loss.shape}; pass a seed of the loss's shape"

@@ -224,13 +224,15 @@ for name, n in LAUNCHES.items():
     print(f"   {name:7}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
     print(f"{n['synchronizations']} synchronization(s): at least {1e3 * in_launches[name]:4.1f} ms;", end=" ")
     print(f"in NumPy {1e3 * in_numpy[name]:5.1f} ms")
-assert in_launches["sigmoid"] > in_numpy["sigmoid"]  # no GPU makes this net faster, launched from Python
-assert in_launches["vgg"] < in_numpy["vgg"] / 5
+assert in_launches["sigmoid"] > in_numpy["sigmoid"] / 5  # a GPU can make this net little faster, if at all
+assert in_launches["vgg"] < in_numpy["vgg"] / 10
 
 # %% [markdown]
 # There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
-# between them stays in registers. *Capturing* records the launches of a step once (a CUDA graph) and repeats
-# all of them with one call.
+# between them stays in registers. The files `*_kernels.py` of `minigrad` do it, each beside the readable form
+# that its tests compare it with; `minigrad/optim_kernels.py` updates all parameters of a net by one kernel.
+# Without them a step of the VGG took 224 kernels and 17 products, one of the mlp 71 and 8. *Capturing*
+# records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #
 # A kernel is compiled when it is first asked for, and the first call of a process also sets up the GPU. So
 # compile once and use often: measure from the second call on, and do not write kernels that differ a little

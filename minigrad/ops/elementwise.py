@@ -14,6 +14,7 @@ import numpy as np
 from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
+from . import elementwise_kernels as kernels
 from .geometry import in_memory_order
 
 P = ParamSpec("P")
@@ -117,6 +118,8 @@ def sigmoid(x: Array) -> OpResult:
     y = logistic(x)
 
     def to_x(g: Array) -> Array:
+        if kernels.fits(g, y):
+            return kernels.logistic_gradient(g, y)
         d = 1 - y
         d *= y
         d *= g
@@ -130,7 +133,7 @@ def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
     xp = array_module(x)
     y = xp.maximum(x, xp.zeros_like(outermost_slice(x)) if xp is np else 0)
-    return y, (lambda g: masked(g, y != 0),)
+    return y, (lambda g: kernels.where_positive(g, y) if kernels.fits(g, y) else masked(g, y != 0),)
 
 
 @elementwise
@@ -200,6 +203,8 @@ def outermost_slice(x: Array) -> Array:
 
 def logistic(x: Array) -> Array:
     """1 / (1 + e ** -x) of an array, in its dtype, with all its digits also where it is nearly 0."""
+    if kernels.fits(x):
+        return kernels.logistic(x)
     xp = array_module(x)
     y = xp.asarray(x * -1.0)
     with np.errstate(over="ignore"):  # 1 / inf is 0

@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
+from . import im2col_kernels
 from .geometry import Convolved, Geometry, blocks, cut_off
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
-DEVICE = 1 << 28  # the same on a GPU, where few large products are best
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
@@ -25,6 +23,8 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     x is (N, H, W, C), w (F, C, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
     they are kh kw times as large as the images, and copying is cheaper than storing them.
     """
+    if on_gpu(x) and im2col_kernels.fits(x, geometry):
+        return im2col_kernels.im2col(x, w, geometry)
 
     def to_image(g: Array) -> Array:
         if geometry.stride != (1, 1):
@@ -100,8 +100,6 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slic
 
 def n_products(rows: Array, filters: int) -> int:
     """Into how many equal parts to cut the rows, so that each makes a small product with all filters."""
-    if array_module(rows) is not np:
-        return 1
     enough = -(-rows.size * filters // SMALL)
     return next((n for n in range(enough, 4 * enough) if len(rows) % n == 0 and len(rows) >= 16 * n), 1)
 
@@ -121,7 +119,7 @@ def windows(padded: Array, geometry: Geometry) -> Array:
 def image_blocks(x: Array, geometry: Geometry) -> list[slice]:
     """Runs of images (N, H, W, C) whose copied windows fit in cache."""
     size = math.prod((*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3]))
-    return blocks(len(x), size * x.itemsize, CACHE if array_module(x) is np else DEVICE)
+    return blocks(len(x), size * x.itemsize, CACHE)
 
 
 def as_matrix(w: Array) -> Array:

@@ -13,6 +13,7 @@ from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from . import loss_kernels
 from .elementwise import logistic
+from .elementwise_kernels import fits
 
 
 @op
@@ -31,7 +32,7 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     n, classes = logits.shape
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
-    if on_gpu(logits) and logits.dtype in (np.float32, np.float64):
+    if classes and fits(logits):
         return loss_kernels.cross_entropy(logits, labels)
     rows = xp.arange(n)
     shifted = logits - logits.max(axis=1, keepdims=True)  # a large common part would swallow the loss
@@ -94,6 +95,8 @@ def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> OpResult:
             f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {shape_of(logits)} "
             f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
+    if fits(logits, targets):
+        return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
     n = max(math.prod(shape_of(logits)), 1)
     # log(1 + e^z) - t z, with the exponential always of a negative number
     each = logits * (xp.greater(logits, 0) - targets) + xp.log1p(xp.exp(-xp.abs(logits)))

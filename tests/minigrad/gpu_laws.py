@@ -38,13 +38,15 @@ def counted() -> Iterator[Counter[str]]:
         yield calls
 
 
-def training_step(net: Net, make: Callable[[Any], Optimizer], samples: int) -> Callable[[], float]:
-    """A step of ``net`` in float32 on the double, which returns the loss; one step has been taken."""
+def training_step(
+    net: Net, make: Callable[[Any], Optimizer], samples: int, dtype: Any = np.float32
+) -> Callable[[], float]:
+    """A step of ``net`` on the double, which returns the loss; one step has been taken."""
     rng = np.random.default_rng(0)
     digits = Batch(rng.standard_normal((samples, 1, 28, 28)), rng.integers(0, 10, samples))
-    model = net.build(rng).to(dtype=np.float32, device="cupy")
+    model = net.build(rng).to(dtype=dtype, device="cupy")
     work, optimizer = (
-        Work(model, net.prepare(digits, np.float32).to("cupy"), net.loss),
+        Work(model, net.prepare(digits, dtype).to("cupy"), net.loss),
         make(model.parameters()),
     )
 
@@ -181,23 +183,61 @@ def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometr
     np.testing.assert_array_equal(d, expected_to_x(g), err_msg="the gradient")
 
 
-def an_update_is_the_readable_one(
-    make: Callable[[list[Parameter]], Optimizer], shape: tuple[int, ...]
+def updates_are_the_readable_ones(
+    make: Callable[[list[Parameter]], Optimizer],
+    shapes: list[tuple[int, ...]],
+    most: int = 1,
 ) -> None:
-    """Three steps on a GPU end where those with NumPy end, but for rounding, and take one kernel each."""
+    """Three steps on a GPU end where those with NumPy end, but for rounding, and take ``most`` kernels each.
+
+    Every other parameter has no gradient in the second step; norms take kernels of their own.
+    """
     rng = np.random.default_rng(0)
-    start, *gradients = rng.normal(size=(4, *shape)).astype(np.float32)
-    parameters = [Parameter(to_device(start, device)) for device in ("numpy", "cupy")]
-    optimizers = [make([parameter]) for parameter in parameters]
-    for g in gradients:
-        for parameter, device in zip(parameters, ("numpy", "cupy"), strict=True):
-            parameter.grad = to_device(g, device)
+    start, *gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(4)]
+    groups = [[Parameter(to_device(w, device)) for w in start] for device in ("numpy", "cupy")]
+    optimizers = [make(parameters) for parameters in groups]
+    for step, of_step in enumerate(gradients):
+        for parameters, device in zip(groups, ("numpy", "cupy"), strict=True):
+            for n, (parameter, g) in enumerate(zip(parameters, of_step, strict=True)):
+                parameter.grad = None if step == 1 and n % 2 else to_device(g, device)
+        for optimizer in optimizers:
+            optimizer.lr /= step + 1
+        optimizers[0].step()
         with counted() as calls:
-            for optimizer in optimizers:
-                optimizer.step()
-        assert calls["launch"] == 1, f"an update takes {calls['launch']} kernels"
-    here, there = (to_host(parameter.data) for parameter in parameters)
-    np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
+            optimizers[1].step()
+        few = calls["launch"] <= most or optimizers[1].needs_norms
+        assert few, f"an update takes {calls['launch']} kernels"
+    names = [[list(state) for state in optimizer.state] for optimizer in optimizers]
+    assert names[0] == names[1], f"the state is {names[1]}, with NumPy {names[0]}"
+    for here, there in zip(*groups, strict=True):
+        np.testing.assert_allclose(to_host(there.data), here.data, rtol=1e-5, atol=1e-6)
+
+
+def coefficients_may_be_arrays(
+    make: Callable[[list[Parameter]], Optimizer], shapes: list[tuple[int, ...]]
+) -> None:
+    """Three updates by coefficients on the GPU, arrays of one element, are those by numbers to the bit."""
+    rng = np.random.default_rng(0)
+    start, *gradients = [[rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(4)]
+    groups = [[Parameter(to_device(w, "cupy")) for w in start] for _ in range(2)]
+    optimizers = [make(parameters) for parameters in groups]
+    for of_step in gradients:
+        for parameters, optimizer in zip(groups, optimizers, strict=True):
+            optimizer.lr *= 0.9
+            for parameter, g in zip(parameters, of_step, strict=True):
+                parameter.grad = to_device(g, "cupy")
+        optimizers[0].step()
+        updates = list(optimizers[1].updates())
+        arrays = [
+            [to_device(np.full(1, x, np.float32), "cupy") for x in update.coefficients] for update in updates
+        ]
+        with counted() as calls:
+            optimizers[1].apply(
+                u._replace(coefficients=tuple(x)) for u, x in zip(updates, arrays, strict=True)
+            )
+        assert calls["launch"] <= 1, f"an update takes {calls['launch']} kernels"
+    for numbers, arrays in zip(*groups, strict=True):
+        np.testing.assert_array_equal(to_host(arrays.data), to_host(numbers.data))
 
 
 def cross_entropy_is_the_readable_one(
@@ -206,7 +246,7 @@ def cross_entropy_is_the_readable_one(
     logits: np.ndarray,
     labels: np.ndarray,
 ) -> None:
-    """The same loss and gradient in at most eight launches, where the readable form takes thirty."""
+    """The same loss and gradient in three launches, where the readable form takes thirty."""
     g = np.array(0.5, logits.dtype)
     expected, (expected_gradient, _) = readable(logits, labels)
     assert expected_gradient is not None
@@ -215,11 +255,51 @@ def cross_entropy_is_the_readable_one(
         value, (to_logits, _) = kernels(*arrays[:2])
         assert to_logits is not None
         d = to_logits(arrays[2])
-    assert calls["launch"] <= 8, f"cross-entropy takes {calls['launch']} launches"
+    assert calls["launch"] <= 3, f"cross-entropy takes {calls['launch']} launches"
     assert value.dtype == d.dtype == logits.dtype, f"{logits.dtype} became {value.dtype} and {d.dtype}"
     eps = 8 * len(logits) * np.finfo(logits.dtype).eps
     np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the loss")
     np.testing.assert_allclose(to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient")
+
+
+def a_function_is_few_kernels(most: int, function: Callable[..., OpResult], *arrays: np.ndarray) -> None:
+    """Value and first gradient on the GPU are NumPy's but for rounding, in at most ``most`` launches."""
+    expected, (expected_gradient, *_) = function(*arrays)
+    g = np.random.default_rng(0).normal(size=expected.shape).astype(expected.dtype)
+    there = [to_device(array, "cupy") for array in (*arrays, g)]
+    with counted() as calls:
+        value, (pullback, *_) = function(*there[:-1])
+        assert pullback is not None and expected_gradient is not None
+        d = pullback(there[-1])
+    assert calls["launch"] <= most, f"{function.__name__} takes {calls['launch']} launches"
+    assert value.dtype == d.dtype == arrays[0].dtype, f"{arrays[0].dtype} became {value.dtype}, {d.dtype}"
+    eps = 8 * max(arrays[0].size, 1) * np.finfo(d.dtype).eps
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the value")
+        np.testing.assert_allclose(
+            to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient"
+        )
+
+
+def convolution_is_the_readable_one(
+    kernels: Callable[..., Any],
+    readable: Callable[..., Any],
+    x: np.ndarray,
+    w: np.ndarray,
+    geometry: Geometry,
+    most: int = 4,
+) -> None:
+    """Value and both gradients, to the bit for small integers, in ``most`` launches besides products."""
+    y, pullbacks = readable(x, w, geometry)
+    g = np.random.default_rng(0).integers(-4, 5, y.shape).astype(y.dtype)
+    x, w, there = (to_device(array, "cupy") for array in (x, w, g))
+    with counted() as calls:
+        value, (to_image, to_kernel) = kernels(x, w, geometry)
+        values = value, to_image(there), to_kernel(there)
+    assert calls["launch"] <= most, f"a convolution takes {calls['launch']} launches"
+    expected = y, *(pullback(g) for pullback in pullbacks)
+    for what, a, b in zip(("value", "image gradient", "kernel gradient"), values, expected, strict=True):
+        np.testing.assert_array_equal(to_host(a), b, err_msg=f"the {what}")
 
 
 @contextmanager

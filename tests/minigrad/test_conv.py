@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from minigrad import ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.ops import im2col, winograd
+from minigrad.ops import im2col, im2col_kernels, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
@@ -90,7 +90,10 @@ def assert_same(c, name, other="direct"):
 )
 def test_im2col_is_direct(c, cache, few, small):
     """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
-    with patch.multiple(im2col, CACHE=cache, DEVICE=cache, FEW_CHANNELS=few, SMALL=small):
+    with (
+        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small),
+        patch.object(im2col_kernels, "MOST_BYTES", cache),
+    ):
         assert_same(c, "im2col")
 
 

@@ -1,24 +1,28 @@
 """What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
 
 import inspect
+import itertools
+import math
 import os
 import subprocess
 import sys
+from functools import cache, partial
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import models, nn, ops, optim
+from minigrad import Parameter, models, nn, ops, optim
 from minigrad.device import to_device
-from minigrad.ops import loss_kernels
+from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops.conv import direct
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
 from tests.double import DOUBLE, needs_double
-from tests.minigrad import gpu_laws
+from tests.minigrad import gpu_laws, kernel_sources
 
 try:
     from cupy import _counts  # noqa: F401  # pyright: ignore
@@ -54,7 +58,7 @@ def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
 
 
 @on_double
-@pytest.mark.parametrize(("name", "most"), [("mlp", 28), ("lenet", 57), ("vgg", 91), ("sigmoid", 36)])
+@pytest.mark.parametrize(("name", "most"), [("mlp", 15), ("lenet", 31), ("vgg", 47), ("sigmoid", 13)])
 def test_a_step_takes_few_kernels(name, most):
     gpu_laws.a_step_launches(most, gpu_laws.training_step(models.NETS[name], sgd, 4))
 
@@ -167,16 +171,43 @@ def test_pooling_as_a_kernel(seed, kernel, rest):
     gpu_laws.pooling_is_the_readable_one(max_of_places, x.astype(np.float32), geometry)
 
 
+parameter_shapes = st.lists(st.sampled_from([(), (3,), (2, 3), (0, 2)]), min_size=1, max_size=5)
+
+
 @on_double
 @given(
     momentum=st.sampled_from([0.0, 0.9]),
     nesterov=st.booleans(),
     weight_decay=st.sampled_from([0.0, 0.1]),
-    shape=st.sampled_from([(), (3,), (2, 3)]),
+    shapes=parameter_shapes,
 )
-def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shape):
+def test_an_update_is_one_kernel(momentum, nesterov, weight_decay, shapes):
     settings = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": weight_decay}
-    gpu_laws.an_update_is_the_readable_one(lambda w: optim.SGD(w, 0.5, **settings), shape)
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5, **settings), shapes)
+
+
+@on_double
+@given(
+    make=st.sampled_from([optim.HeavyBall, optim.LARS, optim.Adagrad, optim.Adam, optim.AdamW]),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+    shapes=parameter_shapes,
+)
+def test_an_update_of_other_optimizers_is_one_kernel(make, weight_decay, shapes):
+    make = partial(make, lr=0.1, weight_decay=weight_decay)
+    gpu_laws.updates_are_the_readable_ones(make, shapes)
+
+
+@on_double
+def test_a_kernel_takes_a_limited_number_of_parameters():
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5), [(3,)] * 20, most=2)
+
+
+@on_double
+@given(
+    make=st.sampled_from([optim.SGD, optim.HeavyBall, optim.Adagrad, optim.AdamW]), shapes=parameter_shapes
+)
+def test_coefficients_may_be_on_the_gpu(make, shapes):
+    gpu_laws.coefficients_may_be_arrays(partial(make, lr=0.1, weight_decay=0.1), shapes)
 
 
 @on_double
@@ -194,6 +225,78 @@ def test_cross_entropy_as_kernels(seed, shape, kind, label_kind, offset):
     gpu_laws.cross_entropy_is_the_readable_one(
         loss_kernels.cross_entropy, readable, logits.astype(kind), labels.astype(label_kind)
     )
+
+
+@on_double
+@given(
+    name=st.sampled_from(["relu", "sigmoid", "binary_cross_entropy_with_logits"]),
+    x=st.lists(st.sampled_from([-np.inf, -1e3, -1.0, -0.0, 0.0, 1e-3, 2.0, 1e3, np.inf, np.nan]), max_size=6),
+    kind=st.sampled_from([np.float32, np.float64]),
+)
+def test_a_function_is_one_kernel_each_way(name, x, kind):
+    x, most = np.array(x, kind), 2
+    if name == "binary_cross_entropy_with_logits":  # infinity times a target of 0 is NaN in different places
+        most, x = 3, np.nan_to_num(x, posinf=50, neginf=-50)
+    targets = [np.linspace(0, 1, len(x)).astype(kind)] * (most - 2)
+    gpu_laws.a_function_is_few_kernels(most, inspect.unwrap(getattr(ops, name)), x, *targets)
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    sizes=st.tuples(*[st.integers(1, 3)] * 4),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+)
+def test_convolution_as_kernels(seed, sizes, kernel, stride, padding, dilation):
+    rng, (n, channels, filters, more) = np.random.default_rng(seed), sizes
+    height, width = (d * (k - 1) + more for k, d in zip(kernel, dilation, strict=True))
+    x = rng.integers(-4, 5, (n, height, width, channels)).astype(np.float32)
+    w = rng.integers(-4, 5, (filters, channels, *kernel)).astype(np.float32)
+    geometry = Geometry(kernel, stride, padding, dilation)
+    most = 4 if min(w.size // filters, filters, n * math.prod(geometry.output(height, width))) > 1 else 9
+    gpu_laws.convolution_is_the_readable_one(im2col_kernels.im2col, direct, x, w, geometry, most)
+
+
+@cache
+def sources():
+    """The C++ of the library's kernels, by the function that makes them, for float32 and float64."""
+    with kernel_sources.recorded_sources() as by_maker:
+        for dtype in (np.float32, np.float64):
+            for name in ("lenet", "sigmoid"):
+                gpu_laws.training_step(models.NETS[name], sgd, 2, dtype)
+            parameter = Parameter(to_device(np.ones(3, dtype), "cupy"))
+            parameter.grad = to_device(np.ones(3, dtype), "cupy")
+            nesterov = partial(optim.SGD, momentum=0.9, nesterov=True)
+            for make, decay in itertools.product([*optim.OPTIMIZERS.values(), nesterov], (0.0, 0.1)):
+                make([parameter], lr=0.1, weight_decay=decay).step()
+    return by_maker
+
+
+@on_double
+def test_all_kernels_of_the_library_are_among_the_sources():
+    assert set(sources()) == kernel_sources.makers_of_kernels()
+
+
+@on_double
+@pytest.mark.skipif(kernel_sources.nvrtc() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("maker", sorted(kernel_sources.makers_of_kernels()))
+def test_a_kernel_is_cuda(maker):
+    for source in sources()[maker]:
+        kernel_sources.compiles(source)
+
+
+@on_double
+@pytest.mark.skipif(kernel_sources.nvrtc() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize(
+    "python", [("loss = nan", "lose = nan"), ("x[own]", "x[own] // 1"), ("* classes", "** classes")]
+)
+def test_what_is_no_cuda_is_refused(python):
+    for source in sources()["loss_kernels.py:losses_of_rows"]:
+        with pytest.raises(AssertionError, match="error"):
+            kernel_sources.compiles(source.replace(*python))
 
 
 @on_double

@@ -164,6 +164,58 @@ def elementwise_kernel(seed: int, late: bool) -> None:
             raise AssertionError(f"{args} are taken")
 
 
+@settings(deadline=None, derandomize=True, max_examples=30, database=None)
+@given(st.integers(0, 99), st.booleans())
+def kernel_in_cpp(seed: int, late: bool) -> None:
+    """Loops, conditions, declarations and raw arrays mean what they do in C++; races and faults raise."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 10, (rng.integers(1, 5), 7)).astype(np.int64)
+    rows, columns = x.shape
+    row_sums = cp.ElementwiseKernel(
+        "raw T x, int64 columns, T by",
+        "T total, T rest",
+        """total = 0; T other = 0;
+        for (int c = 0; c < columns; ++c) {
+            T value = x[i * columns + c] / by;
+            if (value != 0) { total = total + value; if (c % 2 == 0) { other = other + 1; } }
+        }
+        rest = other + x[i * columns] % by;""",
+    )
+    with _late.late() if late else np.errstate(), _counts.counted() as (calls, _):
+        fortran = cp.asarray(np.asfortranarray(x))
+        total, rest = row_sums(fortran, columns, 4, cp.empty(rows, x.dtype), cp.empty(rows, x.dtype))
+        quotients = np.trunc(x / 4).astype(np.int64)
+        np.testing.assert_array_equal(total.get(), quotients.sum(1))
+        evens = (quotients[:, ::2] != 0).sum(1)
+        np.testing.assert_array_equal(rest.get(), evens + np.fmod(x[:, 0], 4))
+    assert calls["launch"] == 1, calls
+    shift = cp.ElementwiseKernel(
+        "raw T x, int64 first, int64 step",
+        "raw T y",
+        "ptrdiff_t j = i / step; if (i >= first) { y[j] = x[i - first] * 2; }",
+    )
+    y = cp.zeros(rows * 7, np.int64)
+    shift(cp.asarray(x), 2, 1, y, size=rows * 7)
+    np.testing.assert_array_equal(y.get(), [0, 0, *2 * x.ravel()[:-2]])
+    constant = cp.ElementwiseKernel("raw T x", "raw T y", "x[i] = 0")
+    for call, error in (
+        (lambda: shift(cp.asarray(x), 2, 2, y, size=rows * 7), RuntimeError),  # two threads write an element
+        (lambda: shift(cp.asarray(x), 0, -1, y, size=rows * 7), IndexError),
+        (lambda: shift(cp.asarray(x), 0, 1, y, size=rows * 7 + 1), IndexError),
+        (lambda: shift(cp.asarray(x), 0, 1, y), ValueError),  # no size
+        (lambda: row_sums(cp.asarray(x), columns, 4, y, y, size=rows), ValueError),  # a size beside elements
+        (lambda: constant(cp.asarray(x), y, size=1), TypeError),
+        (lambda: cp.ElementwiseKernel("T x", "T y", "while (x) { y = x; }"), NotImplementedError),
+        (lambda: cp.ElementwiseKernel("T x", "T y", "if (x > 0) { y = x;"), SyntaxError),
+    ):
+        try:
+            call()
+        except error:
+            pass
+        else:
+            raise AssertionError(f"no {error.__name__}")
+
+
 def counts() -> None:
     """Every kernel, product, copy and synchronization is counted, with the project's line that caused it."""
     x = cp.asarray(np.ones((3, 3)))

@@ -24,6 +24,7 @@ LAWS = {
     "copies_to_host_may_be_late": {},
     "programs": {},
     "elementwise_kernel": {},
+    "kernel_in_cpp": {},
     "devices": TWO_DEVICES,
     "counts": {},
 }
@@ -180,6 +181,42 @@ BROKEN = {
         "_kernels.py",
         "types.setdefault(kind, x.dtype) != x.dtype",
         "types.setdefault(kind, x.dtype) is None",
+    ),
+    "integers are divided as in Python": (
+        "kernel_in_cpp",
+        "_statements.py",
+        "return (a - np.fmod(a, b)) // b",
+        "return a // b",
+    ),
+    "a condition holds everywhere": (
+        "kernel_in_cpp",
+        "_statements.py",
+        "before[np.broadcast_to(condition, before.shape)]",
+        "before",
+    ),
+    "two threads may write an element": (
+        "kernel_in_cpp",
+        "_statements.py",
+        "if not np.all(alone & (self.writer[index] == threads)):",
+        "if False:",
+    ),
+    "an index wraps round": (
+        "kernel_in_cpp",
+        "_statements.py",
+        "index.min() >= 0 and",
+        "",
+    ),
+    "a kernel writes to its inputs": (
+        "kernel_in_cpp",
+        "_kernels.py",
+        "writable=n >= self.nin",
+        "writable=True",
+    ),
+    "raw arrays have a memory order": (
+        "kernel_in_cpp",
+        "_kernels.py",
+        "Raw(x.reshape(-1), lanes",
+        'Raw(x.reshape(-1, order="A"), lanes',
     ),
     "a product counts as a kernel": (
         "counts",
