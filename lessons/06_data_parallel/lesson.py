@@ -528,9 +528,8 @@ Speedup().draw(measured).savefig(FIGURES / "two_processes.png")
 curves = read_result("to-target")["curves"]
 for name in ("serial, batch 16", "serial, batch 64", "serial, batch 256", "data parallel"):
     point = first_at(curves[name], 0.95)
-    print(
-        f"   95 % with {name:17}: {point['steps']:4} steps, {point['epochs']:4.1f} epochs, {point['seconds']:4.1f} s"
-    )
+    steps, epochs, seconds = (point[unit] for unit in ("steps", "epochs", "seconds"))
+    print(f"   95 % with {name:17}: {steps:4} steps, {epochs:4.1f} epochs, {seconds:4.1f} s")
 serial, parallel = (first_at(curves[name], 0.95)["steps"] for name in ("serial, batch 64", "data parallel"))
 assert serial == parallel, f"serial training took {serial} steps, data parallel {parallel}"
 
