@@ -198,19 +198,70 @@ TAUGHT = [p for p in LIBRARY if p.name != "__init__.py" and set(STRATEGIES) & se
 ENGINE_TAUGHT = [ROOT / "minigrad" / f"{name}.py" for name in ("tape", "op", "tensor", "optim", "train")]
 
 
+def said_by(path):
+    return ast.get_docstring(tree(path)) or ""
+
+
 @pytest.mark.parametrize("path", [*TAUGHT, *(p.relative_to(ROOT) for p in ENGINE_TAUGHT)], ids=str)
 def test_what_a_lecture_treats_names_its_section_and_lesson(path):
     assert {"Lecture section:", "Lesson:"} <= set(re.findall(r"Lecture section:|Lesson:", said_by(path)))
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=str)
-def test_lessons_that_a_module_names_exist(path):
-    for lesson in re.findall(r"Lesson: (\w+)", said_by(path)):
-        assert (ROOT / "lessons" / lesson / "lesson.py").exists()
+# "Lesson: NN_name." says that the lesson shows the module: it imports it, or names its file or one of its
+# names. "Lesson: NN_name, by ``other.py``." says that it shows another module, which imports this one.
 
 
-def said_by(path):
-    return ast.get_docstring(tree(path)) or ""
+def shown_in(path, texts):
+    """Whether the module at ``path`` is shown in one of these texts of Python."""
+    names = {n.name for n in tree(path).body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+    words = [path.name, *(name for name in names if not name.isalpha() or name != name.lower())]
+    if any(re.search(rf"\b{re.escape(word)}\b", text) for word in words for text in texts):
+        return True
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    of_package = {f"{path.parent.name}.{name}" for name in names}
+    used = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    package = ".".join(path.parent.parts)
+    imported = {alias.name for node in imports if node.module == package for alias in node.names}
+    return bool(of_package & used or names & imported) or any(names_module(ast.parse(t), path) for t in texts)
+
+
+def texts_of(lesson):
+    return [file.read_text() for file in (ROOT / "lessons" / lesson).glob("*.py")]
+
+
+def names_module(code, module):
+    """Whether ``code`` imports ``module``, by its own name or from its package."""
+    stem = module.stem if module.stem != "__init__" else module.parent.name
+    imports = [node for node in ast.walk(code) if isinstance(node, ast.ImportFrom)]
+    return any(
+        stem in {*(node.module or "").split("."), *(alias.name for alias in node.names)} for node in imports
+    )
+
+
+def taught_by(path):
+    """The lesson and the other module that a docstring names, or (None, None)."""
+    found = re.search(r"Lesson:\s+(\w+)(?:,\s+by\s+``([\w/.]+)``)?", said_by(path))
+    return (None, None) if found is None else found.groups()
+
+
+@pytest.mark.parametrize("path", [p for p in LIBRARY if taught_by(p)[0]], ids=str)
+def test_a_lesson_shows_what_the_module_says_it_shows(path):
+    lesson, other = taught_by(path)
+    assert (ROOT / "lessons" / lesson / "lesson.py").exists()
+    if other is None:
+        assert shown_in(path, texts_of(lesson)), f"{path} names lesson {lesson}, which shows nothing of it"
+        return
+    through = [p for p in LIBRARY if str(p).endswith(f"/{other}") and names_module(tree(p), path)]
+    assert through, f"{path}: no {other} imports it"
+    assert any(taught_by(p)[0] == lesson for p in through), f"{other} does not name lesson {lesson}"
+
+
+def test_the_check_of_lessons_sees_a_module_that_is_not_shown():
+    flat = Path("backends/data_parallel/flat.py")
+    assert not shown_in(flat, ["print('a flat line of segments')"])
+    assert shown_in(flat, ["from backends.data_parallel.flat import buckets"])
+    assert shown_in(flat, ["# see FlatLayout"])
 
 
 # State: a module's names are bound when it is imported and its containers are filled then, never later.
