@@ -116,7 +116,7 @@ def errors(start, steps=2):
 
 
 def from_zero(student):
-    start = student.BIASES_AT_THE_START
+    start = list(student.BIASES_AT_THE_START)
     first, second = errors(start)
     zeros = [0.0] * 4
     assert start == zeros, f"from biases {start} a gradient is off by {first:.0%}; let them start at {zeros}"
