@@ -50,15 +50,15 @@ ALPHA = 0.1
 
 # %% [markdown]
 # ## 4. Local SGD is yours
-# Each rank has its own gradient, a function of the weight, and its own model. Every rank takes steps w -
-# rate * gradient(w) from its own model; after every `period` steps, and at the end, all models become their
-# mean.
+# Each rank has its own gradient, a function of the weight, and its own model. In a step a rank moves its
+# model by -rate * gradient(w). After every `period` steps, and at the end, all models become their mean.
 #
-# Prediction: 50 steps with a period of 8. How many averages is that?
+# Prediction: the two ranks of question 2, an average every 8 steps. With a rate of 0.05 they end at 0.633,
+# and not at the best weight, 0.8. With a rate of 0.005, and as many steps as they need, where do they end?
 #
-# - a: 6
-# - b: 7
-# - c: 8, with that at the start
+# - a: at 0.633 again: the rate only says how soon
+# - b: nearer to 0.8
+# - c: nearer to 0.5
 #
 # Edit: write the function, in 5 to 15 lines. Now it says where training starts.
 
@@ -67,8 +67,8 @@ PREDICTION_4 = ""
 
 
 def local_sgd(start, gradients, rate, steps, period):
-    """The weight after so many steps, and the number of averages; ``gradients`` has one for each rank."""
-    return start, 0
+    """The weight after so many steps; ``gradients`` has a function of the weight for each rank."""
+    return start
 
 
 if __name__ == "__main__":

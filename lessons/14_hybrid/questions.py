@@ -6,10 +6,10 @@ and run minigrad lesson 14 --check.
 
 # %% [markdown]
 # ## 1. Where the two ways are level
-# A linear layer inside a network takes 4,096 numbers to 4,096. On 16 ranks it sends less if the layer is
-# split, up to a batch of 2,730 samples; with more samples it sends less if the batch is split. Edit: a
-# layer of 1,024 numbers to 1,024, with a sixteenth of the weights. Up to which batch does it send less if
-# the layer is split?
+# A linear layer inside a network takes 4,096 numbers to 4,096. On each of 16 ranks less is sent if the
+# layer is split, up to a batch of 2,730 samples; with more samples less is sent if the batch is split.
+# Edit: a layer of 1,024 numbers to 1,024, with a sixteenth of the weights. Up to which batch is less sent
+# if the layer is split?
 #
 # - a: 170 samples
 # - b: 682 samples
