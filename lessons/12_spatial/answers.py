@@ -37,7 +37,7 @@ def rows_borrowed(stride, kernel=5, padding=2, owned=range(12, 24)):
     """Rows before and behind those of the rank in the middle that its outputs look at, one by one."""
     outputs = [o for o in range(36) if o * stride in owned]
     touched = [o * stride - padding + tap for o in outputs for tap in range(kernel)]
-    return owned.start - min(touched), max(touched) + 1 - owned.stop
+    return max(0, owned.start - min(touched)), max(0, max(touched) + 1 - owned.stop)
 
 
 def strided(student):
