@@ -89,7 +89,7 @@ def real_step(forward, backward, ready, lengths, ranks, link):
 def end_of_a_step(student):
     rng, ranks = np.random.default_rng(15), 4
     for case in range(12):
-        link = Link(1e-4, 1e5 if case % 2 else 1e7)  # slow and fast links: backward ends first, or last
+        link = Link(1e-4, 1e5 if case % 2 else 1e7)  # backward ends last on some, first on others
         forward, backward = rng.integers(0, 100, 2) / 1e3
         ready = np.sort(rng.random(rng.integers(1, 6)) * backward).tolist()
         lengths = (ranks * rng.integers(1, 300, len(ready))).tolist()
