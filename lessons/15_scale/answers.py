@@ -98,7 +98,7 @@ def end_of_a_step(student):
         own = student.step_seconds(float(forward), float(backward), ready, summing)
         assert own is not None and np.isclose(own, seconds, rtol=1e-9), (
             f"case {case}, {len(ready)} buckets: your function says {own} s, the virtual ranks take "
-            f"{seconds:.6f} s;  write step_seconds"
+            f"{seconds:.6f} s; write step_seconds"
         )
     example = student.step_seconds(0, 120, [24, 48, 72, 96, 120], [30] * 5)
     return (
