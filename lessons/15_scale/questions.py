@@ -1,0 +1,75 @@
+"""Questions on lesson 15: predict, change, prove.
+
+Write a letter into each prediction before you change anything. Then make the edit that the question asks for,
+and run minigrad lesson 15 --check.
+"""
+
+# %% [markdown]
+# ## 1. A small message on 32 ranks
+# A message takes 20 us and its bytes at 100 MB/s. On 32 ranks an all-reduce of 262,144 float32 around a
+# ring takes 5% longer than by halving and doubling: each rank sends as many bytes in both. Edit: an
+# all-reduce of 32 numbers. How much longer does the ring take?
+#
+# - a: 6 times as long
+# - b: 5% longer, as before: both times shrink with the bytes
+# - c: it takes less time: its messages are the smaller ones
+
+# %%
+PREDICTION_1 = ""
+NUMBERS = 262_144
+
+# %% [markdown]
+# ## 2. One slow stage
+# A pipeline of four equal stages takes 32 micro-batches, and is 3.66 times as fast as one rank. Edit: one
+# stage takes twice as long as each of the others, which stay as they are. How many times as fast as one
+# rank, which must do all this work too, is the pipeline then?
+#
+# - a: 3.66 times: one rank is slower by as much
+# - b: about 3.2 times: the slow stage fills a part of the bubble
+# - c: about 2.4 times: three ranks wait half of the time
+
+# %%
+PREDICTION_2 = ""
+STAGE_SECONDS = [1.0, 1.0, 1.0, 1.0]
+
+# %% [markdown]
+# ## 3. Four times as many machines
+# Each machine fails once in 125 days on average, and then all go back to the last checkpoint. Saving one
+# takes 60 s. With 1,000 machines something fails every three hours; least is lost with a checkpoint every
+# 19 minutes, 1,138 s. Edit: 4,000 machines. How often should they save?
+#
+# - a: every 285 s: they fail four times as often
+# - b: every 569 s
+# - c: every 1,138 s: saving takes as long as before
+
+# %%
+PREDICTION_3 = ""
+MACHINES = 1000
+
+# %% [markdown]
+# ## 4. The end of a step
+# A step computes forward, then backward. Bucket j of the gradients is ready `ready[j]` seconds after
+# backward began, in rising order, and its all-reduce takes `summing[j]` seconds. All-reduces run beside
+# backward, one after the other. The step is over when backward is, and every all-reduce too.
+#
+# Prediction: forward is free, backward takes 120 ms. Five buckets are ready at 24, 48, 72, 96 and 120 ms,
+# and each takes 30 ms to sum. When is the step over?
+#
+# - a: at 150 ms: only the last bucket is left when backward ends
+# - b: at 174 ms
+# - c: at 270 ms: summing takes 150 ms, longer than backward, so it cannot be hidden
+#
+# Edit: write the function, in 5 lines or more. Now it says what a step takes in which nothing is hidden.
+
+# %%
+PREDICTION_4 = ""
+
+
+def step_seconds(forward, backward, ready, summing):
+    """The seconds from the start of forward to the end of the step."""
+    return forward + backward + sum(summing)
+
+
+if __name__ == "__main__":
+    example = step_seconds(0, 120, [24, 48, 72, 96, 120], [30] * 5)
+    print(f"the step of question 4 is over at {example} ms")
