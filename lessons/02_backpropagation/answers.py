@@ -52,7 +52,7 @@ def first_layer(student):
     trained, everything = products(student.TRAINED), products((True,) * 4)
     total = sum(trained.values())
     assert tuple(student.TRAINED) == (True, False, False, False), (
-        f"TRAINED is {student.TRAINED}, which takes {total} products of {sum(everything.values())}; "
+        f"TRAINED is {student.TRAINED}, which takes {total} of {sum(everything.values())} products; "
         "let only the first be True"
     )
     only_last = sum(products((False, False, False, True)).values())
@@ -79,10 +79,10 @@ def wrong_gradients(function):
 
 def filled_again(student):
     of_product, _ = wrong_gradients(lambda x, w: x * w)
-    wrong, right = wrong_gradients(student.function)
     s = 1 / (1 + np.exp(-2.0))
     value = student.function(Tensor(np.array([2.0])), Tensor(np.array([3.0]))).data[0]
     assert np.isclose(value, 3 * s), f"your function of 2 and 3 is {value:g}, not sigmoid(2) * 3 = {3 * s:g}"
+    wrong, right = wrong_gradients(student.function)
     assert not wrong, f"with your function these gradients are wrong: {wrong}"
     return (
         f"both are right, {right['x']:.3f} and {right['w']:.3f}, where x * w has {of_product['w'][0]:g} for "

@@ -42,7 +42,7 @@ def another_activation(student):
     hidden = 3
     relu, other = ((arrays(kind) - 1) / hidden for kind in (nn.ReLU, student.ACTIVATION))
     assert student.ACTIVATION is nn.GELU, (
-        f"of each layer {student.ACTIVATION.__name__} keeps {other:g} arrays, and ReLU {relu:g}; take GELU"
+        f"{student.ACTIVATION.__name__} keeps {other:g} of each hidden layer, and ReLU {relu:g}; take nn.GELU"
     )
     return (
         f"{other:g} instead of {relu:g}: its slope needs its input and the share of the normal distribution, "
@@ -52,9 +52,10 @@ def another_activation(student):
 
 def first_is_trained(student):
     last, every = arrays(trained=(False, False, False, True)), arrays()
+    assert len(student.TRAINED) == 4, f"TRAINED has {len(student.TRAINED)} entries, and there are 4 layers"
     mine = arrays(trained=student.TRAINED)
     assert tuple(student.TRAINED) == (True, False, False, False), (
-        f"TRAINED is {student.TRAINED}, and the tape keeps {mine:g} arrays of {every:g}; let only the first "
+        f"TRAINED is {student.TRAINED}, and the tape keeps {mine:g} of {every:g} arrays; let only the first "
         "be True"
     )
     return (

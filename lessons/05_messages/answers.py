@@ -67,9 +67,6 @@ def sums(order, ranks=4):
     def work(comm):
         gradients = allgather(comm, np.random.default_rng(comm.rank).normal(size=1000).astype(np.float32))
         rows = order(comm.rank, comm.size)
-        assert sorted(rows) == list(range(ranks)), (
-            f"rank {comm.rank} adds up {rows}, not each of {ranks} once"
-        )
         total = gradients[rows[0]].copy()
         for row in rows[1:]:
             total += gradients[row]

@@ -84,7 +84,7 @@ def end_of_the_rule(student):
 def whole_lars(student):
     rng = np.random.default_rng(0)
     for case in range(20):
-        shape = tuple(rng.integers(1, 5, 1 + case % 3))
+        shape = tuple(rng.integers(1, 5, 1 + case % 3).tolist())
         lr, momentum, trust = 0.01 + rng.random(), rng.choice([0.0, 0.9]), 0.01 + rng.random()
         decay = float(rng.choice([0.0, 0.1]))
         w, v = rng.normal(size=shape) * (case != 7), np.zeros(shape)

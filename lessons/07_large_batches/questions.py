@@ -62,7 +62,7 @@ SAMPLES_IN_A_BATCH = 8
 #
 # - a: it is 1,000 times as long, as with SGD
 # - b: it is 1,000 times shorter: the rate is divided by the length of the gradient
-# - c: nothing
+# - c: it is as long as before
 
 # %%
 PREDICTION_4 = ""
