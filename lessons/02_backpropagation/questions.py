@@ -1,0 +1,88 @@
+"""Questions on lesson 02: predict, change, prove.
+
+Write a letter into each prediction before you change anything. Then make the edit that the question asks for,
+and run minigrad lesson 02 --check.
+"""
+
+import numpy as np
+
+from minigrad import Tensor, ops
+
+# %% [markdown]
+# ## 1. A tape that replaces
+# Three residual blocks, x <- x + w x with w = 1/2: the output is (1 + w)³ x, and its derivative is 3.375. The
+# tape below adds up what comes from the two uses of a value. Edit: let ``backward`` replace ``x.grad`` by
+# what comes. Which derivative does it find?
+#
+# - a: 3.375: both uses have the same block behind them
+# - b: 1: only the direct way through all blocks is left
+# - c: 0.125: only the way through all products is left
+
+# %%
+PREDICTION_1 = ""
+
+
+class Node:
+    def __init__(self, value):
+        self.value, self.grad = value, 0.0
+
+
+def backward(entries, output):
+    """Walk back through ``entries``: (output, inputs, pullbacks) of each operation, in the order they ran."""
+    output.grad = 1.0
+    for node, inputs, pullbacks in reversed(entries):
+        for x, pullback in zip(inputs, pullbacks, strict=True):
+            x.grad = x.grad + pullback(node.grad)
+
+
+def residual_blocks(x, w, blocks=3):
+    """The output of the blocks, and the entries of their tape."""
+    entries = []
+    for _ in range(blocks):
+        product = Node(w * x.value)
+        entries.append((product, [x], [lambda g: g * w]))
+        total = Node(x.value + product.value)
+        entries.append((total, [x, product], [lambda g: g, lambda g: g]))
+        x = total
+    return x, entries
+
+
+# %% [markdown]
+# ## 2. One trained layer
+# Four layers of 128 units: forward takes 4 products of matrices, and backward 7, since nobody asks for the
+# gradient of the pixels. Edit: freeze all layers but the first. How many products does backward take?
+#
+# - a: 1
+# - b: 4
+# - c: 7
+
+# %%
+PREDICTION_2 = ""
+TRAINED = (True, True, True, True)
+
+
+# %% [markdown]
+# ## 3. A buffer that is filled again
+# A program computes x * w with x = 2 and w = 3, and then reads the next batch into the memory of x, which
+# becomes 0, before backward. The tape holds arrays, not copies: the gradient of w comes out as 0 instead of
+# 2. Edit: the program computes sigmoid(x) * w. Which gradients are wrong now?
+#
+# - a: none
+# - b: that of x: the slope of the sigmoid is taken at the x that is there now
+# - c: that of x and that of w: both depend on x
+
+# %%
+PREDICTION_3 = ""
+
+
+def function(x, w):
+    """What the program computes."""
+    return x * w
+
+
+if __name__ == "__main__":
+    x = Node(1.0)
+    y, entries = residual_blocks(x, 0.5)
+    backward(entries, y)
+    print("derivative of the blocks:", x.grad)
+    print("sigmoid(2) * 3 =", (ops.sigmoid(Tensor(np.array([2.0]))) * 3.0).data)

@@ -1,0 +1,77 @@
+"""Questions on lesson 03: predict, change, prove.
+
+Write a letter into each prediction before you change anything. Then make the edit that the question asks for,
+and run minigrad lesson 03 --check.
+"""
+
+from minigrad import nn
+
+# %% [markdown]
+# ## 1. Another activation function
+# In a network of linear layers with ReLU between them the tape keeps one array of each hidden layer: the
+# output of its ReLU. GELU, x times the normal distribution function of x, is used in transformers. Edit: GELU
+# instead of ReLU. How many arrays does the tape keep of each hidden layer?
+#
+# - a: 1: an activation function has no weights, so the tape keeps only the input of the next layer
+# - b: 2: the input and the output of the GELU
+# - c: 3
+
+# %%
+PREDICTION_1 = ""
+ACTIVATION = nn.ReLU
+
+
+# %% [markdown]
+# ## 2. Which layer is trained
+# Four linear layers of the same width, with ReLU between them. If only the last one is trained, the tape
+# keeps one array besides the weights, its input; if all are trained, four. Edit: only the first one is
+# trained. How many arrays does the tape keep?
+#
+# - a: 4: as if all were trained
+# - b: 2: the batch and the output of the first layer
+# - c: 1: the batch
+
+# %%
+PREDICTION_2 = ""
+TRAINED = (False, False, False, True)
+
+
+# %% [markdown]
+# ## 3. Shorter segments
+# 36 layers are recomputed in 6 segments of 6 layers: at most 11 outputs of layers are alive at the same time.
+# Edit: 18 segments of 2 layers. How many outputs are alive at most?
+#
+# - a: about 4: a segment has only 2 layers
+# - b: about 19
+# - c: about 11: the product of the two numbers is the same
+
+# %%
+PREDICTION_3 = ""
+SEGMENTS = 6
+
+
+# %% [markdown]
+# ## 4. What a tape keeps
+# Edit: write the function below. A network has the layers linear, ReLU, linear, ReLU, linear. How many arrays
+# does a training step of it keep on the tape?
+#
+# - a: 3: the batch, and two outputs
+# - b: 5: the inputs of all layers
+# - c: 5: three for the linear layers, and two for the ReLUs
+
+# %%
+PREDICTION_4 = ""
+
+
+def kept(layers, widths):
+    """The numbers that a tape keeps of one sample, where all linear layers are trained.
+
+    ``layers`` has names, "linear", "relu", "tanh" or "gelu", and begins with "linear". ``widths[i]`` are the
+    numbers that come into layer i; ``widths[-1]`` those that come out of the last one. The batch counts, if
+    the tape keeps it. A GELU keeps its input, and an array of the same size that nobody else has.
+    """
+    return 0
+
+
+if __name__ == "__main__":
+    print("numbers kept:", kept(["linear", "relu", "linear"], [784, 128, 128, 10]))
