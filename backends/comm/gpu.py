@@ -1,7 +1,7 @@
 """The GPU on which a thread computes, and the work that it has not finished; nothing without CuPy.
 
 A GPU does later what a program asks for, in the order of a stream. Each thread has a current GPU, at first
-GPU 0, and by default all threads have the same stream. Lecture section: GPU against CPU. Lesson: 04_gpu.
+GPU 0, and by default all threads have the same stream. Lecture section: GPU against CPU.
 """
 
 from __future__ import annotations

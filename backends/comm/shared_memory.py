@@ -1,6 +1,6 @@
 """Memory that the ranks of one machine share, and a barrier in it that sends no message.
 
-Lecture section: synchronous data parallelism. Lesson: 05_messages.
+Lecture section: synchronous data parallelism.
 """
 
 from __future__ import annotations

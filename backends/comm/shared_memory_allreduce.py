@@ -1,6 +1,6 @@
 """All-reduce in shared memory: each rank of a machine sums its share of the elements, without a message.
 
-Lecture section: synchronous data parallelism. Lesson: 05_messages.
+Lecture section: synchronous data parallelism.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``Traced(comm)`` does not change a program's results. It records a ``Span`` for each call and a ``Ledger`` of
 messages and bytes. ``gather_trace`` collects the records of all ranks on rank 0; ``timeline`` draws them.
-Lecture section: synchronous data parallelism. Lesson: 05_messages.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
 
 from __future__ import annotations

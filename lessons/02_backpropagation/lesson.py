@@ -249,7 +249,8 @@ print(f"the gradient {784 * 128:,}")
 # Read: Baydin et al. 2018, arXiv:1502.05767, section 3.2 (reverse mode).
 #
 # ## 6. The library
-# The library's tape is the same list. `@op` takes a function of the form that we have been writing. The
+# The library's tape is the same list, and its ops are pairs like ours, in files to read: `linear.py`,
+# `elementwise.py`, `shape.py`, `reduce.py`, `conv.py`, `pool.py`, `norm.py`, `dropout.py` in `minigrad/ops`. `@op` takes a function of the form that we have been writing. The
 # result takes and returns tensors, and records itself on the tape that is open.
 
 # %%

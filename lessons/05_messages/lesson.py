@@ -420,7 +420,7 @@ figure.savefig(FIGURES / "latency_bandwidth.png")
 # | `broadcast`, `reduce` | `Bcast`, `Reduce` | room on every rank |
 # | `scatter`, `gather`, `allgather` | `Scatter(v)`, `Gather(v)`, `Allgather(v)` | v: the parts' lengths |
 # | `reduce_scatter` | `Reduce_scatter` | how many numbers each gets |
-# | `alltoall`, `barrier` | `Alltoall(v)`, `Barrier` | v: the lengths, for each pair |
+# | `alltoall`, `barrier` (`pairwise.py`) | `Alltoall(v)`, `Barrier` | v: the lengths, for each pair |
 # | `allreduce` | `Allreduce`; `Iallreduce`, then `Wait` | C order: the trap of part 4 |
 #
 # A call whose name ends in v (for "vector") takes parts of different lengths, as 4,999 samples on two ranks
@@ -443,10 +443,10 @@ print("   to see it: minigrad run -n 2 lessons/05_messages/plain_mpi4py.py")
 # - *gather-broadcast*: rank 0 collects all arrays, adds them up and sends the sum to all, as a parameter
 #   server does.
 # - *tree* and *ring*: part 6 and part 3.
-# - *doubling* (recursive doubling): in round i each rank swaps its whole sum with the rank 2^i away, and both
+# - *doubling* (`doubling.py`, recursive doubling): in round i each rank swaps its whole sum with the rank 2^i away, and both
 #   add. After round i the sums hold 2^(i + 1) ranks, so L rounds are enough: no all-reduce has fewer. Each
 #   round carries the whole array.
-# - *halving* (Rabenseifner's): two ranks swap halves, and each adds up one half. In the next round they swap
+# - *halving* (`halving.py`, Rabenseifner's): two ranks swap halves, and each adds up one half. Then they swap
 #   halves of their half with a rank twice as far away; after L rounds each rank has a p-th of the sum. Then
 #   the same swaps run backwards, without adding: the bytes of the ring, in 2 L rounds.
 # - *hierarchical*: the GPUs of one machine are linked by NVLink, and machines by Ethernet, a thousand times

@@ -294,7 +294,8 @@ drawings.bias_once(once, thrice).savefig(FIGURES / "row_bias.png")
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
 # input. So filters are to a convolution what columns are to a matrix, and channels what rows are. Split the
 # first convolution by filters: a rank computes some of the hidden images, and sends nothing. ReLU and
-# pooling act on each channel alone. Split the second by channels: each rank has a partial sum of every
+# pooling act on each channel alone (as do `batch_norm.py` and `dropout.py`; all of it stands in `conv.py`).
+# Split the second by channels: each rank has a partial sum of every
 # output image. One all-reduce adds them up, and one all-reduce is needed backward, for the gradient of the
 # input.
 

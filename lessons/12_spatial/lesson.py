@@ -67,6 +67,8 @@ drawings.halo(digit, bounds, needs).savefig(FIGURES / "halo.png")
 # parallelism", arXiv:1903.06681.
 #
 # ## 2. How wide is the halo?
+# (`layers.py` in `backends/model_parallel/spatial` has the layers, `halo.py` their messages.)
+#
 # Output row o uses the input rows from o s - p to o s - p + k - 1 (kernel k, stride s, padding p). The rank
 # that has input row o s computes it. So a rank needs max(0, p) rows before its own, and max(0, k - s - p)
 # rows behind them. We check the formula against a list of all rows that are used, for the second of three
