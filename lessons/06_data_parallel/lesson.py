@@ -504,8 +504,8 @@ assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal sha
 # speedup` trains with one and with two MPI processes, in shuffled turns, and says how many samples a second
 # each strategy trains. Below is what it measured on a machine of two cores (`lessons/experiments/measured`).
 # The losses are those of serial training; only the seconds differ. In shared memory (`shared_memory.py`) no
-# message is sent: each rank sums a share of all gradients where they lie. Two processes are never twice as fast: the
-# update is done twice, gradients travel, and both share one memory.
+# message is sent: each rank sums a share of all gradients where they lie. Two processes are never twice as
+# fast: the update is done twice, gradients travel, and both share one memory.
 
 # %%
 print("\n10. Two processes, real time: samples a second, and speed with serial = 1")
