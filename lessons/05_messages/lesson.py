@@ -444,8 +444,8 @@ print("   to see it: minigrad run -n 2 lessons/05_messages/plain_mpi4py.py")
 #   server does.
 # - *tree* and *ring*: part 6 and part 3.
 # - *doubling* (`doubling.py`, recursive doubling): in round i each rank swaps its whole sum with the rank 2^i
-#   away, and both add. After round i the sums hold 2^(i + 1) ranks, so L rounds are enough: no all-reduce has fewer. Each
-#   round carries the whole array.
+#   away, and both add. After round i the sums hold 2^(i + 1) ranks, so L rounds are enough: no all-reduce
+#   has fewer. Each round carries the whole array.
 # - *halving* (`halving.py`, Rabenseifner's): two ranks swap halves, and each adds up one half. Then they swap
 #   halves of their half with a rank twice as far away; after L rounds each rank has a p-th of the sum. Then
 #   the same swaps run backwards, without adding: the bytes of the ring, in 2 L rounds.
