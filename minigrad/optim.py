@@ -92,6 +92,13 @@ class Optimizer:
         parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
         negative or not finite.
         """
+        for w, g, state, coefficients in self.updates(parts, total):
+            self.update(w, g, state, *coefficients)
+
+    def updates(
+        self, parts: Iterable[Part] | None = None, total: Callable[[np.ndarray], np.ndarray] = np.asarray
+    ) -> Iterator[tuple[Array, Array, dict[str, Any], tuple[float, ...]]]:
+        """The arguments of ``update`` for each parameter that one step changes; the states count the step."""
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
@@ -108,7 +115,7 @@ class Optimizer:
             if i == len(self.state):
                 self.state.append({})
             if g is not None:
-                self.update(w, g, self.state[i], rates[n])
+                yield w, g, self.state[i], self.coefficients(self.state[i], rates[n])
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
@@ -132,6 +139,13 @@ class Optimizer:
     def rates(self, squares: np.ndarray) -> list[float]:
         """The learning rate of each parameter."""
         return [self.lr] * len(self.parameters)
+
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
+        """The numbers of one update that change from step to step; ``update`` takes them after ``state``.
+
+        They are computed on the host, where ``state`` counts steps; a captured step reads them on the GPU.
+        """
+        return (rate,)
 
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         """Change ``w`` in place by its gradient ``g`` (read only) and the ``state`` of earlier steps."""
@@ -195,13 +209,18 @@ class HeavyBall(Optimizer):
         super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.weight_decay, self.corrected = momentum, weight_decay, corrected
 
-    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
-        if not state:
-            state.update(v=array_module(w).zeros_like(w), lr=self.lr)
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
         momentum = self.momentum
-        if self.corrected and state["lr"]:
+        if self.corrected and state.get("lr"):
             momentum *= self.lr / state["lr"]
         state["lr"] = self.lr
+        return rate, momentum
+
+    def update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, w: Array, g: Array, state: dict[str, Any], rate: float, momentum: float
+    ) -> None:
+        if "v" not in state:
+            state["v"] = array_module(w).zeros_like(w)
         for some_w, some_g, v in cache_sized(w, g, state["v"]):
             d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
             v *= momentum
@@ -290,21 +309,29 @@ class Adam(Optimizer):
             raise ValueError(f"betas must lie in [0, 1), got {betas}")
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
-    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
+    def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
+        """The rate with the correction of m, the correction of s, and AdamW's factor of w."""
+        if not state:
+            state.update(t=0)
+        state["t"] += 1
+        t, (b1, b2) = state["t"], self.betas
+        return rate / (1 - b1**t), 1 - b2**t, 1 - rate * self.weight_decay
+
+    def update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, w: Array, g: Array, state: dict[str, Any], rate: float, correction: float, decay: float
+    ) -> None:
         xp = array_module(w)
         if self.weight_decay:
             if self.decoupled:
-                w *= 1 - rate * self.weight_decay
+                w *= decay
             else:
                 g = g + self.weight_decay * w
-        if not state:
-            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w), t=0)
-        state["t"] += 1
-        m, s, t = state["m"], state["s"], state["t"]
-        b1, b2 = self.betas
+        if "m" not in state:
+            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w))
+        m, s, (b1, b2) = state["m"], state["s"], self.betas
         m += (1 - b1) * (g - m)
         s += (1 - b2) * (g * g - s)
-        w -= rate / (1 - b1**t) * m / (xp.sqrt(s / (1 - b2**t)) + self.eps)
+        w -= rate * m / (xp.sqrt(s / correction) + self.eps)
 
 
 class AdamW(Adam):

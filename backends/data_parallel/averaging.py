@@ -203,7 +203,7 @@ def complete_state(optimizer: Optimizer) -> None:
     for parameter, state in zip(optimizer.parameters, optimizer.state, strict=False):
         if parameter.requires_grad and not state:
             xp, w = array_module(parameter.data), parameter.data.copy()
-            optimizer.update(w, xp.ones_like(w), state, optimizer.lr)
+            optimizer.update(w, xp.ones_like(w), state, *optimizer.coefficients(state, optimizer.lr))
             for name, value in state.items():
                 if isinstance(value, int):
                     state[name] = 0

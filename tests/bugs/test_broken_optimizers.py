@@ -125,7 +125,7 @@ def test_the_law_of_lars_catches(bug):
 class RateOnTheWholeVelocity(optim.LARS):
     """v <- momentum v + g; w <- w - r v: r changes at every step, so this is another method."""
 
-    def update(self, w, g, state, rate):
+    def update(self, w, g, state, rate, momentum):
         v = state.setdefault("v", np.zeros_like(w))
         v *= self.momentum
         v += g + self.weight_decay * w

@@ -146,7 +146,7 @@ BROKEN = {
     "uploads are never late": (
         "upload_lands_late",
         "_creation.py",
-        "new = _memory.result(values, order)",
+        "new = filled(values, order)",
         "new = _memory.array_of(np.array(values, order=order))",
     ),
     "streams wait for one another": (

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from . import _array, _memory
+from ._capture import kernel
 from ._counts import note
 
 CHOOSE = "#define choose(c, a, b) ((c) ? (a) : (b))"
@@ -30,6 +31,7 @@ class ElementwiseKernel:
         statements = (statement.partition("=") for statement in operation.split(";"))
         self.statements = [(target.strip(), expression.strip()) for target, _, expression in statements]
 
+    @kernel
     def __call__(self, *args: Any) -> Any:
         if len(args) not in (self.nin, self.nargs):
             raise TypeError(f"Wrong number of arguments for {self.name!r}.")
