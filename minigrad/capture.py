@@ -74,10 +74,11 @@ class Captured(Serial):
         return self.latest
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Let the optimizer use the gradients of the latest step."""
+        """Let the optimizer use the gradients of the latest step, once."""
         if self.latest is None:
-            raise ValueError("there is nothing to update by; take a step first")
-        self.latest.update(optimizer)
+            raise ValueError("there are no gradients to update by; take a step before each update")
+        latest, self.latest = self.latest, None
+        latest.update(optimizer)
 
 
 class CapturedStep:
@@ -127,7 +128,7 @@ class CapturedStep:
         update = self.updates.get(optimizer)
         if update is None or update.settings != settings_of(optimizer):
             update = self.updates[optimizer] = CapturedUpdate(self.backend.stream, optimizer)
-        update.run(capturable=self.passes.graph is not None)
+        update.run()
 
 
 class CapturedUpdate:
@@ -140,7 +141,7 @@ class CapturedUpdate:
         self.arguments: list[tuple[Array, Array, dict[str, Any], tuple[float, ...]]] = []
         self.coefficients: Array = None
 
-    def run(self, *, capturable: bool) -> None:
+    def run(self) -> None:
         """Compute the coefficients of this step on the host, and update with them."""
         self.arguments = list(self.optimizer.updates())
         rows = np.array([coefficients for *_, coefficients in self.arguments], np.float64)
@@ -148,7 +149,7 @@ class CapturedUpdate:
             if self.coefficients is None:
                 self.coefficients = self.xp.empty(rows.shape)
             self.coefficients.set(rows)
-            self.recording.run(capturable=capturable)
+            self.recording.run()
 
     def apply(self) -> None:
         """What is recorded. A number of the host has the dtype of the array beside it; so have these."""
@@ -176,9 +177,9 @@ class Recording:
         self.computed = False
         self.graph: Any = None
 
-    def run(self, *, capturable: bool = True) -> None:
-        """Do the work once; without ``capturable`` its arrays are not yet those that it will have."""
-        if not self.computed or not capturable:
+    def run(self) -> None:
+        """Do the work once."""
+        if not self.computed:
             self.work()
             self.computed = True
             return

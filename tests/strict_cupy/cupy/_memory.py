@@ -70,7 +70,8 @@ def array_at(address: int, shape: tuple[int, ...], dtype: Any, strides: tuple[in
     first = _owners.get(address)
     for owner in [*([] if first is None else [first]), *_owners.values()]:
         low, high = byte_bounds(owner)
-        if low <= address < high:
+        size = np.dtype(dtype).itemsize + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if low <= address and address + size <= high:
             buffer = cuda._buffer_at(low, high - low, owner)
             x = object.__new__(_array.ndarray)
             x._memory = np.ndarray(shape, dtype, buffer, address - low, strides)

@@ -1,0 +1,88 @@
+"""Bugs of captured steps; they are hunted where ``cupy`` is the double, which records graphs."""
+
+from functools import partial
+
+from minigrad.capture import Captured
+from tests.bugs.bug import Bug
+from tests.minigrad.capture_laws import Case, a_step_is_two_graphs, captured_equals_eager, training_step
+
+# Laws
+
+
+def captured_dropout_with_adam_is_eager() -> None:
+    captured_equals_eager(Captured, Case(net="branches", optimizer="adam", schedule="constant"))
+
+
+def captured_heavy_ball_with_batch_norm_is_eager() -> None:
+    captured_equals_eager(Captured, Case(net="normalized", optimizer="heavy ball", schedule="warm-up"))
+
+
+def captured_changes_are_eager() -> None:
+    for change, net in (("momentum", "mlp"), ("frozen layers", "normalized"), ("a frozen weight", "mlp")):
+        captured_equals_eager(Captured, Case(net=net, optimizer="sgd", change=change))
+
+
+def captured_micro_batches_are_eager() -> None:
+    captured_equals_eager(Captured, Case(net="convolutional", samples=11, batch=5, micro_batches=2))
+
+
+def captured_steps_with_late_kernels_are_eager() -> None:
+    captured_equals_eager(Captured, Case(late=True))
+
+
+def a_captured_step_is_two_graphs() -> None:
+    a_step_is_two_graphs(training_step(Captured(), Case()), 1)
+
+
+# Bugs
+
+bug_of = partial(Bug, where="minigrad.capture")
+
+BUGS = [
+    bug_of("the rate is a number in the graph", right="(w, g, state, *numbers)",
+        wrong="(w, g, state, *coefficients)", law=captured_heavy_ball_with_batch_norm_is_eager,
+        says="losses|array"),
+    bug_of("samples are not copied to the graph's memory",
+        right="self.batch.x[...], self.batch.y[...] = batch.x, batch.y", wrong="self.batch = batch",
+        law=captured_heavy_ball_with_batch_norm_is_eager, says="losses"),
+    bug_of("a graph draws the same numbers at each launch",
+        right="array.set(self.generator.random(array.shape))", wrong="pass",
+        law=captured_dropout_with_adam_is_eager, says="losses"),
+    bug_of("numbers are drawn by the number of the layer",
+        right="numbers = {id(generator): RandomNumbers(generator, xp) for *_, generator in places}",
+        wrong="numbers = {id(g): RandomNumbers(np.random.default_rng(0), xp) for *_, g in places}",
+        law=captured_dropout_with_adam_is_eager, says="losses"),
+    bug_of("the loss is read in the capture", right="mean_loss(work).data)",
+        wrong="mean_loss(work).data.get())", law=captured_dropout_with_adam_is_eager,
+        says="cannot be captured .*D2H"),
+    bug_of("the steps of Adam are not counted", right="self.arguments = list(self.optimizer.updates())",
+        wrong="self.arguments = self.arguments or list(self.optimizer.updates())",
+        law=captured_dropout_with_adam_is_eager, says="losses|state"),
+    bug_of("a graph's memory is that of everybody",
+        right="using_allocator(self.pool.malloc)", wrong="Device()",
+        law=captured_changes_are_eager, says="losses|array|state"),
+    bug_of("a graph's memory is given back", right="using_allocator(self.pool.malloc)",
+        wrong="using_allocator(self.cuda.MemoryPool().malloc)",
+        law=captured_heavy_ball_with_batch_norm_is_eager, says="IllegalAddress"),
+    bug_of("the settings of the optimizer are numbers in the graph",
+        right="update is None or update.settings != settings_of(optimizer)", wrong="update is None",
+        law=captured_changes_are_eager, says="losses|state"),
+    bug_of("a graph goes by the mode of its first step", right="*arrays, *modes,", wrong="*arrays,",
+        law=captured_changes_are_eager, says="losses|array|gradient"),
+    bug_of("a graph starts before the samples are there",
+        right="        self.stream.wait_event(outer.record())\n", wrong="",
+        law=captured_steps_with_late_kernels_are_eager, says="losses|finite|loss is"),
+    bug_of("nobody waits for the graph", right="        outer.wait_event(self.stream.record())\n", wrong="",
+        law=captured_steps_with_late_kernels_are_eager, says="losses|accuracies|loss is"),
+    bug_of("the loss of several micro-batches is that of the last", right="        self.losses = []\n\n",
+        wrong="", law=captured_micro_batches_are_eager, says="losses"),
+    bug_of("nothing is ever captured", right="if not self.computed:", wrong="if True:",
+        law=a_captured_step_is_two_graphs, says="graph launch': 0"),
+    Bug("a product is CuPy's in a capture", "minigrad.cublas", "not in DEFAULT_STREAMS", "in DEFAULT_STREAMS",
+        captured_micro_batches_are_eager, "cuBLAS API during stream capture"),
+    Bug("cuBLAS gets a matrix of rows for one of columns", "minigrad.cublas", "int(not left_turned)",
+        "int(left_turned)", captured_micro_batches_are_eager, "losses|status|IllegalAddress"),
+    Bug("cuBLAS has no workspace", "minigrad.cublas",
+        '    call(xp, "cublasSetWorkspace_v2", pointer, workspace.data.ptr, workspace.nbytes)',
+        "    pass", captured_micro_batches_are_eager, "without a workspace"),
+]  # fmt: skip
