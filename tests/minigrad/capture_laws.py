@@ -1,4 +1,4 @@
-"""Laws of captured steps, on the double of CuPy in ``tests/strict_cupy``; each takes the backend under test."""
+"""Laws of captured steps, on the double of CuPy in ``tests/strict_cupy``; each takes what is under test."""
 
 from __future__ import annotations
 
