@@ -82,13 +82,14 @@ class Training:
             return
         if self.device != "cupy":
             raise ValueError(
-                f"--capture records CUDA graphs, and the device is {self.device}; add --device cupy, or leave "
-                "--capture out"
+                f"--capture records CUDA graphs, and the device is {self.device}; add --device cupy, or "
+                "leave --capture out"
             )
-        if self.parallel.ranks > 1 or self.parallel.strategy != "serial":
+        ranks = self.parallel
+        if ranks.ranks > 1 or ranks.plan is not None or ranks.strategy != "serial":
             raise ValueError(
-                f"--capture is for one rank with --strategy serial, got {self.parallel.ranks} rank(s) with "
-                f"{self.parallel.strategy}; leave out --capture, or the options of ranks and strategy"
+                f"--capture is for one rank with --strategy serial, got {ranks.ranks} rank(s) with "
+                f"{ranks.strategy}; leave out --capture, or the options of ranks and strategy"
             )
         if traced:
             raise ValueError(

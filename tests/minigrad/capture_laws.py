@@ -174,10 +174,8 @@ def training_step(backend: Backend, case: Case, steps: int = 3) -> Callable[[], 
     rng = np.random.default_rng(case.seed)
     model = backend.place(build(rng).to(dtype=case.dtype, device="cupy"))
     optimizer = OPTIMIZERS[case.optimizer](model.parameters())
-    data = Batch(
-        rng.normal(size=(case.batch, *shape)).astype(case.dtype), rng.integers(0, CLASSES, case.batch)
-    )
-    batch = data.to("cupy")
+    x, labels = rng.normal(size=(case.batch, *shape)), rng.integers(0, CLASSES, case.batch)
+    batch = Batch(x.astype(case.dtype), labels).to("cupy")
 
     def take() -> None:
         optimizer.zero_grad()
@@ -193,10 +191,8 @@ def a_step_is_two_graphs(take: Callable[[], None], uploads: int) -> None:
     """The host copies the samples, uploads coefficients and random numbers, launches, and reads the loss."""
     with counted() as calls:
         take()
-    counts = {
-        kind: calls[kind] for kind in ("graph launch", "gemm", "own gemm", "synchronize", "copy to device")
-    }
     wanted = {"graph launch": 2, "gemm": 0, "own gemm": 0, "synchronize": 1, "copy to device": uploads}
+    counts = {kind: calls[kind] for kind in wanted}
     assert counts == wanted, f"a step makes {counts}"
     assert calls["launch"] <= 3, f"a step launches {calls['launch']} kernels beside its graphs"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from minigrad import nn, ops, recomputed
+from minigrad import cublas, nn, ops, recomputed
 from minigrad.capture import Captured
 from minigrad.data import Batch
 from tests.bugs import in_capture
@@ -90,6 +90,19 @@ def test_what_cannot_be_captured_is_refused():
     refused(Captured(), Watched(rng), ops.cross_entropy, "D2H transfers are disallowed")
     refused(Captured(), linear, lambda y, labels: ops.cross_entropy(y, np.zeros(4, int)), "H2D transfers")
     refused(Captured(), linear, stacks, "cuBLAS")
+
+
+@on_double
+def test_without_cublas_one_line_says_so(monkeypatch):
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    def absent(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(cupy.cuda, "get_cublas_handle", lambda: 0)
+    monkeypatch.setattr(cublas.ctypes, "CDLL", absent)
+    with pytest.raises(RuntimeError, match=r"cuBLAS cannot be loaded as libcublas.so.12 .*\[cuda12\]"):
+        cublas.library.__wrapped__(cupy)
 
 
 @on_double
