@@ -26,6 +26,11 @@ LAWS = {
     "elementwise_kernel": {},
     "devices": TWO_DEVICES,
     "counts": {},
+    "graph_programs": {},
+    "graphs_hold_numbers_and_addresses": {},
+    "captures_refuse": {},
+    "other_streams_are_not_captured": {},
+    "memory_of_graphs": {},
 }
 # What the double answers otherwise: an error of another type, and a dtype that NumPy's sign does not take.
 OTHERWISE = {"None @ s32", "cp.sign(b)"}
@@ -180,6 +185,50 @@ BROKEN = {
         "_kernels.py",
         "types.setdefault(kind, x.dtype) != x.dtype",
         "types.setdefault(kind, x.dtype) is None",
+    ),
+    "a capture writes": (
+        "graph_programs",
+        "_memory.py",
+        "        _capture.check_recorded()\n        return\n",
+        "        _capture.check_recorded()\n",
+    ),
+    "a launch computes once": (
+        "graph_programs",
+        "_capture.py",
+        "                node.run()",
+        "                pass",
+    ),
+    "a graph keeps the values of the capture": (
+        "graphs_hold_numbers_and_addresses",
+        "_capture.py",
+        "memory, block = x._memory, cuda",
+        "memory, block = x._memory.copy(), cuda",
+    ),
+    "the host reads in a capture": ("captures_refuse", "cuda.py", '("copy to host", "D2H")', '("", "")'),
+    "the host waits in a capture": ("captures_refuse", "cuda.py", "        check_wait(self)\n", ""),
+    "a captured stream may be asked": (
+        "captures_refuse",
+        "cuda.py",
+        "self._valid = False  # the",
+        "pass  # the",
+    ),
+    "every stream is captured": (
+        "other_streams_are_not_captured",
+        "cuda.py",
+        "    stream = get_current_stream()\n    return None if stream._nodes is None else stream",
+        "    return _captured[0]",
+    ),
+    "memory is never given out again": (
+        "memory_of_graphs",
+        "cuda.py",
+        "        owner._free.append(block)",
+        "        pass",
+    ),
+    "all pools are one": (
+        "memory_of_graphs",
+        "cuda.py",
+        "_thread.pools[-1] if _thread.pools else _default_pool",
+        "_default_pool",
     ),
     "a product counts as a kernel": (
         "counts",
