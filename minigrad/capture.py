@@ -20,14 +20,17 @@ from .device import Array, array_module, first_line, on_gpu, to_floats
 from .module import Module
 from .optim import Optimizer
 from .recompute import Recomputed
+from .tensor import Tensor
 
 
 class Captured(Serial):
     """``Serial`` on a GPU, with the same numbers bit by bit, whose steps are launched as CUDA graphs.
 
-    There is a graph of forward and backward for each size of batch, and for each state that decides what a
-    step does: layers in training mode, frozen parameters, settings of the optimizer besides its rate. The
-    first step of a size is not captured: it compiles the kernels and creates the optimizer's state.
+    There is a graph of forward and backward for each size of batch, since a graph has fixed shapes: an epoch
+    has two sizes at most. A new one is captured where something else changes that a graph holds: which layers
+    are in training mode and which parameters frozen, the optimizer's settings besides its rate, and where the
+    model's and the optimizer's arrays lie. The first step of each is not captured: it compiles the kernels
+    and creates the optimizer's state. Gradients stay in the graph's memory, where the next step writes.
     """
 
     def __init__(self, micro_batches: int = 1):
@@ -63,7 +66,8 @@ class Captured(Serial):
             raise ValueError("a captured step starts without gradients; call optimizer.zero_grad() before it")
         arrays = [(a.shape, a.dtype, a.strides) for a in (batch.x, batch.y)]
         modes = [m.training for m in model.modules()] + [p.requires_grad for p in parameters]
-        addresses = [p.data.data.ptr for p in parameters]
+        values = [getattr(owner, name) for _, owner, name in model.named_arrays()]
+        addresses = [(v.data if isinstance(v, Tensor) else v).data.ptr for v in values]
         key = (model, loss_fn, *arrays, *modes, *addresses)
         if self.stream is None:
             self.stream = array_module(batch.x).cuda.Stream(non_blocking=True)
@@ -79,6 +83,11 @@ class Captured(Serial):
             raise ValueError("there are no gradients to update by; take a step before each update")
         latest, self.latest = self.latest, None
         latest.update(optimizer)
+
+    def close(self) -> None:
+        """Give the graphs back, and their memory."""
+        self.steps.clear()
+        self.latest = None
 
 
 class CapturedStep:
@@ -126,7 +135,7 @@ class CapturedStep:
     def update(self, optimizer: Optimizer) -> None:
         """Update the parameters by the gradients of this step."""
         update = self.updates.get(optimizer)
-        if update is None or update.settings != settings_of(optimizer):
+        if update is None or update.fixed != fixed_numbers(optimizer):
             update = self.updates[optimizer] = CapturedUpdate(self.backend.stream, optimizer)
         update.run()
 
@@ -135,7 +144,8 @@ class CapturedUpdate:
     """The updates of all parameters, whose coefficients lie in an array on the GPU."""
 
     def __init__(self, stream: Any, optimizer: Optimizer):
-        self.optimizer, self.settings = optimizer, settings_of(optimizer)
+        self.optimizer = optimizer
+        self.fixed: Any = None
         self.xp = array_module(optimizer.parameters[0].data)
         self.recording = Recording(self.xp.cuda, stream, self.apply)
         self.arguments: list[tuple[Array, Array, dict[str, Any], tuple[float, ...]]] = []
@@ -150,6 +160,7 @@ class CapturedUpdate:
                 self.coefficients = self.xp.empty(rows.shape)
             self.coefficients.set(rows)
             self.recording.run()
+        self.fixed = fixed_numbers(self.optimizer)  # now that the state is there
 
     def apply(self) -> None:
         """What is recorded. A number of the host has the dtype of the array beside it; so have these."""
@@ -160,9 +171,11 @@ class CapturedUpdate:
             self.optimizer.update(w, g, state, *numbers)
 
 
-def settings_of(optimizer: Optimizer) -> dict[str, Any]:
-    """The settings that a graph holds as numbers: all but the rate."""
-    return {k: v for k, v in vars(optimizer).items() if k not in ("parameters", "state", "lr")}
+def fixed_numbers(optimizer: Optimizer) -> tuple[dict[str, Any], list[int]]:
+    """What the graph of an update holds: the settings besides the rate, and the addresses of the state."""
+    settings = {k: v for k, v in vars(optimizer).items() if k not in ("parameters", "state", "lr")}
+    values = [value for state in optimizer.state for value in state.values()]
+    return settings, [value.data.ptr for value in values if on_gpu(value)]
 
 
 class Recording:

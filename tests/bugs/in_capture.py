@@ -22,6 +22,11 @@ def captured_changes_are_eager() -> None:
         captured_equals_eager(Captured, Case(net=net, optimizer="sgd", change=change))
 
 
+def captured_restored_arrays_are_eager() -> None:
+    for net in ("normalized", "mlp"):
+        captured_equals_eager(Captured, Case(net=net, change="restored arrays"))
+
+
 def captured_micro_batches_are_eager() -> None:
     captured_equals_eager(Captured, Case(net="convolutional", samples=11, batch=5, micro_batches=2))
 
@@ -65,10 +70,15 @@ BUGS = [
         wrong="using_allocator(self.cuda.MemoryPool().malloc)",
         law=captured_heavy_ball_with_batch_norm_is_eager, says="IllegalAddress"),
     bug_of("the settings of the optimizer are numbers in the graph",
-        right="update is None or update.settings != settings_of(optimizer)", wrong="update is None",
+        right="update is None or update.fixed != fixed_numbers(optimizer)", wrong="update is None",
         law=captured_changes_are_eager, says="losses|state"),
     bug_of("a graph goes by the mode of its first step", right="*arrays, *modes,", wrong="*arrays,",
         law=captured_changes_are_eager, says="losses|array|gradient"),
+    bug_of("a graph keeps the statistics that were there first", right="*modes, *addresses)",
+        wrong="*modes)", law=captured_restored_arrays_are_eager, says="running|accuracies"),
+    bug_of("a graph keeps the state that was there first",
+        right="[value.data.ptr for value in values if on_gpu(value)]", wrong="[]",
+        law=captured_restored_arrays_are_eager, says="losses|state|accuracies"),
     bug_of("a graph starts before the samples are there",
         right="        self.stream.wait_event(outer.record())\n", wrong="",
         law=captured_steps_with_late_kernels_are_eager, says="losses|finite|loss is"),
