@@ -209,6 +209,19 @@ def a_step_is_two_graphs(take: Callable[[], None], uploads: int) -> None:
     assert calls["launch"] <= 3, f"a step launches {calls['launch']} kernels beside its graphs"
 
 
+def products_are_those_of_cupy(product: Callable[..., Any], a: Any, b: Any, out: Any) -> None:
+    """On a stream of its own ``product`` is a @ b of the null stream, bit by bit, by cuBLAS itself."""
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    expected, stream = (a @ b).get(), cupy.cuda.Stream(non_blocking=True)
+    with counted() as calls, stream:
+        value = product(a, b, out)
+    np.testing.assert_array_equal(value.get(), expected, strict=True)
+    assert out is None or value is out, "the product is not written into out"
+    # CuPy multiplies what is empty, and one row by one column, without cuBLAS.
+    assert calls["gemm"] == 0 and calls["own gemm"] == (expected.size > 1 and a.size > 0), calls
+
+
 def what_cannot_be_captured_is_refused(
     backend: Backend, model: Module, loss: Callable[[Tensor, Any], Tensor], words: str
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from minigrad import cublas, nn, ops, recomputed
 from minigrad.capture import Captured
 from minigrad.data import Batch
+from minigrad.ops.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
 from tests.double import DOUBLE, needs_double
@@ -67,6 +68,29 @@ def test_a_step_is_two_graphs(net):
     draws = sum(isinstance(m, nn.Dropout) for m in NETS[net][0](np.random.default_rng(0)).modules())
     take = capture_laws.training_step(Captured(), Case(net=net))
     capture_laws.a_step_is_two_graphs(take, 1 + draws)
+
+
+@st.composite
+def matrices(draw):
+    """Two matrices, or a vector and a matrix, in any memory order, and perhaps an array for their product."""
+    import cupy  # pyright: ignore[reportMissingImports]
+
+    n, k, m = (draw(st.integers(0, 4)) for _ in "nkm")
+    rng, dtype = np.random.default_rng(draw(st.integers(0, 99))), draw(st.sampled_from(["f", "d"]))
+
+    def matrix(*shape):
+        order, gap = draw(st.sampled_from(["C", "F"])), draw(st.integers(1, 2))
+        x = cupy.asarray(rng.normal(size=[gap * length for length in shape]).astype(dtype), order=order)
+        return x[::gap] if len(shape) == 1 else x[::gap, ::gap]
+
+    a, b = matrix(k) if draw(st.booleans()) else matrix(n, k), matrix(k, m)
+    return a, b, matrix(n, m) if a.ndim == 2 and draw(st.booleans()) else None
+
+
+@on_double
+@given(matrices())
+def test_products_by_cublas_itself(arrays):
+    capture_laws.products_are_those_of_cupy(product, *arrays)
 
 
 class Watched(nn.Module):
