@@ -18,7 +18,7 @@ from .backend import ForwardBackward, Loss, Serial, SquareNorms, Work, forward_b
 from .data import Batch
 from .device import Array, array_module, first_line, on_gpu, to_floats
 from .module import Module
-from .optim import Optimizer
+from .optim import Optimizer, Update
 from .recompute import Recomputed
 from .tensor import Tensor
 
@@ -148,13 +148,13 @@ class CapturedUpdate:
         self.fixed: Any = None
         self.xp = array_module(optimizer.parameters[0].data)
         self.recording = Recording(self.xp.cuda, stream, self.apply)
-        self.arguments: list[tuple[Array, Array, dict[str, Any], tuple[float, ...]]] = []
+        self.updates: list[Update] = []
         self.coefficients: Array = None
 
     def run(self) -> None:
         """Compute the coefficients of this step on the host, and update with them."""
-        self.arguments = list(self.optimizer.updates())
-        rows = np.array([coefficients for *_, coefficients in self.arguments], np.float64)
+        self.updates = list(self.optimizer.updates())
+        rows = np.array([update.coefficients for update in self.updates], np.float64)
         with self.recording.ordered():
             if self.coefficients is None:
                 self.coefficients = self.xp.empty(rows.shape)
@@ -164,11 +164,13 @@ class CapturedUpdate:
 
     def apply(self) -> None:
         """What is recorded. A number of the host has the dtype of the array beside it; so have these."""
-        dtypes = {w.dtype for w, *_ in self.arguments}
-        casts = {dtype: self.coefficients.astype(dtype) for dtype in dtypes}
-        for i, (w, g, state, coefficients) in enumerate(self.arguments):
-            numbers = (casts[w.dtype][i, j] for j in range(len(coefficients)))
-            self.optimizer.update(w, g, state, *numbers)
+        casts = {dtype: self.coefficients.astype(dtype) for dtype in {u.w.dtype for u in self.updates}}
+        numbers = [
+            tuple(casts[update.w.dtype][i, j] for j in range(len(update.coefficients)))
+            for i, update in enumerate(self.updates)
+        ]
+        pairs = zip(self.updates, numbers, strict=True)
+        self.optimizer.apply(update._replace(coefficients=of_gpu) for update, of_gpu in pairs)
 
 
 def fixed_numbers(optimizer: Optimizer) -> tuple[dict[str, Any], list[int]]:

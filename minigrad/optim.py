@@ -30,6 +30,15 @@ class Part(NamedTuple):
     g: Array | None
 
 
+class Update(NamedTuple):
+    """The arguments of ``Optimizer.update``: elements, gradient, state, and the ``coefficients``."""
+
+    w: Array
+    g: Array
+    state: dict[str, Any]
+    coefficients: tuple[Any, ...]
+
+
 class ParametersElsewhere(list[Parameter]):
     """An empty list: the parameters of a rank's optimizer where other ranks hold all parameters."""
 
@@ -92,13 +101,17 @@ class Optimizer:
         parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
         negative or not finite.
         """
-        for w, g, state, coefficients in self.updates(parts, total):
+        self.apply(self.updates(parts, total))
+
+    def apply(self, updates: Iterable[Update]) -> None:
+        """Change the parameters; the coefficients may be arrays of one element on the parameters' GPU."""
+        for w, g, state, coefficients in updates:
             self.update(w, g, state, *coefficients)
 
     def updates(
         self, parts: Iterable[Part] | None = None, total: Callable[[np.ndarray], np.ndarray] = np.asarray
-    ) -> Iterator[tuple[Array, Array, dict[str, Any], tuple[float, ...]]]:
-        """The arguments of ``update`` for each parameter that one step changes; the states count the step."""
+    ) -> Iterator[Update]:
+        """What one step does to each parameter that it changes; the states count the step."""
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
@@ -115,7 +128,7 @@ class Optimizer:
             if i == len(self.state):
                 self.state.append({})
             if g is not None:
-                yield w, g, self.state[i], self.coefficients(self.state[i], rates[n])
+                yield Update(w, g, self.state[i], self.coefficients(self.state[i], rates[n]))
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""

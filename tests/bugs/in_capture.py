@@ -44,8 +44,8 @@ def a_captured_step_is_two_graphs() -> None:
 bug_of = partial(Bug, where="minigrad.capture")
 
 BUGS = [
-    bug_of("the rate is a number in the graph", right="(w, g, state, *numbers)",
-        wrong="(w, g, state, *coefficients)", law=captured_heavy_ball_with_batch_norm_is_eager,
+    bug_of("the rate is a number in the graph", right="update._replace(coefficients=of_gpu)",
+        wrong="update", law=captured_heavy_ball_with_batch_norm_is_eager,
         says="losses|array"),
     bug_of("samples are not copied to the graph's memory",
         right="self.batch.x[...], self.batch.y[...] = batch.x, batch.y", wrong="self.batch = batch",
@@ -60,8 +60,8 @@ BUGS = [
     bug_of("the loss is read in the capture", right="mean_loss(work).data)",
         wrong="mean_loss(work).data.get())", law=captured_dropout_with_adam_is_eager,
         says="cannot be captured .*D2H"),
-    bug_of("the steps of Adam are not counted", right="self.arguments = list(self.optimizer.updates())",
-        wrong="self.arguments = self.arguments or list(self.optimizer.updates())",
+    bug_of("the steps of Adam are not counted", right="self.updates = list(self.optimizer.updates())",
+        wrong="self.updates = self.updates or list(self.optimizer.updates())",
         law=captured_dropout_with_adam_is_eager, says="losses|state"),
     bug_of("a graph's memory is that of everybody",
         right="using_allocator(self.pool.malloc)", wrong="Device()",
