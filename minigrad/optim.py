@@ -103,15 +103,10 @@ class Optimizer:
         """
         self.apply(self.updates(parts, total))
 
-    def apply(self, updates: Iterable[Update]) -> None:
-        """Change the parameters; the coefficients may be arrays of one element on the parameters' GPU."""
-        for w, g, state, coefficients in updates:
-            self.update(w, g, state, *coefficients)
-
     def updates(
         self, parts: Iterable[Part] | None = None, total: Callable[[np.ndarray], np.ndarray] = np.asarray
     ) -> Iterator[Update]:
-        """What one step does to each parameter that it changes; the states count the step."""
+        """The arguments of ``update`` for each parameter that one step changes; the states count the step."""
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         if parts is None:
@@ -129,6 +124,11 @@ class Optimizer:
                 self.state.append({})
             if g is not None:
                 yield Update(w, g, self.state[i], self.coefficients(self.state[i], rates[n]))
+
+    def apply(self, updates: Iterable[Update]) -> None:
+        """Change the parameters; the coefficients may be arrays of one element on the parameters' GPU."""
+        for w, g, state, coefficients in updates:
+            self.update(w, g, state, *coefficients)
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""

@@ -165,6 +165,18 @@ def elementwise_kernel(seed: int, late: bool) -> None:
             raise AssertionError(f"{args} are taken")
 
 
+def counts() -> None:
+    """Every kernel, product, copy and synchronization is counted, with the project's line that caused it."""
+    x = cp.asarray(np.ones((3, 3)))
+    with _counts.counted() as (calls, lines):
+        y = x @ x.T + 1
+        total = y.sum(axis=0)
+        assert total.tolist() == [12, 12, 12]
+    wanted = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
+    assert +calls == wanted, calls
+    assert {place.split(":")[0] for _, place in lines} == {"tests/strict_cupy/laws.py"}, lines
+
+
 def raises(error: type[Exception], words: str, f: Callable[[], object]) -> None:
     try:
         f()
@@ -298,18 +310,6 @@ def memory_of_graphs() -> None:
         assert (z.get() == 7).all() == (pool is not None), "whose memory is whose"
     graph, y, stream = captured(lambda: (x + 1) * 2, cp.cuda.MemoryPool())
     raises(cp.cuda.runtime.CUDARuntimeError, "cudaErrorIllegalAddress", lambda: graph.launch(stream))
-
-
-def counts() -> None:
-    """Every kernel, product, copy and synchronization is counted, with the project's line that caused it."""
-    x = cp.asarray(np.ones((3, 3)))
-    with _counts.counted() as (calls, lines):
-        y = x @ x.T + 1
-        total = y.sum(axis=0)
-        assert total.tolist() == [12, 12, 12]
-    wanted = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
-    assert +calls == wanted, calls
-    assert {place.split(":")[0] for _, place in lines} == {"tests/strict_cupy/laws.py"}, lines
 
 
 if __name__ == "__main__":

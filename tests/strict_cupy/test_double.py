@@ -186,6 +186,18 @@ BROKEN = {
         "types.setdefault(kind, x.dtype) != x.dtype",
         "types.setdefault(kind, x.dtype) is None",
     ),
+    "a product counts as a kernel": (
+        "counts",
+        "_products.py",
+        'note("gemm")\n    if out',
+        'note("launch")\n    if out',
+    ),
+    "transposed matrices are copied": (
+        "counts",
+        "_products.py",
+        "and not x.flags.forc and not is_matrix_of_cublas(x)",
+        "and not x.flags.c_contiguous",
+    ),
     "a capture writes": (
         "graph_programs",
         "_memory.py",
@@ -229,18 +241,6 @@ BROKEN = {
         "cuda.py",
         "_thread.pools[-1] if _thread.pools else _default_pool",
         "_default_pool",
-    ),
-    "a product counts as a kernel": (
-        "counts",
-        "_products.py",
-        'note("gemm")\n    if out',
-        'note("launch")\n    if out',
-    ),
-    "transposed matrices are copied": (
-        "counts",
-        "_products.py",
-        "and not x.flags.forc and not is_matrix_of_cublas(x)",
-        "and not x.flags.c_contiguous",
     ),
 }
 
