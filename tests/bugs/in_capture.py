@@ -37,6 +37,7 @@ def captured_steps_with_late_kernels_are_eager() -> None:
 
 def a_captured_step_is_two_graphs() -> None:
     a_step_is_two_graphs(training_step(Captured(), Case()), 1)
+    a_step_is_two_graphs(training_step(Captured(), Case(), read=False), 1, reads=0)
 
 
 # Bugs
@@ -88,6 +89,9 @@ BUGS = [
         wrong="", law=captured_micro_batches_are_eager, says="losses"),
     bug_of("nothing is ever captured", right="if not self.computed:", wrong="if True:",
         law=a_captured_step_is_two_graphs, says="graph launch': 0"),
+    bug_of("the loss is read where nobody asks", right="            self.passes.run()\n",
+        wrong="            self.passes.run()\n            self.loss()\n", law=a_captured_step_is_two_graphs,
+        says="synchronize': [12]"),
     Bug("a product is CuPy's in a capture", "minigrad.cublas", "not in DEFAULT_STREAMS", "in DEFAULT_STREAMS",
         captured_micro_batches_are_eager, "cuBLAS API during stream capture"),
     Bug("cuBLAS gets a matrix of rows for one of columns", "minigrad.cublas", "int(not left_turned)",

@@ -12,6 +12,7 @@ import numpy as np
 
 from minigrad import Tensor, nn, ops, optim
 from minigrad.backend import Backend, Serial
+from minigrad.capture import Captured
 from minigrad.data import Batch
 from minigrad.device import on_gpu, to_host
 from minigrad.lr_schedules import Schedule, constant, cosine, step, warm_up
@@ -180,8 +181,8 @@ def captured_equals_eager(captured: Callable[..., Backend], case: Case) -> None:
             assert value == expected[name], f"{name}: {value}, not {expected[name]}"
 
 
-def training_step(backend: Backend, case: Case, steps: int = 3) -> Callable[[], None]:
-    """A step with update on batches of one size, of which ``steps`` have been taken."""
+def training_step(backend: Captured, case: Case, read: bool = True, steps: int = 3) -> Callable[[], None]:
+    """A step with update on batches of one size, of which ``steps`` have been taken; its loss may be read."""
     build, shape = NETS[case.net]
     rng = np.random.default_rng(case.seed)
     model = backend.place(build(rng).to(dtype=case.dtype, device="cupy"))
@@ -191,7 +192,9 @@ def training_step(backend: Backend, case: Case, steps: int = 3) -> Callable[[], 
 
     def take() -> None:
         optimizer.zero_grad()
-        backend.step(model, batch, ops.cross_entropy)
+        step = backend.launch(model, batch, ops.cross_entropy)
+        if read:
+            step.loss()
         backend.update(model, optimizer)
 
     for _ in range(steps):
@@ -199,11 +202,11 @@ def training_step(backend: Backend, case: Case, steps: int = 3) -> Callable[[], 
     return take
 
 
-def a_step_is_two_graphs(take: Callable[[], None], uploads: int) -> None:
-    """The host copies the samples, uploads coefficients and random numbers, launches, and reads the loss."""
+def a_step_is_two_graphs(take: Callable[[], None], uploads: int, reads: int = 1) -> None:
+    """The host copies samples, uploads coefficients and random numbers, launches, and may read the loss."""
     with counted() as calls:
         take()
-    wanted = {"graph launch": 2, "gemm": 0, "own gemm": 0, "synchronize": 1, "copy to device": uploads}
+    wanted = {"graph launch": 2, "gemm": 0, "own gemm": 0, "synchronize": reads, "copy to device": uploads}
     counts = {kind: calls[kind] for kind in wanted}
     assert counts == wanted, f"a step makes {counts}"
     assert calls["launch"] <= 3, f"a step launches {calls['launch']} kernels beside its graphs"

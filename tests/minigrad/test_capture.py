@@ -66,8 +66,9 @@ def test_a_captured_run_is_the_eager_one(case):
 @pytest.mark.parametrize("net", NETS)
 def test_a_step_is_two_graphs(net):
     draws = sum(isinstance(m, nn.Dropout) for m in NETS[net][0](np.random.default_rng(0)).modules())
-    take = capture_laws.training_step(Captured(), Case(net=net))
-    capture_laws.a_step_is_two_graphs(take, 1 + draws)
+    for read in (True, False):
+        take = capture_laws.training_step(Captured(), Case(net=net), read)
+        capture_laws.a_step_is_two_graphs(take, 1 + draws, int(read))
 
 
 @st.composite
