@@ -135,7 +135,7 @@ class CapturedStep:
     def update(self, optimizer: Optimizer) -> None:
         """Update the parameters by the gradients of this step."""
         update = self.updates.get(optimizer)
-        if update is None or update.fixed != fixed_numbers(optimizer):
+        if update is None or update.constants != constants_of(optimizer):
             update = self.updates[optimizer] = CapturedUpdate(self.backend.stream, optimizer)
         update.run()
 
@@ -145,7 +145,7 @@ class CapturedUpdate:
 
     def __init__(self, stream: Any, optimizer: Optimizer):
         self.optimizer = optimizer
-        self.fixed: Any = None
+        self.constants: Any = None
         self.xp = array_module(optimizer.parameters[0].data)
         self.recording = Recording(self.xp.cuda, stream, self.apply)
         self.updates: list[Update] = []
@@ -160,7 +160,7 @@ class CapturedUpdate:
                 self.coefficients = self.xp.empty(rows.shape)
             self.coefficients.set(rows)
             self.recording.run()
-        self.fixed = fixed_numbers(self.optimizer)  # now that the state is there
+        self.constants = constants_of(self.optimizer)  # now that the state is there
 
     def apply(self) -> None:
         """What is recorded. A number of the host has the dtype of the array beside it; so have these."""
@@ -173,7 +173,7 @@ class CapturedUpdate:
         self.optimizer.apply(update._replace(coefficients=of_gpu) for update, of_gpu in pairs)
 
 
-def fixed_numbers(optimizer: Optimizer) -> tuple[dict[str, Any], list[int]]:
+def constants_of(optimizer: Optimizer) -> tuple[dict[str, Any], list[int]]:
     """What the graph of an update holds: the settings besides the rate, and the addresses of the state."""
     settings = {k: v for k, v in vars(optimizer).items() if k not in ("parameters", "state", "lr")}
     values = [value for state in optimizer.state for value in state.values()]
@@ -189,14 +189,14 @@ class Recording:
 
     def __init__(self, cuda: Any, stream: Any, work: Callable[[], object]):
         self.cuda, self.stream, self.work, self.pool = cuda, stream, work, cuda.MemoryPool()
-        self.computed = False
+        self.is_new = True
         self.graph: Any = None
 
     def run(self) -> None:
         """Do the work once."""
-        if not self.computed:
+        if self.is_new:
             self.work()
-            self.computed = True
+            self.is_new = False
             return
         if self.graph is None:
             self.graph = self.capture()

@@ -20,6 +20,7 @@ from .device import INSTALL, Array, array_module
 
 DEFAULT_STREAMS = (0, 1, 2)  # null, legacy, per thread
 MIB = 1 << 20
+WORKSPACES = {9: 32, 10: 32, 12: 12}  # MiB by generation, cuBLAS's default as NVIDIA documents it; others 4
 SIGNATURES = {
     "cublasCreate_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
@@ -72,13 +73,13 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     (n, k), m, precision = rows.shape, b.shape[1], PRECISIONS[a.dtype.char]
     direct = out is not None and out.flags.c_contiguous and out.dtype == a.dtype
     c: Any = out if direct else xp.empty((n, m), a.dtype)
-    right, right_turned, right_step = columns(b)
-    left, left_turned, left_step = columns(rows.T)
+    right, right_by_columns, right_step = columns(b)
+    left, left_by_columns, left_step = columns(rows.T)
     kind, one, zero = precision.matrices, precision.number(1), precision.number(0)
     device, stream = xp.cuda.Device(), xp.cuda.get_current_stream()
     handle = handle_of(xp, device.id, stream.ptr)
     call(
-        xp, "cublasGemmEx", handle.pointer, int(right_turned), int(not left_turned), m, n, k,
+        xp, "cublasGemmEx", handle.pointer, int(right_by_columns), int(not left_by_columns), m, n, k,
         ctypes.byref(one), right.data.ptr, kind, right_step, left.data.ptr, kind, left_step,
         ctypes.byref(zero), c.data.ptr, kind, m, precision.sums, handle.algorithm,
     )  # fmt: skip
@@ -108,7 +109,7 @@ class Handle(NamedTuple):
 def handle_of(xp: Any, device: int, stream: int) -> Handle:
     """The handle for a stream of a GPU; with one workspace for each stream, results are reproducible."""
     capability = int(xp.cuda.Device(device).compute_capability)
-    workspace = xp.empty((32 if capability // 10 == 9 else 4) * MIB, np.uint8)
+    workspace = xp.empty(WORKSPACES.get(capability // 10, 4) * MIB, np.uint8)
     pointer = c_void_p()
     call(xp, "cublasCreate_v2", ctypes.byref(pointer))
     call(xp, "cublasSetStream_v2", pointer, stream)
