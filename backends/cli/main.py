@@ -54,6 +54,7 @@ def train(
     """Train a network on handwritten digits; results and curves are written to a folder under runs/."""
     config = replace(training, **ranks.configure(flags, training.batch))
     parallel = config.parallel
+    config.check_capture(traced=trace is not None)
     check_writable(json)
     check_writable(trace, "--trace")
     check_drawing()

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from minigrad.backend import Backend
+from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
@@ -51,6 +52,9 @@ class Training:
     transport: str = "threads"
     dataset: str = choice("mnist5k", "--dataset", DATASETS)
     device: str = device_option()
+    capture: bool = option(
+        False, "record each step as CUDA graphs and launch these; one rank with --device cupy", "--capture"
+    )
     dtype: str = choice("float32", "--dtype", DTYPES)
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
@@ -72,8 +76,30 @@ class Training:
         settings = asdict(self)
         return settings.pop("parallel") | settings
 
+    def check_capture(self, traced: bool) -> None:
+        """Raise ValueError where ``--capture`` cannot be, with the way out."""
+        if not self.capture:
+            return
+        if self.device != "cupy":
+            raise ValueError(
+                f"--capture records CUDA graphs, and the device is {self.device}; add --device cupy, or "
+                "leave --capture out"
+            )
+        ranks = self.parallel
+        if ranks.ranks > 1 or ranks.plan is not None or ranks.strategy != "serial":
+            raise ValueError(
+                f"--capture is for one rank with --strategy serial, got {ranks.ranks} rank(s) with "
+                f"{ranks.strategy}; leave out --capture, or the options of ranks and strategy"
+            )
+        if traced:
+            raise ValueError(
+                "--trace shows forward and backward, which --capture launches as one; leave one of them out"
+            )
+
     def backend(self, comm: Communicator) -> Backend:
         """The strategies on this rank."""
+        if self.capture:
+            return Captured(**self.parallel.options)
         return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(

@@ -234,6 +234,10 @@ assert in_launches["vgg"] < in_numpy["vgg"] / 10
 # Without them a step of the VGG took 224 kernels and 17 products, one of the mlp 71 and 8. *Capturing*
 # records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #
+# `minigrad train --device cupy --capture` captures (`minigrad/capture.py`). A graph holds addresses and
+# numbers. What changes from step to step (samples, rates, the random numbers of dropout) is therefore first
+# copied to memory that the graph reads. Its law: the weights are bit by bit those without `--capture`.
+#
 # A kernel is compiled when it is first asked for, and the first call of a process also sets up the GPU. So
 # compile once and use often: measure from the second call on, and do not write kernels that differ a little
 # every time. (Where a GPU is at hand, this is measured here.)

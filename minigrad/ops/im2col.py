@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
 from .geometry import Convolved, Geometry, blocks, cut_off
+from .product import product
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
@@ -49,13 +50,13 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
         out = y[images].reshape(*stack.shape[:2], len(w))
         if len(stack) == 1:
             stack, out = stack[0], out[0]  # a stack of a transposed matrix is one that CuPy copies
-        xp.matmul(stack, matrix, out=out)
+        product(stack, matrix, out=out)
     return y
 
 
 def stack_products(stack: Array, gs: Array) -> Array:
     """The sum of stack[i].T gs[i]."""
-    return stack[0].T @ gs[0] if len(stack) == 1 else (stack.transpose(0, 2, 1) @ gs).sum(0)
+    return product(stack[0].T, gs[0]) if len(stack) == 1 else (stack.transpose(0, 2, 1) @ gs).sum(0)
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
@@ -65,7 +66,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
     for images in image_blocks(d, geometry._replace(padding=(0, 0))):
         part = g[images]
-        shares = part.reshape(math.prod(part.shape[:3]), len(w)) @ matrix
+        shares = product(part.reshape(math.prod(part.shape[:3]), len(w)), matrix)
         shares = shares.reshape(len(part), rows, columns, kh, kw, channels)
         for i in range(kh):
             for j in range(kw):

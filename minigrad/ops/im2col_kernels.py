@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ..device import Array, array_module, elementwise_kernel
 from .geometry import Convolved, Geometry, blocks
+from .product import product
 
 MOST_BYTES = 1 << 28  # of copied windows at a time: few large products are best
 SIZES = "height, width, channels, rows, columns, kh, kw, down, across, dh, dw, ph, pw"
@@ -44,7 +45,7 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     def to_image(g: Array) -> Array:
         d, by_tap = xp.empty(x.shape, xp.result_type(g, w)), w.transpose(0, 2, 3, 1).reshape(matrix.shape)
         for images in runs:
-            sum_kernel()(as_rows(g[images]) @ by_tap, *sizes, d[images])
+            sum_kernel()(product(as_rows(g[images]), by_tap), *sizes, d[images])
         return d
 
     def to_kernel(g: Array) -> Array:
@@ -53,14 +54,14 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         for images in runs:
             gs = as_rows(g[images]).T
             if len(runs) == 1:
-                xp.matmul(gs, windows(images), out=total)
+                product(gs, windows(images), out=total)
             else:
-                total += gs @ windows(images)
+                total += product(gs, windows(images))
         return d
 
     y = xp.empty((n, rows, columns, len(w)), xp.result_type(x, w))
     for images in runs:
-        xp.matmul(windows(images), matrix.T, out=as_rows(y[images]))
+        product(windows(images), matrix.T, out=as_rows(y[images]))
     return y, (to_image, to_kernel)
 
 

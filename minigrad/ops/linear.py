@@ -11,6 +11,7 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
+from .product import product
 
 
 @op
@@ -31,16 +32,16 @@ def matmul(x: Array, y: Array) -> OpResult:
             return g[..., None] * y
         if x.ndim == 1:
             return (g[..., None, :] @ y.swapaxes(-1, -2))[..., 0, :]
-        return g @ y.swapaxes(-1, -2)
+        return product(g, y.swapaxes(-1, -2))
 
     def to_y(g: Array) -> Array:
         if x.ndim == 1:
             return x[:, None] * g[..., None, :] if y.ndim > 1 else x * g
         if y.ndim == 1:
             return array_module(g).tensordot(g, x, g.ndim)
-        return x.swapaxes(-1, -2) @ g
+        return product(x.swapaxes(-1, -2), g)
 
-    return x @ y, (to_x, to_y)
+    return product(x, y), (to_x, to_y)
 
 
 class WeightPullback:
@@ -52,13 +53,13 @@ class WeightPullback:
         self.x = x
 
     def __call__(self, g: Array) -> Array:
-        return g.T @ self.x
+        return product(g.T, self.x)
 
     def into(self, g: Array, buffer: Array) -> bool:
         """Write the same into ``buffer``, unless it is an array of another kind; whether it did."""
         if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
             return False
-        array_module(g).matmul(g.T, self.x, out=buffer)
+        product(g.T, self.x, out=buffer)
         return True
 
     @staticmethod
@@ -82,8 +83,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
-    y = (weight @ x.T).T
-    to_x, to_weight = lambda g: (weight.T @ g.T).T, WeightPullback(x)  # noqa: E731
+    y = product(weight, x.T).T
+    to_x, to_weight = lambda g: product(weight.T, g.T).T, WeightPullback(x)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
     y = y.astype(array_module(y).result_type(y, bias), copy=False)

@@ -15,6 +15,7 @@ from ..op import OpResult, op, shape_of
 from ..tape import once
 from ..tensor import Tensor
 from .geometry import nchw, nhwc
+from .product import product
 
 P = ParamSpec("P")
 Observe = Callable[[Array, Array, float], None]
@@ -157,4 +158,4 @@ def channel_sums(x: Array) -> Array:
         n, c, h, w = x.shape
         x = x.transpose(0, 2, 3, 1).reshape(n * h * w, c)
     xp = array_module(x)
-    return xp.ones(x.shape[0], x.dtype) @ x
+    return product(xp.ones(x.shape[0], x.dtype), x)

@@ -12,10 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from rich.console import Console
 
+from backends.cli import training
 from backends.cli.main import command
 from backends.cli.proof import Proof
 from backends.cli.training import Training
@@ -33,7 +35,7 @@ from backends.data_parallel.proportional import ProportionalDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.partition import costs_by_time
 from minigrad import nn, ops, optim
-from minigrad.data import Batch
+from minigrad.data import Batch, Dataset
 from minigrad.device import array_module, to_device, to_host, use_gpu_of
 from minigrad.mnist import load
 from minigrad.models import NETS, find_net
@@ -218,6 +220,21 @@ def nets_train_as_on_the_host() -> None:
         np.testing.assert_allclose(losses["cupy"], losses["numpy"], rtol=1e-9, err_msg=name)
 
 
+def a_captured_run_trains_as_on_the_host() -> None:
+    """The command, for all nets, with a last batch that is smaller than the others."""
+    whole = load("mnist5k")
+    digits = Dataset("30 digits", whole.train[:21], whole.test[:9])
+    common = ["--epochs", "3", "--batch", "9", "--dtype", "float64", "--warm-up", "2"]
+    for name in NETS:
+        with patch.object(training, "load", lambda name: digits):
+            host = minigrad("train", "--device", "numpy", "--net", name, *common)
+            with import_module("cupy")._counts.counted() as (events, _):
+                gpu = minigrad("train", "--device", "cupy", "--capture", "--net", name, *common)
+        assert events["graph launch"] >= 10, f"{events['graph launch']} graphs were launched"
+        np.testing.assert_allclose(gpu["losses"], host["losses"], rtol=1e-9, err_msg=name)
+        assert gpu["test_accuracies"] == host["test_accuracies"], name
+
+
 def deep(layers: int, rng: np.random.Generator) -> nn.Sequential:
     hidden = [part for _ in range(layers) for part in (nn.Linear(6, 6, rng=rng), nn.Tanh())]
     return nn.Sequential(*hidden, nn.Linear(6, 3, rng=rng))
@@ -373,6 +390,9 @@ BUGS = [
     Bug("the training data stay on the host", "backends.cli.training",
         "net.prepare(part, self.dtype).to(self.device)", "net.prepare(part, self.dtype)",
         a_run_trains_as_on_the_host, "status 1|TypeError|ndarray"),
+    Bug("--capture launches no graphs", "backends.cli.training",
+        "        if self.capture:\n            return", "        if False:\n            return",
+        a_captured_run_trains_as_on_the_host, "graphs were launched"),
     Bug("the summary is copied number by number", "backends.data_parallel.step_summary",
         "to_host(total[: start + len(self.parameters)]).tolist()",
         "[float(x) for x in total[: start + len(self.parameters)]]",
@@ -402,6 +422,7 @@ LAWS = (
     the_command_proves,
     a_proof_computes_on_the_gpu,
     a_run_trains_as_on_the_host,
+    a_captured_run_trains_as_on_the_host,
     nets_train_as_on_the_host,
     strategies_train_as_on_the_host,
     a_step_waits_as_often_for_any_number_of_parameters,

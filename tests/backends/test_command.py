@@ -208,6 +208,7 @@ MISTAKES = [
     ),
     (["prove", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
+    (["train", "--capture"], "the device is numpy; add --device cupy, or leave --capture out"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
@@ -269,6 +270,22 @@ def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch, verb):
     assert minigrad(verb, "--device", "cupy")[2] == (
         "minigrad: --device cupy: CuPy finds no CUDA device; use --device numpy\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--data", "2"], "one rank with --strategy serial, got 2 rank(s) with replicated"),
+        (["--pipe", "2"], "one rank with --strategy serial, got 2 rank(s) with serial"),
+        (["--strategy", "naive"], "one rank with --strategy serial, got 1 rank(s) with naive"),
+        (["--trace", "t.json"], "--trace shows forward and backward, which --capture launches as one"),
+    ],
+)
+def test_where_a_step_is_not_captured_the_command_says_so(minigrad, monkeypatch, options, words):
+    monkeypatch.setattr(device, "cuda_problem", lambda: None)
+    capture = ["train", "--device", "cupy", "--capture", "--transport", "threads"]
+    status, _, err = minigrad(*capture, *options)
+    assert status == 1 and err.count("\n") == 1 and words in err and "leave" in err
 
 
 def without(monkeypatch, *missing):

@@ -127,7 +127,7 @@ BUGS = [
     Bug("clipping waits for each parameter", OPTIM,
         "to_floats([array_module(x).vdot(x, x) for x in arrays])",
         "[float(array_module(x).vdot(x, x)) for x in arrays]", clipping_waits_once_more, "waits 13 times"),
-    Bug("a stack of transposed matrices is multiplied", IM2COL, "xp.matmul(gs, windows(images), out=total)",
+    Bug("a stack of transposed matrices is multiplied", IM2COL, "product(gs, windows(images), out=total)",
         "total += (windows(images)[None].transpose(0, 2, 1) @ gs.T[None])[0].T", products_copy_nothing,
         "operands of products"),
     Bug("windows start at the image's edge", IM2COL, "+ kx * dw - pw", "+ kx * dw",

@@ -5,6 +5,7 @@
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import cupy as cp
@@ -226,6 +227,141 @@ def counts() -> None:
     wanted = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
     assert +calls == wanted, calls
     assert {place.split(":")[0] for _, place in lines} == {"tests/strict_cupy/laws.py"}, lines
+
+
+def raises(error: type[Exception], words: str, f: Callable[[], object]) -> None:
+    try:
+        f()
+    except error as raised:
+        assert words in str(raised), raised
+    else:
+        raise AssertionError(f"no {error.__name__}: {words}")
+
+
+def captured(f: Callable[[], Any], pool: Any = None, mode: int | None = None) -> tuple[Any, Any, Any]:
+    """The graph of what ``f`` does, what it returns, and the stream."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    allocator = cp.cuda.using_allocator((pool or cp.get_default_memory_pool()).malloc)
+    with stream, allocator:
+        stream.begin_capture(mode)
+        try:
+            value = f()
+        finally:
+            graph = stream.end_capture()
+    return graph, value, stream
+
+
+@settings(deadline=None, derandomize=True, max_examples=60, database=None)
+@given(st.lists(st.sampled_from([s for s in STATEMENTS if "@" not in s and "> 1" not in s]), max_size=8))
+def graph_programs(statements: list[str]) -> None:
+    """A captured program does nothing; each launch does it once more, on the values of that moment."""
+    for late in (False, True):
+        expected = {"xp": np, "i": np.array([1, 0]), "x": BUFFER.copy(), "y": BUFFER[::-1] / 7 - 1}
+        names: dict[str, Any] = {"xp": cp} | {name: cp.asarray(expected[name]) for name in "ixy"}
+        inputs = names["x"], names["y"]
+        with _late.late() if late else np.errstate():
+            cp.cuda.get_current_stream().synchronize()
+
+            def run(names=names) -> Any:
+                exec("\n".join(statements), names)
+                return names["x"], names["y"]
+
+            pool = cp.cuda.MemoryPool()
+            graph, results, stream = captured(run, pool)
+            for name, x in zip("xy", inputs, strict=True):
+                np.testing.assert_array_equal(cp.asnumpy(x), expected[name], "a capture ran")
+            for _ in range(2):
+                state = {name: cp.asnumpy(x) for name, x in zip("xy", inputs, strict=True)}
+                again = expected | state
+                exec("\n".join(statements), again)
+                stream.wait_event(cp.cuda.get_current_stream().record())
+                graph.launch(stream)
+                stream.synchronize()
+                for name, x in zip("xy", results, strict=True):
+                    np.testing.assert_array_equal(cp.asnumpy(x), again[name], str(statements))
+
+
+def graphs_hold_numbers_and_addresses() -> None:
+    """A number of the host is that of the capture; one on the device is read at each launch."""
+    host, device, x = 2.0, cp.full((), 2.0), cp.ones(3)
+    graph, (a, b), _ = captured(lambda: (x * host, x * device))
+    assert np.isnan(a.get()).all(), "a captured kernel has run"
+    host = 3.0
+    device.fill(3)
+    x += 1
+    with _counts.counted() as (calls, _):
+        graph.launch()
+    assert a.get().tolist() == [4, 4, 4] and b.get().tolist() == [6, 6, 6]
+    assert +calls == {"graph launch": 1}, calls
+
+
+def captures_refuse() -> None:
+    """What CuPy 14.2 and CUDA refuse during a capture is refused, and ends the capture where CUDA does."""
+    x, host, runtime = cp.ones((2, 2)), np.ones(2), cp.cuda.runtime
+    stays = {
+        lambda: x.sum().item(): (RuntimeError, "D2H transfers are disallowed"),
+        lambda: float(x[0, 0]): (RuntimeError, "D2H"),
+        lambda: bool((x > 0).all()): (RuntimeError, "D2H"),
+        lambda: x[x > 0]: (RuntimeError, "D2H"),
+        lambda: cp.asarray(host): (RuntimeError, "H2D transfers are disallowed"),
+        lambda: x[0].set(host): (RuntimeError, "H2D"),
+        lambda: x[[0, 1]]: (RuntimeError, "H2D"),
+        lambda: cp.concatenate([x] * 9): (RuntimeError, "H2D"),
+        lambda: x @ x: (NotImplementedError, "cuBLAS API during stream capture"),
+        lambda: cp.matmul(x[None], x[None]): (NotImplementedError, "cuBLAS"),
+        lambda: cp.tensordot(x, x, 1): (NotImplementedError, "cuBLAS"),
+    }
+    for use, (error, words) in stays.items():
+        captured(lambda use=use, error=error, words=words: raises(error, words, use))
+    unsupported = "cudaErrorStreamCaptureUnsupported"
+    ends = {
+        lambda: cp.cuda.get_current_stream().synchronize(): unsupported,
+        lambda: cp.cuda.Device().synchronize(): unsupported,
+        lambda: runtime.deviceSynchronize(): unsupported,
+    }
+    for use, words in ends.items():
+        f = lambda use=use, words=words: raises(runtime.CUDARuntimeError, words, use)  # noqa: E731
+        raises(runtime.CUDARuntimeError, "cudaErrorStreamCaptureInvalidated", lambda f=f: captured(f))
+    done = lambda: captured(lambda: cp.cuda.get_current_stream().done)  # noqa: E731
+    raises(runtime.CUDARuntimeError, "Invalidated", done)
+    strict = lambda: captured(lambda: x + 1, mode=runtime.streamCaptureModeGlobal)  # noqa: E731
+    raises(runtime.CUDARuntimeError, "cudaErrorStreamCapture", strict)  # cudaMalloc
+    raises(RuntimeError, "cannot capture on the default (legacy) stream", cp.cuda.Stream.null.begin_capture)
+    raises(runtime.CUDARuntimeError, "cudaErrorIllegalState", cp.cuda.Stream().end_capture)
+    blocking = cp.cuda.Stream()
+    blocking.begin_capture()
+    raises(runtime.CUDARuntimeError, "cudaErrorStreamCaptureImplicit", lambda: x + 1)
+    raises(runtime.CUDARuntimeError, "Invalidated", blocking.end_capture)
+
+
+def other_streams_are_not_captured() -> None:
+    """What another stream is asked for while one is captured is done at once, and is not in the graph."""
+    x, other = cp.zeros(2), cp.cuda.Stream(non_blocking=True)
+
+    def both() -> None:
+        nonlocal x
+        x += 1
+        with other:
+            x += 10
+
+    graph, _, _ = captured(both)
+    assert x.get().tolist() == [10, 10]
+    graph.launch()
+    assert x.get().tolist() == [11, 11]
+
+
+def memory_of_graphs() -> None:
+    """What a capture frees is given out again by its pool; a graph whose pool is gone has no memory."""
+    for pool in (None, cp.cuda.MemoryPool()):
+        x = cp.ones(100)
+        graph, y, stream = captured(lambda x=x: (x + 1) * 2, pool)
+        with stream:
+            z = cp.full(100, 7.0)
+        graph.launch(stream)
+        assert y.get().tolist() == [4] * 100
+        assert (z.get() == 7).all() == (pool is not None), "whose memory is whose"
+    graph, y, stream = captured(lambda: (x + 1) * 2, cp.cuda.MemoryPool())
+    raises(cp.cuda.runtime.CUDARuntimeError, "cudaErrorIllegalAddress", lambda: graph.launch(stream))
 
 
 if __name__ == "__main__":

@@ -147,10 +147,11 @@ def get_array_module(*args: Any) -> Any:
 
 
 def get_default_memory_pool() -> MemoryPool:
+    return cuda._default_pool
+
+
+def get_default_pinned_memory_pool() -> MemoryPool:
     return MemoryPool()
-
-
-get_default_pinned_memory_pool = get_default_memory_pool
 
 
 def __getattr__(name: str) -> Any:

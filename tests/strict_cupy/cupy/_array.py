@@ -18,6 +18,7 @@ from . import (
     _ufuncs,
     cuda,
 )
+from ._capture import kernel
 from ._counts import note
 
 
@@ -241,6 +242,7 @@ class ndarray:
 
     # Layout
 
+    @kernel
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> "ndarray":
         if len(shape) == 1 and not isinstance(shape[0], int | np.integer):
             shape = tuple(shape[0])
@@ -252,6 +254,7 @@ class ndarray:
         note("launch")
         return _memory.result(_memory.read(self).reshape(shape))
 
+    @kernel
     def ravel(self, order: Any = "C") -> "ndarray":
         memory = self._memory.ravel(order if order in "KF" else "C")
         if (
@@ -263,6 +266,7 @@ class ndarray:
         note("launch")
         return _memory.result(_memory.read(self).ravel(order))
 
+    @kernel
     def flatten(self, order: Any = "C") -> "ndarray":
         note("launch")
         return _memory.result(_memory.read(self).flatten(order))
@@ -285,6 +289,7 @@ class ndarray:
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> "ndarray":
         return _memory.view(self._memory.diagonal(offset, axis1, axis2), self)
 
+    @kernel
     def astype(
         self, dtype: Any, order: Any = "K", casting: Any = None, subok: Any = None, copy: bool = True
     ) -> "ndarray":
@@ -299,6 +304,7 @@ class ndarray:
             warnings.simplefilter("ignore")
             return _memory.result(_memory.read(self).astype(dtype, order=order), "K")
 
+    @kernel
     def copy(self, order: Any = "C") -> "ndarray":
         if self._device == cuda.get_device_id():
             return self.astype(self.dtype, order=order)
@@ -313,6 +319,7 @@ class ndarray:
         with self.device:
             return self.copy()
 
+    @kernel
     def fill(self, value: Any) -> None:
         _memory.check_device(self)
         values = _memory.read(value) if isinstance(value, ndarray) else np.asarray(value, dtype=self.dtype)

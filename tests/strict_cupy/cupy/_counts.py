@@ -25,7 +25,15 @@ _readers_of_places = (
 
 
 def note(kind: str, times: int = 1, nbytes: int = 0) -> None:
-    """Count an event, such as "launch", "gemm", "memset", "copy to device", "copy to host", "synchronize"."""
+    """Count an event, such as "launch", "gemm", "memset", "copy to device", "copy to host", "synchronize".
+
+    Raises what CuPy raises where it is refused during a capture. A graph that is launched is one event.
+    """
+    from . import cuda
+
+    if cuda.in_launch():
+        return
+    cuda.check_event(kind)
     with _lock:
         total[kind] += times
         if nbytes:

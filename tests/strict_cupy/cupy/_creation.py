@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from . import _array, _late, _manipulation, _memory, cuda
+from ._capture import kernel
 from ._counts import note
 
 
@@ -37,12 +38,18 @@ def array(
         note("copy to device", nbytes=values.nbytes)
     else:
         note("launch")
-    new = _memory.result(values, order)
+    new = filled(values, order)
     if blocking:
         cuda.get_current_stream().synchronize()
     return new
 
 
+@kernel
+def filled(values: np.ndarray, order: str) -> Any:
+    return _memory.result(values, order)
+
+
+@kernel
 def of_device(x: Any, dtype: Any, copy: bool | None, order: str, ndmin: int) -> Any:
     dtype = x.dtype if dtype is None else _memory.check_dtype(dtype)
     if x._device != cuda.get_device_id():
@@ -128,16 +135,19 @@ def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
     return _memory.empty(shape, _memory.check_dtype(dtype), order)
 
 
+@kernel
 def zeros(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
     note("memset")
     return _memory.result(np.zeros(shape, _memory.check_dtype(dtype), order), "K")
 
 
+@kernel
 def ones(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
     note("launch")
     return _memory.result(np.ones(shape, _memory.check_dtype(dtype), order), "K")
 
 
+@kernel
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> Any:
     note("launch")
     if dtype is None:
@@ -164,6 +174,7 @@ def empty_like(
     return _memory.array_of(np.full_like(memory, _late.garbage(memory.dtype)))
 
 
+@kernel
 def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: Any = None, shape: Any = None) -> Any:
     values = like(a, 0, dtype, order, subok, shape)
     note("memset")
@@ -174,6 +185,7 @@ def ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: Any = None, sh
     return full_like(a, 1, dtype, order, subok, shape)
 
 
+@kernel
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: Any = None, shape: Any = None
 ) -> Any:
@@ -182,6 +194,7 @@ def full_like(
     return _memory.result(values, "K")
 
 
+@kernel
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     if any(isinstance(x, _array.ndarray) for x in (start, stop, step)):
         raise TypeError("arange takes host numbers")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from . import _array, _counts, _memory
+from ._capture import kernel
 
 
 class Index:
@@ -83,6 +84,7 @@ def host_array(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
+@kernel
 def getitem(x: "_array.ndarray", index: Any) -> "_array.ndarray":
     _memory.check_device(x)
     place = Index(index)
@@ -93,6 +95,7 @@ def getitem(x: "_array.ndarray", index: Any) -> "_array.ndarray":
     return _memory.result(values[place.wrapped(values)])
 
 
+@kernel
 def setitem(x: "_array.ndarray", index: Any, value: Any) -> None:
     _memory.check_device(x)
     place = Index(index)
@@ -125,6 +128,7 @@ def is_same(x: np.ndarray, y: np.ndarray) -> bool:
     return (x.ctypes.data, x.shape, x.strides) == (y.ctypes.data, y.shape, y.strides)
 
 
+@kernel
 def take(x: "_array.ndarray", indices: Any, axis: int | None = None, out: Any = None) -> "_array.ndarray":
     where = _memory.read(indices) if isinstance(indices, _array.ndarray) else np.asarray(indices, int)
     if not isinstance(indices, _array.ndarray):

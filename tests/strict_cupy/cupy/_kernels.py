@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from . import _array, _memory
+from ._capture import kernel
 from ._counts import note
 from ._statements import TYPES, Lanes, Raw, compiled
 
@@ -29,6 +30,7 @@ class ElementwiseKernel:
         self.nin, self.nargs, self.name = len(inputs), len(self.params), name
         self.code, self.declared = compiled(operation)
 
+    @kernel
     def __call__(self, *args: Any, size: int | None = None) -> Any:
         if len(args) not in (self.nin, self.nargs):
             raise TypeError(f"Wrong number of arguments for {self.name!r}.")

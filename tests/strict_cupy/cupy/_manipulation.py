@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 
 from . import _array, _creation, _memory
+from ._capture import kernel
 from ._counts import note
 
 
+@kernel
 def concatenate(
     tup: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Any:
@@ -43,6 +45,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list:
     return [ary] if len(parts) == 1 else [_memory.view(part, ary) for part in parts]
 
 
+@kernel
 def tile(A: Any, reps: Any) -> Any:
     A = A if isinstance(A, _array.ndarray) else _creation.array(A)
     note("launch")

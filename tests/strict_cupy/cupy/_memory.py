@@ -1,10 +1,14 @@
 """How kernels read and write device arrays: the only functions that touch an array's memory."""
 
+import weakref
 from typing import Any
 
 import numpy as np
 
-from . import _array, _counts, _late, cuda
+from . import _array, _capture, _counts, _late, cuda
+
+byte_bounds = getattr(np, "byte_bounds", None) or np.lib.array_utils.byte_bounds  # NumPy 1 and 2
+_owners: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()  # by their address
 
 NUMBERS = (int, float, bool, complex)
 
@@ -24,6 +28,9 @@ def write(x: "_array.ndarray", values: Any) -> None:
 
 
 def write_memory(memory: np.ndarray, values: Any) -> None:
+    if cuda.captured_stream() is not None:
+        _capture.check_recorded()
+        return
     with np.errstate(all="ignore"):
         if _late.kernels_are_late():  # what is wrong with the values is known now, not late
             values = np.broadcast_to(values, memory.shape).astype(memory.dtype)
@@ -36,7 +43,7 @@ def result(values: Any, order: Any = "C") -> "_array.ndarray":
     CuPy's kernels write C order, whatever the order of their operands.
     """
     values = np.array(values, order=order)
-    if not _late.kernels_are_late():
+    if not _late.kernels_are_late() and cuda.captured_stream() is None:
         return array_of(values)
     x = array_of(np.full_like(values, _late.garbage(values.dtype)))
     write(x, values)
@@ -50,9 +57,27 @@ def empty(shape: Any, dtype: Any, order: Any = "C") -> "_array.ndarray":
 
 def array_of(memory: np.ndarray, base: "_array.ndarray | None" = None) -> "_array.ndarray":
     """The device array with this memory: of its own on the current device, or a part of ``base``."""
+    if base is None and memory.size:
+        memory = cuda.placed(memory)
+        _owners[memory.ctypes.data] = memory
     x = object.__new__(_array.ndarray)
     x._memory, x.base, x._device = memory, base, cuda.get_device_id() if base is None else base._device
     return x
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> "_array.ndarray":
+    """The array at an address; raises where no array of the device is there."""
+    first = _owners.get(address)
+    for owner in [*([] if first is None else [first]), *_owners.values()]:
+        low, high = byte_bounds(owner)
+        size = np.dtype(dtype).itemsize + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        if low <= address and address + size <= high:
+            buffer = cuda._buffer_at(low, high - low, owner)
+            x = object.__new__(_array.ndarray)
+            x._memory = np.ndarray(shape, dtype, buffer, address - low, strides)
+            x.base, x._device = None, cuda.get_device_id()
+            return x
+    raise cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
 
 def view(memory: np.ndarray, of: "_array.ndarray") -> "_array.ndarray":

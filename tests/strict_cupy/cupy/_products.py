@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from . import _array, _memory, _ufuncs
+from ._capture import kernel
 from ._counts import note
 
 
+@kernel
 def matmul(a: Any, b: Any, out: Any = None, **settings: Any) -> Any:
     if settings:
         raise NotImplementedError("settings of matmul")
@@ -40,6 +42,7 @@ def matmul(a: Any, b: Any, out: Any = None, **settings: Any) -> Any:
     return out
 
 
+@kernel
 def matrix_product(a: Any, b: Any, out: Any) -> Any:
     dtype = np.promote_types(a.dtype, b.dtype)
     if out is None or out.flags.c_contiguous and dtype == out.dtype:
@@ -53,6 +56,7 @@ def matrix_product(a: Any, b: Any, out: Any) -> Any:
     return out
 
 
+@kernel
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     _memory.check_array(a, b)
     _memory.check_device(a, b, out)
@@ -88,6 +92,7 @@ def is_matrix_of_cublas(x: Any) -> bool:
     return x.ndim == 2 and x.itemsize in x.strides
 
 
+@kernel
 def vdot(a: Any, b: Any) -> Any:
     _memory.check_array(a, b)
     if a.size != b.size:
@@ -97,6 +102,7 @@ def vdot(a: Any, b: Any) -> Any:
         return _memory.result(np.dot(_memory.read(a).ravel(), _memory.read(b).ravel()))
 
 
+@kernel
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     _memory.check_array(a, b)
     if not a.ndim or not b.ndim:

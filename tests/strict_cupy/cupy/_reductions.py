@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from . import _array, _memory
+from ._capture import kernel
 from ._counts import note
 
 
+@kernel
 def reduced(function: Callable, x: Any, out: Any, launches: int = 1, **settings: Any) -> Any:
     if not isinstance(x, _array.ndarray):
         raise AttributeError(

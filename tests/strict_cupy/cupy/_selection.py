@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 
 from . import _array, _creation, _indexing, _memory, cuda
+from ._capture import kernel
 from ._counts import note
 
 take = _indexing.take
 
 
+@kernel
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if (x is None) != (y is None):
         raise ValueError("Must provide both 'x' and 'y' or neither.")
@@ -21,6 +23,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     return _memory.result(np.where(*operands))
 
 
+@kernel
 def clip(a: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
     _memory.check_array(a)
     if a.dtype.kind == "b" and (min is None or max is None):
@@ -42,11 +45,13 @@ def limits(dtype: np.dtype) -> tuple[Any, Any]:
     return dtype.type(-np.inf), dtype.type(np.inf)
 
 
+@kernel
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     note("launch")
     return _memory.result(_memory.read(a).round(decimals))
 
 
+@kernel
 def nonzero(a: Any) -> tuple:
     note("launch", 4)
     note("copy to host")  # the number of elements
@@ -58,6 +63,7 @@ def flatnonzero(a: Any) -> Any:
     return a.ravel().nonzero()[0]
 
 
+@kernel
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     if isinstance(repeats, np.ndarray):
         raise TypeError("'repeats' does not accept numpy.ndarray; convert with cupy.array() first")
@@ -71,6 +77,7 @@ def check_kind(kind: Any) -> None:
         raise ValueError("kind can only be None or 'stable'")
 
 
+@kernel
 def sort_in_place(a: Any, axis: int = -1, kind: Any = None) -> None:
     check_kind(kind)
     note("launch", 2)
@@ -83,12 +90,14 @@ def sort(a: Any, axis: Any = -1, kind: Any = None) -> Any:
     return new
 
 
+@kernel
 def argsort(a: Any, axis: Any = -1, kind: Any = None) -> Any:
     check_kind(kind)
     note("launch", 3)
     return _memory.result(_memory.read(a).argsort(axis, "stable"))
 
 
+@kernel
 def partition_in_place(a: Any, kth: Any, axis: int = -1) -> None:
     note("launch", 4)
     _memory.write(a, np.partition(_memory.read(a), kth, axis))
@@ -100,11 +109,13 @@ def partition(a: Any, kth: Any, axis: Any = -1) -> Any:
     return new
 
 
+@kernel
 def argpartition(a: Any, kth: Any, axis: Any = -1) -> Any:
     note("launch", 4)
     return _memory.result(_memory.read(a).argpartition(kth, axis))
 
 
+@kernel
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     if not isinstance(a, _array.ndarray) or not isinstance(v, _array.ndarray):
         raise NotImplementedError("Only int or ndarray are supported for a")
@@ -112,11 +123,13 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     return _memory.result(np.searchsorted(_memory.read(a), _memory.read(v), side))
 
 
+@kernel
 def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
     note("launch", n)
     return _memory.result(np.diff(_memory.read(a), n, axis))
 
 
+@kernel
 def packbits(a: Any, axis: Any = None, bitorder: Any = "big") -> Any:
     if axis is not None:
         raise NotImplementedError("axis option is not supported yet")
@@ -126,6 +139,7 @@ def packbits(a: Any, axis: Any = None, bitorder: Any = "big") -> Any:
     return _memory.result(np.packbits(_memory.read(a).ravel(), bitorder=bitorder))
 
 
+@kernel
 def unpackbits(a: Any, axis: Any = None, bitorder: Any = "big") -> Any:
     if axis is not None:
         raise NotImplementedError("axis option is not supported yet")
@@ -139,6 +153,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return (a1 == a2).all() if a1.shape == a2.shape else _creation.array(False)
 
 
+@kernel
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     operands = [x if isinstance(x, _array.ndarray) else _creation.array(x) for x in (a, b)]
     note("launch", 2)

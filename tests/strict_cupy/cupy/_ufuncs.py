@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from . import _array, _counts, _indexing, _memory, _products
+from ._capture import kernel
 from ._counts import note
 
 NAMES = frozenset(Path(__file__).with_name("names.txt").read_text().split())
@@ -28,6 +29,7 @@ class ufunc:
     def __repr__(self) -> str:
         return f"<ufunc '{self.name}'>"
 
+    @kernel
     def __call__(
         self, *args: Any, out: Any = None, dtype: Any = None, casting: Any = "same_kind", **settings: Any
     ) -> Any:
@@ -85,6 +87,7 @@ class ufunc:
             _memory.write(x, value)
         return outputs
 
+    @kernel
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
         if self.__name__ not in self.SCATTERED:
             raise NotImplementedError(f"`{self.name}.at` is not supported yet")

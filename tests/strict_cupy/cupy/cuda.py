@@ -3,10 +3,14 @@
 STRICT_CUPY_DEVICES is the number of devices (1). With STRICT_CUPY_PEER_ACCESS=0 none reads another's memory.
 """
 
+import ctypes
 import os
 import threading
 import time
+import weakref
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,8 @@ class _Thread(threading.local):
         self.device = 0
         self.devices: list[int] = []
         self.streams: list[Stream] = []
+        self.pools: list[MemoryPool] = []
+        self.launching = False
 
 
 _thread = _Thread()
@@ -32,6 +38,7 @@ _thread = _Thread()
 
 class runtime:
     memcpyHostToDevice, memcpyDeviceToHost, is_hip = 1, 2, False
+    streamCaptureModeGlobal, streamCaptureModeThreadLocal, streamCaptureModeRelaxed = 0, 1, 2
 
     class CUDARuntimeError(RuntimeError):
         pass
@@ -95,6 +102,7 @@ class Device:
         runtime.setDevice(self.id)
 
     def synchronize(self) -> None:
+        check_wait(*_captured)
         _counts.note("synchronize")
         for queue in (_null_queues[self.id], *(s._queue() for s in _streams if s.device_id == self.id)):
             queue.run()
@@ -122,6 +130,8 @@ class Stream:
     ) -> None:
         self.device_id, self.ptr = (-1, 0) if null else (runtime.getDevice(), id(self))
         self.non_blocking, self._own = non_blocking, Queue()
+        self._nodes: list[Any] | None = None  # what is recorded, while the stream is captured
+        self._mode, self._valid = runtime.streamCaptureModeRelaxed, True
         if not null:
             _streams.append(self)
 
@@ -151,9 +161,11 @@ class Stream:
 
     @property
     def done(self) -> bool:
+        self._valid = False  # the question ends a capture
         return not self._queue()._writes
 
     def synchronize(self) -> None:
+        check_wait(self)
         _counts.note("synchronize")
         for queue in self._queues():
             queue.run()
@@ -164,10 +176,101 @@ class Stream:
         return event
 
     def wait_event(self, event: "Event") -> None:
+        self._check_one_stream()
         event.run()
 
-    def begin_capture(self, mode: Any = None) -> None:
-        raise NotImplementedError("the double has no graphs")
+    def _check_one_stream(self) -> None:
+        if self._nodes is not None:
+            raise NotImplementedError("the double records one stream, without events")
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        if not self.ptr:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        if self._nodes is not None:
+            raise runtime.CUDARuntimeError(ILLEGAL_STATE)
+        self._nodes, self._valid = [], True
+        self._mode = runtime.streamCaptureModeRelaxed if mode is None else mode
+        _captured.append(self)
+
+    def end_capture(self) -> Any:
+        from ._capture import Graph
+
+        if self._nodes is None:
+            raise runtime.CUDARuntimeError(ILLEGAL_STATE)
+        nodes, self._nodes = self._nodes, None
+        _captured.remove(self)
+        if not self._valid:
+            raise runtime.CUDARuntimeError(
+                "cudaErrorStreamCaptureInvalidated: operation failed due to a previous error during capture"
+            )
+        return Graph._of(nodes)
+
+    def is_capturing(self) -> bool:
+        if not self.ptr:
+            check_null_stream()
+        return self._nodes is not None
+
+
+ILLEGAL_STATE = "cudaErrorIllegalState: the operation cannot be performed in the present state"
+_captured: list[Stream] = []
+
+
+def captured_stream() -> Stream | None:
+    """The current stream, if it is captured; None is most often the answer."""
+    if not _captured:
+        return None
+    stream = get_current_stream()
+    return None if stream._nodes is None else stream
+
+
+def check_event(kind: str) -> None:
+    """Raise what CuPy raises where the current stream is captured and cannot be asked for that."""
+    if not _captured:
+        return
+    stream = get_current_stream()
+    if not stream.ptr:
+        check_null_stream()
+    if stream._nodes is None:
+        return
+    if kind == "gemm":
+        raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+    for copy, direction in (("copy to device", "H2D"), ("copy to host", "D2H")):
+        if kind == copy:
+            raise RuntimeError(f"the current stream is capturing, so {direction} transfers are disallowed")
+
+
+def check_null_stream() -> None:
+    """Raise where the null stream would wait for a captured stream, as it does for all that are blocking."""
+    for stream in _captured:
+        if not stream.non_blocking:
+            stream._valid = False
+            raise runtime.CUDARuntimeError(
+                "cudaErrorStreamCaptureImplicit: operation would make the legacy stream depend on a "
+                "capturing blocking stream"
+            )
+
+
+def check_wait(*streams: Stream) -> None:
+    for stream in streams:
+        if stream._nodes is not None:
+            stream._valid = False
+            raise runtime.CUDARuntimeError(
+                "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
+            )
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """Inside, a graph runs: its kernels are not counted, and allocate nothing."""
+    _thread.launching = True
+    try:
+        yield
+    finally:
+        _thread.launching = False
+
+
+def in_launch() -> bool:
+    return _thread.launching
 
 
 _streams: list[Stream] = []  # also those that nobody has any more: their kernels still run
@@ -184,7 +287,9 @@ class Event:
         self.time, self._positions = 0.0, []
 
     def record(self, stream: Stream | None = None) -> None:
-        queues = (get_current_stream() if stream is None else stream)._queues()
+        stream = get_current_stream() if stream is None else stream
+        stream._check_one_stream()
+        queues = stream._queues()
         self.time, self._positions = time.perf_counter(), [(queue, queue.position()) for queue in queues]
 
     def run(self) -> None:
@@ -214,9 +319,82 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
     return PinnedMemoryPointer(max(512, -(-size // 512) * 512))  # the pool rounds up
 
 
+class Block:
+    """Memory that a pool gave out during a capture, and gives out again when nobody has it any more."""
+
+    def __init__(self, size: int, stream: int) -> None:
+        self.bytes, self.stream, self.mapped = np.empty(size, np.uint8), stream, True
+        self.start = self.bytes.ctypes.data
+        _blocks.add(self)
+
+
+_blocks: weakref.WeakSet[Block] = weakref.WeakSet()
+
+
+def _buffer_at(address: int, size: int, owner: Any = None) -> Any:
+    """The bytes at an address as a buffer for ``np.ndarray``, which keeps ``owner`` alive."""
+    kind: Any = type("Buffer", (ctypes.c_char * size,), {"owner": owner})
+    return kind.from_address(address)
+
+
+def block_at(address: int) -> Block | None:
+    """The block in which an address lies."""
+    for block in list(_blocks):
+        if block.start <= address < block.start + block.bytes.size:
+            return block
+    return None
+
+
+def placed(memory: np.ndarray) -> np.ndarray:
+    """``memory``, or in a capture and after it the same in a block of the current pool."""
+    pool = _thread.pools[-1] if _thread.pools else _default_pool
+    if _thread.launching or not memory.size or not (pool._free or captured_stream()):
+        return memory
+    return pool._placed(memory)
+
+
+def release(pool: "weakref.ref[MemoryPool]", block: Block) -> None:
+    owner = pool()
+    if owner is None:
+        block.mapped = False
+    else:
+        owner._free.append(block)
+
+
 class MemoryPool:
+    """A pool gives what is freed to later arrays of the same stream; here only what a capture allocated."""
+
+    def __init__(self, allocator: Any = None) -> None:
+        self._free: list[Block] = []
+
+    def malloc(self, size: int) -> Any:
+        raise NotImplementedError("the double allocates arrays only, inside of using_allocator(pool.malloc)")
+
+    def _placed(self, memory: np.ndarray) -> np.ndarray:
+        stream, size = get_current_stream(), -(-memory.nbytes // 512) * 512
+        blocks = [b for b in self._free if b.stream == stream.ptr and b.bytes.size >= size]
+        if blocks:
+            block = min(blocks, key=lambda block: block.bytes.size)
+            self._free.remove(block)
+        elif stream._nodes is None:
+            return memory
+        else:
+            if stream._mode != runtime.streamCaptureModeRelaxed:
+                check_wait(stream)  # cudaMalloc
+            block = Block(size, stream.ptr)
+        buffer = _buffer_at(block.start, memory.nbytes, block)
+        new = np.ndarray(memory.shape, memory.dtype, buffer, 0, memory.strides)
+        weakref.finalize(buffer, release, weakref.ref(self), block)
+        new[...] = memory
+        return new
+
     def free_all_blocks(self, stream: Stream | None = None) -> None:
-        pass
+        for block in self._free:
+            block.mapped = False
+        self._free.clear()
+
+    def __del__(self) -> None:
+        self.free_all_blocks()
 
     def used_bytes(self) -> int:
         return 0
@@ -225,6 +403,29 @@ class MemoryPool:
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         pass
+
+
+_default_pool = MemoryPool()
+
+
+@contextmanager
+def using_allocator(allocator: Callable[[int], Any]) -> Iterator[None]:
+    """Inside, this thread's arrays are allocated by ``pool.malloc``."""
+    pool = getattr(allocator, "__self__", None)
+    if not isinstance(pool, MemoryPool):
+        raise NotImplementedError("an allocator that is no pool's malloc")
+    _thread.pools.append(pool)
+    try:
+        yield
+    finally:
+        _thread.pools.pop()
+
+
+def get_cublas_handle() -> int:
+    """Load cuBLAS, as CuPy does at the first product."""
+    from . import _cublas
+
+    return _cublas.installed()
 
 
 class MemoryPointer:

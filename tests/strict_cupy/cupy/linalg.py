@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 
 from . import _memory
+from ._capture import kernel
 from ._counts import note
 
 
+@kernel
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     note("launch", 2)
     return _memory.result(np.linalg.norm(_memory.read(x), ord, axis, keepdims))

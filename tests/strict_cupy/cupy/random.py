@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from . import _memory
+from ._capture import kernel
 from ._counts import note
 
 DISTRIBUTIONS = {
@@ -29,6 +30,7 @@ class Generator:
     def __init__(self, seed: Any) -> None:
         self._generator = np.random.default_rng(seed)
 
+    @kernel
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         note("launch")
         return _memory.result(self._generator.random(size, dtype=dtype))

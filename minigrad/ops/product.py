@@ -1,0 +1,23 @@
+"""The product of two matrices: ``a @ b``, or by a handle of one's own of cuBLAS.
+
+Lecture section: GPU against CPU. Lesson: 04_gpu.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import cublas
+from ..device import Array, array_module
+
+
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """a @ b, written into ``out`` where that is passed.
+
+    On a stream of its own, which may be captured in a CUDA graph, matrices are multiplied by
+    ``cublas.product``: CuPy refuses to call cuBLAS while a stream is captured.
+    """
+    xp = array_module(a)
+    if xp is not np and cublas.on_own_stream(xp) and cublas.are_matrices(a, b):
+        return cublas.product(a, b, out)
+    return a @ b if out is None else xp.matmul(a, b, out=out)
