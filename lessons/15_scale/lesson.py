@@ -19,7 +19,6 @@ from itertools import pairwise
 import cluster
 import drawings
 import numpy as np
-from networks import INCEPTION, RESNET50, RESNET101, VGG16
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
 
 from backends.comm import run_ranks
@@ -29,6 +28,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
+from lessons.networks import INCEPTION, RESNET50, RESNET101, VGG16
 from lessons.style import start_lesson
 from minigrad import ops
 from minigrad.data import Batch
