@@ -22,6 +22,11 @@ BUGS = {
         "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)",
     ),
+    "10_gradient_compression": (  # an entry that was sent keeps its velocity
+        "backends/data_parallel/compression/dgc.py",
+        "velocity * ~sent if masking else velocity,",
+        "velocity,",
+    ),
     "11_model_parallel": (  # of a value that all ranks use each has only its own gradient
         "backends/comm/differentiable.py",
         "return x, (lambda g: collectives.allreduce(comm, g),)",
