@@ -308,9 +308,7 @@ for levels in (1, 7, 50):
     variance = np.mean(np.sum((draws - V) ** 2, axis=(1, 2))) / np.sum(V**2)
     bias = np.linalg.norm(draws.mean(axis=0) - V) / np.linalg.norm(V)
     bound = min(V.size / levels**2, V.size**0.5 / levels)
-    print(
-        f"   QSGD, s = {levels:2}: error {variance:6.3f} |v|^2, bound {bound:6.3f}; mean off by {bias:.3f} |v|"
-    )
+    print(f"   QSGD, s = {levels:2}: error {variance:6.3f} |v|^2, bound {bound:6.3f}; bias {bias:.3f} |v|")
     assert variance <= bound, f"s = {levels}: squared error {variance:.3f}, bound {bound:.3f}"
     assert bias < 1.2 * (variance / 200) ** 0.5, (
         f"s = {levels}: mean off by {bias:.3f}"
