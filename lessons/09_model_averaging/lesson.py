@@ -421,10 +421,10 @@ for share, H, better in (
 drawings.outer(results, outer_losses).savefig(FIGURES / "outer.png")
 
 # %% [markdown]
-# With the same messages the loss is lower for H = 16, most of all with sorted shares: what the ranks' changes
-# have in common adds up in u, and what differs cancels. A part of the gain is a larger step: in the long run u
-# applies each D r / (1 - m) = 7 times. And momentum needs many outer steps: with H = 64 there are five, and
-# with mixed shares the loss is higher than without.
+# With the same messages the loss is lower for H = 16, most of all with sorted shares: what the ranks'
+# changes have in common adds up in u, and what differs cancels. A part of the gain is a larger step: in the
+# long run u applies each D r / (1 - m) = 7 times. And momentum needs many outer steps: with H = 64 there
+# are five, and with mixed shares the loss is higher than without.
 # Read: Douillard et al. 2023 (DiLoCo), arXiv:2311.08105; 0.7 and 0.9 are theirs, with an H of 500.
 
 # %%
