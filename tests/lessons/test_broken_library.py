@@ -47,6 +47,11 @@ BUGS = {
         "if max(ends[j] - ends[i], rest[j]) <= largest[-1][0]",
         "if ends[j] - ends[i] <= largest[-1][0]",
     ),
+    "15_scale": (  # the weights' gradients are reduced, and not gathered again
+        "backends/model_parallel/cost.py",
+        "total += 2 * net.collective(pc, layer.weights / pr)",
+        "total += net.collective(pc, layer.weights / pr)",
+    ),
     "14_hybrid": (  # of the shares of a stack's strategies only the innermost counts
         "backends/stack.py",
         "weight *= member.loss_weight",
