@@ -1,9 +1,9 @@
 """Lesson 15. Scale: what a cluster would do, by formula, beside what was published.
 
-Lecture section: what a cluster would do. Two numbers describe a network: alpha, the seconds of any message, and
-beta, the seconds of each byte. First this model is compared with the library's own messages, then with what
-was published for hundreds of GPUs: data parallelism, slow links, pipelines, mixed plans, large language models,
-and machines that fail. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
+Lecture section: what a cluster would do. Two numbers describe a network: alpha, the seconds of any message,
+and beta, the seconds of each byte. First this model is compared with the library's own messages, then with
+what was published for hundreds of GPUs: data parallelism, slow links, pipelines, mixed plans, large language
+models, and machines that fail. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
 
     python lessons/15_scale/lesson.py
 
