@@ -355,8 +355,8 @@ drawings.on_one_clock(traces, "Half of the micro-batches go the other way", FIGU
 # works on the last. Then a step takes 24 s, which is computing and nothing else.
 
 # %%
-for name, each in (("1f1b", 33), ("zb-h1", 27), ("zb-h2", 24)):
-    ends = [in_a_row(name, M, steps).makespan for steps in (1, 2, 3)]
+for name, each in (("1f1b", 33), ("zb-h1", 27), ("zb-h2", 24), ("zb-v", 24)):
+    ends = [float(in_a_row(name, M, steps).makespan) for steps in (1, 2, 3)]
     print(f"   {name:5}: 1, 2, 3 steps end at {ends} s: {ends[2] - ends[1]:g} s for one more step")
     assert ends[2] - ends[1] == each, f"{name}: {ends[2] - ends[1]} s for one more step, expected {each}"
 waits = library_steps("zb-h2", M, 3)
@@ -388,7 +388,24 @@ for name, ahead in (("zb-h1", 1), ("zb-h2", 2)):
 assert max(peaks(found["zb-h1"])) == 1.5 * max(peaks(found["1f1b"]))
 
 # %% [markdown]
-# Read: Qi et al. 2023, arXiv:2401.10241, sections 2 to 4; Li and Hoefler 2021 (Chimera), arXiv:2107.06925.
+# *ZB-V* has no bubble either, and holds less: every rank has a stage of the way down and one of the way up,
+# in a V, so that all ranks hold 2 p micro-batches of half a stage each, as many as 1F1B's fullest rank: p.
+
+# %%
+plan = planned("zb-v", M)
+for rank in range(P):
+    mine, holds = plan.of(rank), plan.in_flight(rank, until_weight=True)
+    span = mine[-1].stop - mine[0].start
+    assert (span, holds) == (3 * M, 2 * P), (
+        f"rank {rank}: {span} s, {holds} halves; expected {3 * M}, {2 * P}"
+    )
+fullest = {name: max(peaks(run(name, M))) for name in ("1f1b", "zb-v", "zb-h2")}
+print("   most bytes on the fullest rank: " + ", ".join(f"{name} {n}" for name, n in fullest.items()))
+assert fullest["zb-v"] < fullest["zb-h2"], fullest
+
+# %% [markdown]
+# Read: Qi et al. 2023, arXiv:2401.10241, sections 2 to 4, and the same authors' "Pipeline parallelism with
+# controllable memory", arXiv:2405.15362 (V-shapes); Li and Hoefler 2021 (Chimera), arXiv:2107.06925.
 #
 # To delay W has another use. Small micro-batches make small matrix products, which run slower, and every one
 # adds its result to the gradient. `Weight((0, ..., 7))` computes W of eight micro-batches in one large
@@ -417,12 +434,14 @@ SCHEDULES_IN_WORDS = {
     "interleaved": "1F1B with 2 chunks on each rank (part 5)",
     "zb-h1": "1F1B with W delayed into the bubble (part 6)",
     "zb-h2": "the same with twice the forwards ahead",
+    "zb-v": "zero bubble in the shape of a V, with the memory of 1F1B (part 6)",
     "gpipe-batched": "GPipe with W of all micro-batches as one product at the end",
     "1f1b-pairs": "1F1B with W of two micro-batches as one product",
     "1f1b-batched": "1F1B with W of all micro-batches as one product at the end",
     "zb-batched": "1F1B with two products for W: one in the bubble, one at the end",
     "chimera": "two pipelines in opposite directions, all weights twice (part 6)",
     "dualpipe": "Chimera with W delayed, for 2 p micro-batches and more (DeepSeek-AI 2024, arXiv:2412.19437)",
+    "dualpipe-v": "DualPipe cut in half, in the shape of a V: no second copy of the weights",
 }
 assert set(SCHEDULES_IN_WORDS) == set(SCHEDULES), set(SCHEDULES_IN_WORDS) ^ set(SCHEDULES)
 for name, words in SCHEDULES_IN_WORDS.items():

@@ -7,6 +7,7 @@ layers take the seconds given, which need not be equal.
 
 from collections import namedtuple
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -168,9 +169,9 @@ def in_a_row(name, micros, steps, ranks=4):
         return replace(i, micro=i.micro + by)
 
     rows = tuple(tuple(later(i, k * micros) for k in range(steps) for i in row) for row in one.instructions)
-    return simulate(
-        replace(one, micros=steps * micros, instructions=rows, routes=one.routes * steps), Costs(1, 1, 1)
-    )
+    each = Fraction(ranks, one.stages)  # seconds
+    table = replace(one, micros=steps * micros, instructions=rows, routes=one.routes * steps)
+    return simulate(table, Costs(each, each, each))
 
 
 def library_steps(name, micros, steps, ranks=4):
