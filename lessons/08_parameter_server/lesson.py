@@ -59,7 +59,8 @@ unequal = served(np.array([[1.0] * 12, [3.0] * 12]), link=MESSAGE)
 for name, run in (("two equal workers", pair), ("worker 1 three times slower", unequal)):
     shown = "  ".join(f"{a.worker}:{a.staleness}" for a in run.applied[:12])
     print(f"   {name + '; worker:staleness':47} {shown}")
-    assert run.counts == Counter(a.staleness for a in run.applied)
+    recorded = Counter(a.staleness for a in run.applied)
+    assert run.counts == recorded, f"the library counts {run.counts}, recorded {recorded}"
 found = [a.staleness for a in pair.applied]
 assert found == [0] + [1] * 11, f"two equal workers: staleness {found}, expected 0, then 1"
 for worker, expected in ((0, {0, 1}), (1, {2, 3})):
@@ -80,7 +81,8 @@ WORKERS, STEPS = 8, 30
 equal = served(np.ones((WORKERS, STEPS)), batch=2)
 drawn = np.random.default_rng(0).gamma(4.0, 0.25, (WORKERS, STEPS))  # mean 1
 random = served(drawn, batch=2)
-assert equal.counts == Counter(range(WORKERS)) + Counter({WORKERS - 1: WORKERS * (STEPS - 1)})
+expected = Counter(range(WORKERS)) + Counter({WORKERS - 1: WORKERS * (STEPS - 1)})
+assert equal.counts == expected, f"gradients by staleness {equal.counts}, expected {expected}"
 of_equal, of_random = (np.mean([a.staleness for a in run.applied]) for run in (equal, random))
 print(f"   {WORKERS} equal workers: mean staleness {of_equal:.2f}, at most {max(equal.counts)};")
 print(f"   with random computing times: mean {of_random:.2f}, at most {max(random.counts)}")

@@ -468,7 +468,8 @@ print("      (* more than the ring)")
 for p in sizes[1:]:  # at the break-even densities of the two others
     for dtype, make, d in ((np.float64, TopK, 4 / (3 * p)), (np.float32, RandomK, 2 / p)):
         found = bytes_sent(sparse(lambda make=make, d=d: make(density=d)), p, dtype)
-        assert math.isclose(found, bytes_sent(ring_allreduce, p, dtype), rel_tol=1e-2)
+        of_ring = bytes_sent(ring_allreduce, p, dtype)
+        assert math.isclose(found, of_ring, rel_tol=1e-2), f"{p} ranks: {found} bytes, the ring {of_ring}"
 drawings.density(densities, gathered, ring, LENGTH).savefig(FIGURES / "density.png")
 
 # %% [markdown]

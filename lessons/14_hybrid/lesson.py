@@ -135,8 +135,10 @@ parts = {
     "weights' gradients": [integrated_seconds(ONLY_BYTES, weights, pr, RANKS, 2048) for pr in PR[:5]],
     "activations": [integrated_seconds(ONLY_BYTES, activations, pr, RANKS, 2048) for pr in PR[:5]],
 }
-assert np.all(np.diff(parts["weights' gradients"]) < 0) and np.all(np.diff(parts["activations"]) > 0)
-assert np.allclose(np.sum(list(parts.values()), axis=0), large[:5], atol=4e-4)  # the rest is latency
+fall, rise = parts.values()
+assert np.all(np.diff(fall) < 0) and np.all(np.diff(rise) > 0), parts
+rest = np.abs(np.array(large[:5]) - fall - rise).max()
+assert rest <= 4e-4, f"all but weights and activations takes {rest:.1e} s"  # the rest is latency
 drawings.alexnet(PR, curves, parts).savefig(FIGURES / "alexnet.png")
 
 # %% [markdown]
@@ -348,7 +350,8 @@ print(f"   the default plan by its formula {expected / 1e3:.1f}")
 default = moved["the default plan"]
 assert np.isclose(default, expected, rtol=2e-3), f"{default:,.0f} bytes, formula {expected:,.0f}"
 assert default == min(moved.values()), moved
-assert cheapest == {"7": "row"} and default_plan(lenet_model, 2, 1024, SAMPLE) == {}
+with_many = default_plan(lenet_model, 2, 1024, SAMPLE)
+assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2,048: {with_many}"
 
 # %% [markdown]
 # The two convolutions have 4,800 weights and 18,816 outputs a sample: they are not split. Only the large
