@@ -185,9 +185,11 @@ valley = {
         ("masked", corrected, EVERY),
     )
 }
-overshoot = {name: max(0, -path.min()) for name, path in valley.items()}
+overshoot = {name: round(float(max(0, -path.min())), 3) for name, path in valley.items()}
 print("   valley, from 1 down to 0 and beyond by: " + ", ".join(f"{n} {x:.2f}" for n, x in overshoot.items()))
-assert overshoot["masked"] < 0.5 * overshoot["corrected"] < 0.5 * overshoot["basic"], overshoot
+assert overshoot["masked"] < 0.5 * overshoot["corrected"] < 0.5 * overshoot["basic"], (
+    f"beyond 0 by {overshoot}"
+)
 
 # %% [markdown]
 # And on the digits, in a network of 784-128-10 with momentum 0.9, one entry in 1,000 sent, and a learning

@@ -364,7 +364,7 @@ for name, each in (("1f1b", 33), ("zb-h1", 27), ("zb-h2", 24), ("zb-v", 24)):
     assert ends[2] - ends[1] == each, f"{name}: {ends[2] - ends[1]} s for one more step, expected {each}"
 waits = library_steps("zb-h2", M, 3)
 print(f"   zb-h2 as the library's Pipeline.step: 3 steps end at {waits:g} s")
-assert waits == 3 * 27, f"{waits} s, expected {3 * 27}"
+assert waits == 3 * 27, f"three steps of the library's zb-h2 take {waits:g} s, expected {3 * 27}"
 traces = {name: as_trace(in_a_row(name, M, 2)) for name in ("1f1b", "zb-h1", "zb-h2")}
 title = "Two steps: the gradients of the weights fill the bubble; with zb-h2 no rank waits between the steps"
 drawings.on_one_clock(traces, title, FIGURES / "zero_bubble.png")
