@@ -1,6 +1,6 @@
 """Every rank holds the whole model, or a part of its state, and a share of the batch."""
 
-from .averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from .averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from .backup_workers import BackupWorkers
 from .bucketed import Bucketed
 from .compression import Compressed
@@ -16,6 +16,7 @@ __all__ = [
     "Bucketed",
     "Compressed",
     "DataParallel",
+    "DiLoCo",
     "ElasticAveraging",
     "LocalSGD",
     "NaiveDataParallel",

@@ -6,6 +6,8 @@ the result differs from that of one machine.
 
 from __future__ import annotations
 
+import math
+
 from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
@@ -146,6 +148,57 @@ class LocalSGD(ModelAveraging):
         super().average([*arrays, *momenta, counts], model)  # counts: such as Adam's number of steps
         for (state, name), mean in zip(numbers, counts.tolist(), strict=True):
             state[name] = round(mean) if isinstance(state[name], int) else mean
+
+
+class DiLoCo(LocalSGD):
+    """Local SGD whose averaged change is the gradient of an outer optimizer (Douillard et al. 2023).
+
+    Every ``period`` updates, with x the common model after the last average and D = x - mean of the models:
+    u <- outer_momentum u + D, and x <- x - outer_rate (D + outer_momentum u), which is Nesterov momentum.
+    All ranks go on from x. The all-reduces are those of ``LocalSGD``, which this is to the last bit for
+    outer rate 1 and outer momentum 0.
+    By default the ranks' optimizers keep their own state. Holds two more copies of the parameters. One rank
+    alone averages nothing, and trains like ``Serial``. Raises ValueError for a negative outer rate, and an
+    outer momentum that is not in [0, 1).
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        allreduce: Allreduce = allreduce,
+        *,
+        period: int = 8,
+        outer_rate: float = 0.7,
+        outer_momentum: float = 0.9,
+        average_momentum: bool = False,
+        micro_batches: int = 1,
+    ):
+        super().__init__(
+            comm, allreduce, period=period, average_momentum=average_momentum, micro_batches=micro_batches
+        )
+        if not 0 <= outer_rate < math.inf:
+            raise ValueError(f"outer_rate is a learning rate, 0 or more, got {outer_rate}")
+        if not 0 <= outer_momentum < 1:
+            raise ValueError(f"outer_momentum is at least 0 and below 1, got {outer_momentum}")
+        self.outer_rate, self.outer_momentum = outer_rate, outer_momentum
+
+    def place(self, model: Module) -> Module:
+        model = super().place(model)
+        self.layout = FlatLayout(trained_parameters(model))
+        self.common, self.velocity = self.layout.weights(), self.layout.zeros()
+        return model
+
+    def exchange(self, model: Module) -> None:
+        """The mean of all ranks' models, in one all-reduce; then the outer step, the same on every rank."""
+        super().exchange(model)
+        mean = self.layout.weights()
+        change = self.common - mean
+        self.velocity = self.outer_momentum * self.velocity + change
+        # x - rate (D + momentum u), from the mean: so that nothing is rounded for rate 1 and momentum 0
+        self.common = mean - (
+            (self.outer_rate - 1) * change + self.outer_rate * self.outer_momentum * self.velocity
+        )
+        self.layout.load(self.common)
 
 
 class ElasticAveraging(ModelAveraging):

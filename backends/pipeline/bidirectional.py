@@ -7,7 +7,7 @@ the chunks 0, odd ones up through the chunks 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, repeat
 
 from .schedule import Schedule, take
@@ -58,12 +58,28 @@ def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instru
     0 forward, b0 backward of micro-batch 0  ' chunk 1  . idle
     """
     inner = min(rank, ranks - 1 - rank)
-    outer = ranks // 2 - 1 - inner
+    nearer = (0, 1) if rank < ranks // 2 else (1, 0)
+    forwards = [map(Forward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
+    backwards = [map(Backward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
+    return eight_steps(inner, ranks // 2 - 1 - inner, micros // 2, forwards, backwards)
+
+
+def eight_steps(
+    inner: int,
+    outer: int,
+    micros: int,
+    forwards: Sequence[Iterator[Forward]],
+    backwards: Sequence[Iterator[Backward]],
+) -> Iterator[Instruction]:
+    """DualPipe's order on a rank with ``outer`` ranks between it and the middle, ``inner`` on the other side.
+
+    ``forwards`` and ``backwards`` yield those of its two chunks, ``micros`` of each.
+    """
     steps = (
         (2 * outer, "F0"),
         (inner + 1, "F0 F1"),
         (outer, "b1 W F1"),
-        (micros // 2 - ranks + inner + 1, "F0 B1 F1 B0"),
+        (micros - 2 * outer - inner - 1, "F0 B1 F1 B0"),
         (outer, "B1 F1 B0"),
         ((inner + 1) // 2, "B1 B0"),
         ((inner + 1) % 2, "B1 b0"),
@@ -71,9 +87,6 @@ def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instru
         (outer, "W b0"),
         (inner + 1, "W"),
     )
-    nearer = (0, 1) if rank < ranks // 2 else (1, 0)
-    forwards = [map(Forward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
-    backwards = [map(Backward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
     waiting: list[Backward] = []
     for step in (step for times, text in steps for _ in range(times) for step in text.split()):
         if step == "W":

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from minigrad.lookup import choices, lookup
 
-from . import bidirectional, unidirectional, zero_bubble
+from . import bidirectional, unidirectional, v_shaped, zero_bubble
 from .schedule import Schedule
 
-FAMILIES = (unidirectional, zero_bubble, bidirectional)
+FAMILIES = (unidirectional, zero_bubble, bidirectional, v_shaped)
 SCHEDULES: dict[str, Schedule] = {s.name: s for family in FAMILIES for s in family.SCHEDULES}
 GROUP = "minigrad.schedules"  # the entry points by which other packages add theirs
 

@@ -47,7 +47,8 @@ def messages(runs, push, answer, seconds=9.7):
         panel.spines["left"].set_visible(False)
         panel.tick_params(axis="y", length=0)
     panels[-1].set_xlabel(
-        "seconds; a gradient takes 1 s (bars), a message 0.2 s; in the circles the staleness"
+        "seconds\nbars: a gradient, 1 s (worker 1 below: 3 s); arrows: a message, 0.2 s; circles: staleness, "
+        "red above 1\nat 1.0 s worker 1 above waits: the server receives one message at a time"
     )
     panels[0].text(1.06, 1.45, "push", color=ORANGE, fontweight="bold", ha="right")
     panels[0].text(1.35, 1.45, "pull", color=GREEN, fontweight="bold", ha="left")
@@ -122,7 +123,7 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
         xticks=taus,
         xlim=(-0.5, taus[-1] + 4.5),
         ylim=0,
-        title="Stale gradients ask for a small rate;\ndivided by tau it may be smaller than needed",
+        title="Stale gradients need a small learning rate;\nlr / tau can be smaller than needed",
     )
     return figure
 
@@ -135,11 +136,11 @@ def momentum(taus, plain, heavy, workers, reached):
         left.text(taus[-1] + 0.4, limit[taus[-1]], text, color=color, va="center")
     left.set(
         xlabel="staleness tau",
-        ylabel="largest rate that converges",
+        ylabel="largest learning rate that converges",
         yscale="log",
         xticks=taus,
         xlim=(-0.5, taus[-1] + 6),
-        title="w²/2: momentum helps while nothing is stale,\nand no longer with the first stale update",
+        title="w²/2: momentum helps while nothing is stale,\nand harms from a staleness of 1 on",
     )
     names = {"naive": "lr", "divided": "lr / tau", "damped": "lr / (W + tau)"}
     for (name, found), color in zip(reached.items(), (RED, ORANGE, BLUE), strict=True):
@@ -147,10 +148,10 @@ def momentum(taus, plain, heavy, workers, reached):
         right.text(len(workers) - 0.9, 100 * found[-1], names[name], color=color, va="center")
     right.set(
         xlabel="workers W, equally fast",
-        ylabel="% of the test digits",
+        ylabel="test accuracy (%)",
         xlim=(-0.2, len(workers) + 0.1),
         ylim=(0, 100),
-        title="Momentum 0.9, the settings of one machine:\nwhat is the rate of a stale gradient?",
+        title="Momentum 0.9, the settings of one machine:\nthree learning rates for a stale gradient",
     )
     right.set_xticks(range(len(workers)), workers)
     return figure
@@ -177,5 +178,8 @@ def slow_worker(scenes, shown=26.0):
         for label, color in zip(upper.get_yticklabels(), COLORS, strict=False):
             label.set_color(color)
         lower.set(xlabel="seconds", xlim=0, ylim=(0, 2.4))
+    panels[0, 0].set_ylabel("the four workers, by rule", labelpad=12)
     panels[1, 0].set_ylabel("loss on the test digits")
+    panels[1, 1].legend(panels[1, 1].get_lines(), list(found), loc="upper right")
+    figure.suptitle("Colored: a worker computes a gradient. White: it waits for the others")
     return figure

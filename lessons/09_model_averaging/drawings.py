@@ -19,7 +19,7 @@ def one_average(same, same_mean, different, different_mean):
         panel.set_xlabel("epoch")
         panel.yaxis.set_major_locator(MultipleLocator(0.05))
         panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    panels[0].set(ylabel="test digits right", ylim=(0.7, 0.92))
+    panels[0].set(ylabel="test accuracy", ylim=(0.7, 0.92))
     panels[0].set_title("One start for all: the mean is better than each")
     panels[1].set_title("A start for each: the mean is worse than each")
     last = epochs[-1]
@@ -74,7 +74,7 @@ def local_sgd(results, sent):
         losses, rights = np.array(list(found.values())).T
         left.plot(periods, losses, "o-", color=color, lw=2, ms=6, mec="white")
         right.plot(megabytes, rights, "o-", color=color, lw=2, ms=6, mec="white")
-        words = {"mixed": "a fair share each", "sorted": "sorted by digit"}[name]
+        words = {"mixed": "a random share each", "sorted": "sorted by digit"}[name]
         left.text(
             16 if name == "mixed" else 9,
             losses[2] + (-0.13 if name == "mixed" else 0.16),
@@ -86,15 +86,34 @@ def local_sgd(results, sent):
     left.set_xticks(periods, [str(H) for H in periods[:-1]] + ["300\n(the end)"])
     left.xaxis.set_minor_locator(NullLocator())
     left.set(xlabel="H, steps between two averages", ylabel="loss on the 5,000 digits", ylim=0)
-    left.set_title("Fair shares: speak rarely. Sorted shares: drift")
+    left.set_title("Random shares: few averages suffice. Sorted shares: drift")
     for H, x, y in zip(periods, megabytes, (r for _, r in results["sorted"].values()), strict=True):
         right.annotate(f"H = {H}", (x, y), (8, -16), textcoords="offset points", color=GREY)
     right.set(
-        xscale="log", xlim=(1, 500), xlabel="sent by rank 0 (MB)", ylabel="test digits right", ylim=(0.2, 1)
+        xscale="log", xlim=(1, 500), xlabel="sent by rank 0 (MB)", ylabel="test accuracy", ylim=(0.2, 1)
     )
     right.set_title("What is saved in messages, and what it costs")
     right.set_xticks([1, 10, 100], ["1", "10", "100"])
     right.yaxis.set_major_formatter(PercentFormatter(1))
+    return figure
+
+
+def outer(local, diloco):
+    """Loss against H, with and without an outer optimizer."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    for share, color in (("mixed", BLUE), ("sorted", RED)):
+        periods = list(diloco[share])
+        words = {"mixed": "a random share each", "sorted": "sorted by digit"}[share]
+        plain = [local[share][H][0] for H in periods]
+        axes.plot(periods, plain, "o--", color=color, lw=1.5, ms=6, mec="white", label=f"local SGD, {words}")
+        found = list(diloco[share].values())
+        axes.plot(periods, found, "o-", color=color, lw=2.2, ms=7, mec="white", label=f"DiLoCo, {words}")
+    axes.legend(loc="upper left")
+    axes.set_xscale("log")
+    axes.set_xticks(periods, [str(H) for H in periods])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="H, steps between two averages", ylabel="loss on the 5,000 digits", ylim=0)
+    axes.set_title("An outer optimizer: the same messages")
     return figure
 
 

@@ -31,7 +31,7 @@ def threshold(gradient, limit, results):
     left.text(-6.9, top * 0.95, f"{zeros:.0%} are exactly 0", color=GREY, va="top")
     left.set_xticks(range(-7, 0), [f"$10^{{{k}}}$" for k in range(-7, 0)])
     left.set(xlabel="size of an entry of the gradient", ylabel="entries")
-    left.set_title("A gradient is mostly small")
+    left.set_title("Most entries of a gradient are small")
     for name, color in (("dense", INK), ("threshold", GREEN), ("threshold, dropped", RED)):
         right.plot(*smooth(results[name][2]), color=color, lw=2)
     at, last = smooth(results["threshold, dropped"][2])
@@ -57,20 +57,25 @@ def momentum(moved, valley, trained):
     left.text(14, 0.2, "sent for the first time", color=GREY)
     left.set(xlabel="step", ylabel="the weight", ylim=(0, 10.5))
     left.set_title("A gradient of 1 in step 0")
-    for name, color in (("dense", INK), ("not masked", ORANGE), ("masked", GREEN)):
+    for name, color in (("dense", INK), ("basic", RED), ("corrected", BLUE), ("masked", GREEN)):
         middle.plot(valley[name], color=color, lw=2, drawstyle="steps-post")
     middle.axhline(0, color=GREY, lw=0.8, ls=":")
-    middle.text(24, -0.84, "not masked", color=ORANGE, ha="center")
+    middle.text(18, -1.1, "basic", color=RED, ha="right")
+    middle.text(31, -0.84, "corrected", color=BLUE, ha="left")
     middle.text(11.5, 0.2, "masked", color=GREEN)
     middle.text(44, 0.13, "dense", color=INK, ha="center")
-    middle.set(xlabel="step", ylabel="the weight", ylim=(-0.95, 1.05))
+    middle.set(xlabel="step", ylabel="the weight", ylim=(-1.2, 1.05))
     middle.set_title("Down into a valley, sent every 10th step")
-    names = {"basic": RED, "not masked": ORANGE, "dense": INK, "masked": GREEN}
-    for name, color in names.items():
-        right.plot(*smooth(trained[name][2], 25), color=color, lw=2, label=name)
+    for name, color in (("basic", RED), ("corrected", BLUE), ("masked", GREEN), ("dense", INK)):
+        curves = [smooth(losses, 25) for _, _, losses, _ in trained[name]]
+        for steps, losses in curves:
+            right.plot(steps, losses, color=color, lw=0.6, alpha=0.5)
+        right.plot(
+            curves[0][0], np.mean([losses for _, losses in curves], axis=0), color=color, lw=2, label=name
+        )
     right.legend(loc="upper right", labelcolor="linecolor", handlelength=0)
-    right.set(xlabel="step", ylabel="loss (mean of 25 steps)", ylim=(0, 1.8))
-    right.set_title("The digits, one weight in 500 sent")
+    right.set(xlabel="step", ylabel="loss (mean of 25 steps)", yscale="log", ylim=(0.02, 4))
+    right.set_title("The digits, one entry in 1,000 sent\n(thin: three seeds; thick: their mean)")
     return figure
 
 
@@ -87,7 +92,7 @@ PLACES = {  # of the labels: bytes and loss
     "PowerSGD": (14_000, 0.2),
     "threshold, dropped": (3_000, 1.4),
     "top-k, dropped": (5_600, 0.65),
-    "scaled sign, dropped": (8_800, 0.74),
+    "scaled sign, dropped": (11_600, 0.72),
     "PowerSGD, dropped": (12_000, 0.85),
 }
 
@@ -107,7 +112,7 @@ def family(results):
         panel.plot(sent, loss, "o", ms=9, mew=2, color=color, mfc="white" if hollow else color)
         other = results[method]
         panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=color, zorder=0)
-        left = name in ("top-k, dropped", "scaled sign, dropped", "scaled sign", "top-k")
+        left = name in ("top-k, dropped", "scaled sign", "top-k")
         side = "right" if left else "left" if hollow else "center"
         line = None if hollow else {"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkB": 5}
         panel.annotate(name, (sent, loss), PLACES[name], color=color, ha=side, va="center", arrowprops=line)
@@ -117,7 +122,7 @@ def family(results):
         panel.text(40_000, y, text, color=color, fontweight="bold", va="center")
     panel.set(xscale="log", xlim=(400, 3e5), ylim=(0.1, 1.65))
     panel.set(xlabel="bytes that a rank sends in a step", ylabel="loss at the end")
-    panel.set_title("A hundredth of the bytes, nearly the same loss; what is dropped is missed")
+    panel.set_title("Fewer bytes, a similar loss; without error feedback (hollow) a much larger one")
     return figure
 
 

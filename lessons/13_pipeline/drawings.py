@@ -93,7 +93,10 @@ def lines_and_dots(axes, latencies, lines, shown, dots):
 def slow_links(latencies, lines, shown, dots, file):
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
     lines_and_dots(axes, latencies, lines, shown, dots)
-    axes.set(title="Chunks shrink the bubble, and send more messages\n(lines: planned; dots: measured)")
+    axes.set(
+        title="Chunks shrink the bubble, and send more messages\n"
+        "(lines: plan; dots: run, in which a rank receives one message at a time)"
+    )
     save(figure, file)
 
 
@@ -110,59 +113,30 @@ def products(parts, apart, batched, file):
         xticks=parts,
         xticklabels=parts,
         ylim=(0, None),
-        title="Weight gradients that wait can be one large product",
+        title="512 samples: small products against a large one\n(the fastest of 12 runs, this machine)",
     )
-    save(figure, file)
-
-
-def recomputation(layers, plain, by_segments, points, file):
-    """Activations held by segments; and what a pipeline's ranks hold, against the time of a step."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
-    fine = np.geomspace(1, layers, 100)
-    left.plot(fine, fine + layers / fine, "-", color=GREY, lw=1.5, label="k + n / k")
-    left.plot(list(by_segments), list(by_segments.values()), "o", color=BLUE, label="measured")
-    left.axhline(plain, color=RED, lw=1)
-    left.text(layers, plain + 1, "all kept", color=RED, ha="right")
-    left.set_xscale("log")
-    left.legend(loc="center", bbox_to_anchor=(0.5, 0.75))
-    left.set(
-        xlabel="segments k",
-        ylabel="activations, most at a time",
-        xticks=list(by_segments),
-        xticklabels=list(by_segments),
-        ylim=(0, None),
-        title=f"{layers} layers: least at k = {round(layers**0.5)}",
-    )
-    left.minorticks_off()
-    for (name, found), color in zip(points.items(), (ORANGE, BLUE), strict=True):
-        found = [(seconds, nbytes / 1024) for seconds, nbytes in found]
-        right.plot(*zip(*found, strict=True), "o-", color=color, lw=1.5, ms=8)
-        for place, text in zip(found, (f"{name}, kept  ", f"  {name}, again"), strict=True):
-            right.text(*place, text, color=color, ha="left" if text[0] == " " else "right", va="bottom")
-    right.set(
-        xlabel="seconds a step",
-        ylabel="KiB on the fullest rank",
-        ylim=(0, None),
-        xlim=(26, 52),
-        xticks=(33, 44),
-    )
-    right.set_title("A pipeline: a third more time")
     save(figure, file)
 
 
 def versions(curves, file, steps=25):
-    """Training losses, as running medians over so many steps."""
+    """Training losses, [seed][step], as means over so many steps: each seed thin, the median thick."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
-    for (name, found), color in zip(curves.items(), (GREY, BLUE, GREEN, ORANGE, RED), strict=True):
-        smooth = [np.median(found[max(i - steps, 0) : i + 1]) for i in range(len(found))]
-        axes.plot(smooth, color=color, lw=2, label=name)
-    axes.legend(loc="lower left")
+    top = 3.0
+    for (name, of_seed), color in zip(curves.items(), (GREY, BLUE, GREEN, ORANGE, RED), strict=True):
+        capped = np.minimum(np.nan_to_num(np.array(of_seed), nan=np.inf, posinf=2 * top), 2 * top)
+        smooth = [np.convolve(losses, np.ones(steps) / steps, "valid") for losses in capped]
+        x = np.arange(steps, steps + len(smooth[0]))
+        for losses in smooth:
+            axes.plot(x, losses, color=color, lw=0.7, alpha=0.5)
+        axes.plot(x, np.median(smooth, axis=0), color=color, lw=2.2, label=name)
+    axes.legend(loc="lower left", ncols=2)
     axes.set(
         xlabel="step",
-        ylabel=f"loss, median of {steps} steps",
+        ylabel=f"loss, mean of {steps} steps",
         xlim=(0, None),
-        ylim=(0, 3),
-        title="Four ranks, never empty: what stale gradients cost at a large learning rate",
+        ylim=(0, top),
+        title="Four ranks, no flush: stale gradients at a large learning rate\n"
+        "(thin: three seeds; thick: their median)",
     )
     save(figure, file)
 

@@ -1,7 +1,6 @@
-"""What lesson 13 measures in real seconds and bytes, which differ from machine to machine."""
+"""What lesson 13 measures in real seconds, which differ from machine to machine."""
 
 import time
-import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +8,8 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.comm.trace import Traced, gather_trace
 from backends.pipeline import Pipeline
-from minigrad import Tape, Tensor, nn, ops, recomputed
-from minigrad.backend import Serial
-from minigrad.data import Batch, shares
+from minigrad import Tape, Tensor, nn, ops
+from minigrad.data import shares
 from minigrad.tape import finish_weights
 
 
@@ -48,20 +46,3 @@ def weights_later(parts, together):
     for some in [sum(later, [])] if together else later:
         finish_weights(some)
     return time.perf_counter() - start, layer.weight.grad
-
-
-LAYERS = 36
-tall = Batch(*np.random.default_rng(2).normal(size=(2, 2000, 16)))
-
-
-def step_bytes(segments):
-    """The most that a step of ``LAYERS`` layers allocates, in activations of one; and its gradients."""
-    rng = np.random.default_rng(0)
-    layers = (nn.Sequential(nn.Linear(16, 16, rng=rng), nn.Tanh()) for _ in range(LAYERS))
-    model = nn.Sequential(*layers).to(dtype=float)
-    model = recomputed(model, segments) if segments else model
-    tracemalloc.start()
-    Serial().step(model, tall, ops.mse)
-    nbytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return nbytes / tall.x.nbytes, [p.grad for p in model.parameters()]

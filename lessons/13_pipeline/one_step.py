@@ -1,16 +1,20 @@
 """One training step of a pipeline on virtual ranks, held to its plan and to the gradients of one machine.
 
 A rank's layers take 1 s for a micro-batch's forward, 1 s for the gradients of what came in, and 1 s for
-those of the weights, on a virtual clock that nothing but these products and ``latency`` moves on.
+those of the weights, on a virtual clock that nothing but these products and ``latency`` moves on. Or the
+layers take the seconds given, which need not be equal.
 """
 
 from collections import namedtuple
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
 from backends.comm.trace import Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
-from backends.pipeline import Costs, Pipeline, find_schedule, simulate
+from backends.pipeline import SCHEDULES, Costs, Pipeline, Weight, find_schedule, simulate
 from backends.pipeline.engine import Engine, Step
 from backends.pipeline.p2p import FIRST_TAG, TAGS
 from backends.pipeline.trace import as_trace, between, instructions_of
@@ -53,9 +57,10 @@ class Layer(nn.Module):
         return ops.tanh(product(x + self.bias, self.weight, work=self.work))
 
 
-def network(work):
+def network(compute=lambda seconds: None, seconds=(0.0,) * LAYERS):
+    """Every product of layer i calls ``compute(seconds[i])``."""
     rng = np.random.default_rng(0)
-    return nn.Sequential(*(Layer(work, rng) for _ in range(LAYERS)))
+    return nn.Sequential(*(Layer(lambda s=s: compute(s), rng) for s in seconds))
 
 
 class Watched(Step):
@@ -97,18 +102,22 @@ class WatchedEngine(Engine):
 Run = namedtuple("Run", "trace seconds messages held gradients")
 
 
-def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False):
+def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
     """What one step gave: its trace, seconds, messages, (time, bytes held) by rank, and all gradients.
 
     Asserts that every rank's gradients are serial, and that every instruction starts and stops when the plan
     says: with latency no earlier, since a rank receives one message at a time, which plans do not know.
+    ``seconds`` are those of each layer's forward; ``bounds`` cut the layers into stages, by default into
+    stages of equally many layers.
     """
     schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
+    seconds, bounds = cut(schedule.of(ranks, micros, chunks), seconds, bounds)
 
     def step(comm):
         traced = Traced(comm)
-        backend = Pipeline(traced, schedule, micro_batches=micros, chunks=chunks, recompute=recompute)
-        model = backend.place(network(lambda: comm.compute(ranks / LAYERS)))
+        settings = {"micro_batches": micros, "chunks": chunks, "bounds": bounds, "recompute": recompute}
+        backend = Pipeline(traced, schedule, **settings)
+        model = backend.place(network(comm.compute, seconds))
         backend.engine = WatchedEngine(**vars(backend.engine))
         backend.engine.held = []
         comm.compute(START - comm.time())  # all ranks begin at the same moment
@@ -117,27 +126,66 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False)
 
     found = VirtualCluster(ranks, Link(latency)).run(step)
     trace = between(found[0][0], START, np.inf)
-    serial, backend = network(lambda: None), Serial()
+    serial, backend = network(), Serial()
     backend.step(serial, data, ops.mse)
     for _, _, gradients in found:
         for name, g in backend.full_gradients(serial).items():
-            assert np.abs(gradients[name] - g).max() <= 1e-12 * np.abs(g).max(), name
-    plan = happened(as_trace(planned(schedule, micros, ranks, chunks, latency, recompute)))
+            error, largest = np.abs(gradients[name] - g).max(), np.abs(g).max()
+            assert error <= 1e-12 * largest, f"{name}: differs from serial by {error:.1e} of {largest:.1e}"
+    plan = happened(as_trace(planned(schedule, micros, ranks, chunks, latency, recompute, seconds, bounds)))
     done = happened(trace)
-    assert done == plan or latency, "the run does not keep to its plan"
     for (*first, start, _), (*second, earliest, _) in zip(done, plan, strict=True):
-        assert first == second and start >= earliest
+        on_time = start >= earliest if latency else start == earliest
+        assert first == second and on_time, (
+            f"rank, instruction and start {first, start}; {second, earliest} planned"
+        )
     tags = range(FIRST_TAG, FIRST_TAG + TAGS)  # not the losses', at the end
     messages = sum(span.what == "start_send" and span.tag in tags for span in trace.spans)
     return Run(trace, max(stop for *_, stop in done), messages, [held for _, held, _ in found], found[0][2])
 
 
-def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False):
+def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
     """The same step, simulated: nothing but times."""
     schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
     table = schedule.of(ranks, micros, chunks)
-    each = ranks / table.stages  # seconds
-    return simulate(table, Costs(each, each * (1 + recompute), each, latency))
+    seconds, bounds = cut(table, seconds, bounds)
+    each = [sum(seconds[a:b]) for a, b in pairwise(bounds)]
+    return simulate(table, Costs(each, [t * (1 + recompute) for t in each], each, latency))
+
+
+def cut(table, seconds, bounds):
+    """Seconds of every layer and bounds of the stages: by default all equal, and one second a rank."""
+    equal = [table.ranks / LAYERS] * LAYERS
+    return seconds or equal, bounds or tuple(range(0, LAYERS + 1, LAYERS // table.stages))
+
+
+def in_a_row(name, micros, steps, ranks=4):
+    """So many steps, simulated: a rank begins the next one as soon as it is done with the last."""
+    one = SCHEDULES[name].of(ranks, micros)
+
+    def later(i, by):
+        if isinstance(i, Weight):
+            return replace(i, micros=tuple(micro + by for micro in i.micros))
+        return replace(i, micro=i.micro + by)
+
+    rows = tuple(tuple(later(i, k * micros) for k in range(steps) for i in row) for row in one.instructions)
+    each = Fraction(ranks, one.stages)  # seconds
+    table = replace(one, micros=steps * micros, instructions=rows, routes=one.routes * steps)
+    return simulate(table, Costs(each, each, each))
+
+
+def library_steps(name, micros, steps, ranks=4):
+    """Seconds of so many steps of the library's ``Pipeline``: each ends with the loss on all ranks."""
+
+    def work(comm):
+        backend = Pipeline(comm, name, micro_batches=micros)
+        model = backend.place(network(comm.compute, [ranks / LAYERS] * LAYERS))
+        comm.compute(START - comm.time())
+        for _ in range(steps):
+            backend.step(model, data, ops.mse)
+        return comm.time() - START
+
+    return max(VirtualCluster(ranks, Link(0.0)).run(work))
 
 
 def happened(trace):

@@ -75,6 +75,29 @@ def alexnet(ranks, curves, parts):
     return figure
 
 
+def three_ways(ranks, seconds, samples):
+    """Seconds of a step's messages by ranks, where the batch, the model and the images may be shared."""
+    figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
+    for (name, found), color in zip(seconds.items(), (BLUE, ORANGE, GREEN), strict=True):
+        axes.plot(ranks[: len(found)], found, "o-", color=color, lw=2, ms=6, mec="white", label=name)
+    axes.axvline(samples, color=GREY, ls="--", lw=1)
+    axes.text(samples * 1.05, 0.06, f"{samples} samples", color=GREY)
+    axes.legend()
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="ranks",
+        ylabel="seconds of a step spent on messages",
+        xticks=ranks,
+        yticks=[0.005, 0.01, 0.02, 0.05, 0.1],
+        title=f"AlexNet, a batch of {samples}: more ranks than samples",
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(plain)
+        axis.set_minor_locator(NullLocator())
+    return figure
+
+
 def grids(batches, measured, formula, borders):
     """Bytes sent by each rank against the batch: dots measured, lines the formula."""
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")

@@ -1,7 +1,9 @@
 """Lesson 14. Data and model parallelism together: which split is cheapest where.
 
 Lecture section: data and model parallelism together. A grid of ranks shares the batch along one axis and the
-model along the other; what each way moves, by formula for AlexNet on 512 ranks, and measured on our own net.
+model along the other; what each way moves, by formula for AlexNet on 512 ranks and more, where images are
+split too, and measured on our own network. Sources: Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun
+and Hoefler 2019, arXiv:1802.09941, section 6.
 
     python lessons/14_hybrid/lesson.py
 
@@ -22,7 +24,15 @@ from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
+from backends.model_parallel.cost import (
+    ALEXNET,
+    LayerSize,
+    Network,
+    batch_seconds,
+    best_rows,
+    domain_seconds,
+    integrated_seconds,
+)
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from lessons.style import start_lesson
@@ -36,13 +46,14 @@ FIGURES = start_lesson("14_hybrid")
 # ## 1. One layer, two ways
 # A layer has |W| weights; for each sample d_in numbers come in and d_out go out. P ranks can share it so:
 #
-# - *the batch*: each rank has all weights and some samples. It finds a gradient of every weight, and these
-#   are all-reduced: 2 |W| (P - 1) / P numbers leave each rank, for any batch.
-# - *the model*: each rank has some weights and all samples. Outputs are all-gathered, the inputs' gradient is
-#   all-reduced: B (d_out + 2 d_in) (P - 1) / P numbers, for any number of weights.
+# - *the batch*: each rank has all weights and some samples. It computes a gradient of every weight, and
+#   these are all-reduced: each rank sends 2 |W| (P - 1) / P numbers, for any batch.
+# - *the model*: each rank has some weights and all samples. The outputs are all-gathered, the gradient of the
+#   inputs is all-reduced: each rank sends B (d_out + 2 d_in) (P - 1) / P numbers, for any number of weights.
 #
-# They are level at B = 2 |W| / (d_out + 2 d_in) samples. With fewer, split the layer; with more, the batch.
-# AlexNet's layers, with what comes in after pooling (the first layer's input is data and needs no gradient):
+# Both send the same for a batch of B = 2 |W| / (d_out + 2 d_in) samples. With fewer, split the layer; with
+# more, the batch. AlexNet's layers, with their inputs after pooling (the first layer's input is data and
+# needs no gradient):
 
 # %%
 print("1. One layer, two ways: AlexNet")
@@ -53,10 +64,10 @@ for name, layer, d_in in zip(NAMES, ALEXNET, INPUTS, strict=True):
     crossovers.append(2 * layer.weights / (layer.outputs + 2 * d_in))
     print(
         f"   {name:10}  {layer.weights:10,} weights  {d_in:7,} in  {layer.outputs:7,} out  "
-        f"level at {crossovers[-1]:7,.1f} samples"
+        f"equal at {crossovers[-1]:7,.1f} samples"
     )
-assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05)
-assert round(crossovers[6], 1) == round(2 * 4096 / 3, 1) == 2730.7
+assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05), crossovers[2:5]
+assert round(crossovers[6], 1) == round(2 * 4096 / 3, 1) == 2730.7, crossovers[6]
 drawings.level(NAMES, crossovers).savefig(FIGURES / "level.png")
 
 # %% [markdown]
@@ -64,9 +75,18 @@ drawings.level(NAMES, crossovers).savefig(FIGURES / "level.png")
 # uses each once. So one network holds both kinds, and no single answer suits it.
 #
 # ## 2. A grid: Pr ranks share the model, Pc the batch
-# P = Pr Pc. Ranks that share a model see B / Pc samples, and ranks that share the batch have 1 / Pr of the
-# weights, so both kinds of messages shrink. With a latency for each message this is the "1.5D" formula of
-# Gholami et al. 2018. Here are their AlexNet, 512 ranks, 2 us a message and 6 GB/s.
+# P = Pr Pc. The Pr ranks that share a model see B / Pc samples, and the Pc ranks that share the batch have
+# 1 / Pr of the weights, so both kinds of messages become smaller. This is called "1.5D": a layer is a product
+# of two matrices, weights times activations. To split one matrix is a 1D algorithm, to split both along both
+# axes a 2D one; here the ranks form a 2D grid, but each matrix is split along one axis and copied along the
+# other. With alpha seconds a message and beta seconds a number, the sums over all layers i are
+#
+#     alpha log2 Pr + beta (B / Pc) d_i (Pr - 1) / Pr              all-gather of the outputs
+#     2 (alpha log2 Pr + beta (B / Pc) d_(i-1) (Pr - 1) / Pr)      all-reduce of the inputs' gradient, i > 1
+#     2 (alpha log2 Pc + beta |W_i| / Pr (Pc - 1) / Pc)            all-reduce of the weights' gradients
+#
+# `integrated_seconds` is this formula (Gholami et al. 2018). Here are their AlexNet on 512 ranks, with 2 us a
+# message and 6 GB/s.
 
 # %%
 print("\n2. AlexNet on 512 ranks: seconds that a step spends on messages")
@@ -93,16 +113,19 @@ for name, found in curves.items():
     print(f"   {name:30}  " + "".join(f"{s:8.4f}" if s < 1 else f"{s:8.2f}" for s in found))
     print(f"   {'':30}  cheapest: Pr = {PR[np.argmin(found)]}, {found[0] / min(found):.1f}x less than Pr = 1")
 large, small, linear = curves.values()
-assert [round(s, 4) for s in large[:5]] == [0.0833, 0.0470, 0.0367, 0.0474, 0.0844]
-assert round(large[-1], 2) == 2.69
-assert best_rows(CRAY, ALEXNET, RANKS, 2048) == (4, min(large))
-assert best_rows(CRAY, ALEXNET, RANKS, 512) == (8, min(small)) and round(min(small), 4) == 0.0198
-assert best_rows(CRAY, ALEXNET, RANKS, 2048, only=LINEAR) == (32, min(linear))
-assert round(min(linear), 4) == 0.0112
+assert [round(s, 4) for s in large[:5]] == [0.0833, 0.0470, 0.0367, 0.0474, 0.0844], large[:5]
+assert round(large[-1], 2) == 2.69, large[-1]
+for batch, only, expected in (
+    (2048, None, (4, 0.0367)),
+    (512, None, (8, 0.0198)),
+    (2048, LINEAR, (32, 0.0112)),
+):
+    pr, least = best_rows(CRAY, ALEXNET, RANKS, batch, only=only)
+    assert (pr, round(least, 4)) == expected, f"B = {batch}: Pr = {pr}, {least:.4f} s; expected {expected}"
 
 # %% [markdown]
-# Where do the seconds go? To weights at the left, to activations at the right, and the cheapest is where
-# they meet. Pr = 1 is pure data parallelism, Pr = 512 pure model parallelism.
+# What takes the seconds? With small Pr the weights' gradients, with large Pr the activations; the cheapest is
+# where both are about equal. Pr = 1 is pure data parallelism, Pr = 512 pure model parallelism.
 
 # %%
 ONLY_BYTES = CRAY._replace(alpha=0.0)
@@ -112,21 +135,90 @@ parts = {
     "weights' gradients": [integrated_seconds(ONLY_BYTES, weights, pr, RANKS, 2048) for pr in PR[:5]],
     "activations": [integrated_seconds(ONLY_BYTES, activations, pr, RANKS, 2048) for pr in PR[:5]],
 }
-assert np.all(np.diff(parts["weights' gradients"]) < 0) and np.all(np.diff(parts["activations"]) > 0)
-assert np.allclose(np.sum(list(parts.values()), axis=0), large[:5], atol=4e-4)  # the rest is latency
+fall, rise = parts.values()
+assert np.all(np.diff(fall) < 0) and np.all(np.diff(rise) > 0), parts
+rest = np.abs(np.array(large[:5]) - fall - rise).max()
+assert rest <= 4e-4, f"all but weights and activations takes {rest:.1e} s"  # the rest is latency
 drawings.alexnet(PR, curves, parts).savefig(FIGURES / "alexnet.png")
 
 # %% [markdown]
-# Leaving the convolutions whole moves the optimum to Pr = 32: all their activations stay at home. Each
-# kind of layer gets the split it wants.
+# If the convolutions are not split, their activations are not sent, and the optimum moves to Pr = 32. Each
+# kind of layer has its own best split.
 #
-# ## 3. The same on our own net, measured
+# *More ranks than samples.* Then the batch alone cannot occupy them: P <= B. Gholami et al. add a third way,
+# *domain* parallelism (lesson 12): Pd ranks share each image by rows, and send halos instead of activations.
+# For a convolution, with P = Pd Pc ranks,
+#
+#     2 alpha + beta (B / Pc) (halo of the input + halo of the output)     exchange of halos, both passes
+#     2 (alpha log2 P + beta |W| (P - 1) / P)                              all-reduce of the gradients
+#
+# We let all convolutions share images by Pd, all linear layers their neurons by Pr, both the batch; and take
+# the best of all Pd and Pr. A batch of 512:
+
+# %%
+CONVOLUTIONS, LINEARS = ALEXNET[:5], ALEXNET[5:]
+
+
+def three_ways(ranks, batch, pd, pr):
+    """Seconds with Pd ranks for each image in the convolutions, Pr for the neurons in the linear layers."""
+    halos = [halo for layer in CONVOLUTIONS for halo in (layer.halo_in, layer.halo_out) if pd > 1]
+    seconds = sum(CRAY.alpha + CRAY.beta * batch * pd / ranks * halo for halo in halos)
+    seconds += 2 * sum(CRAY.collective(ranks, layer.weights) for layer in CONVOLUTIONS)
+    samples = batch * pr / ranks
+    for layer, inputs in zip(LINEARS, INPUTS[5:], strict=True):
+        seconds += CRAY.collective(pr, samples * layer.outputs) + 2 * CRAY.collective(pr, samples * inputs)
+        seconds += 2 * CRAY.collective(ranks // pr, layer.weights / pr)
+    return seconds
+
+
+def best_of_three(ranks, batch):
+    """The least seconds, with its Pd and Pr; every group of ranks that shares the batch has a sample each."""
+    ways = [2**i for i in range(ranks.bit_length()) if ranks <= batch * 2**i]
+    return min((three_ways(ranks, batch, pd, pr), pd, pr) for pd in ways for pr in ways)
+
+
+images = three_ways(64, 512, 64, 1) - 2 * sum(CRAY.collective(64, layer.weights) for layer in LINEARS)
+for ours, published in (  # without domain, and with nothing but it
+    (three_ways(512, 2048, 1, 32), integrated_seconds(CRAY, ALEXNET, [1] * 5 + [32] * 3, 512, 2048)),
+    (images, domain_seconds(CRAY, CONVOLUTIONS, 64, 512)),
+):
+    assert np.isclose(ours, published, rtol=1e-9), f"{ours:.6f} s, the library's formula {published:.6f} s"
+MORE, SAMPLES = [2**i for i in range(7, 14)], 512
+by_ranks = {
+    "batch": [batch_seconds(CRAY, ALEXNET, p, SAMPLES) for p in MORE if p <= SAMPLES],
+    "batch x model": [best_rows(CRAY, ALEXNET, p, SAMPLES)[1] for p in MORE],
+    "batch x model x domain": [best_of_three(p, SAMPLES)[0] for p in MORE],
+}
+print(f"\n   ranks    {'   '.join(by_ranks)}, B = {SAMPLES}")
+for p, *both in zip(MORE, by_ranks["batch x model"], by_ranks["batch x model x domain"], strict=True):
+    alone = f"{by_ranks['batch'][MORE.index(p)]:.4f}" if p <= SAMPLES else "-"
+    _, pd, pr = best_of_three(p, SAMPLES)
+    print(f"   {p:5}    {alone:>6}  {both[0]:10.4f}  {both[1]:14.4f}   Pd = {pd}, Pr = {pr}")
+    assert (pd > 1) == (p > SAMPLES), f"{p} ranks: Pd = {pd}"
+for p, two, three in zip(MORE[:-1], *list(by_ranks.values())[1:], strict=False):
+    assert three < two, f"{p} ranks: {three:.4f} s with domain, {two:.4f} s without"
+two, three = by_ranks["batch x model"][-1], by_ranks["batch x model x domain"][-1]
+assert two < three, f"{MORE[-1]} ranks: {three:.4f} s with domain, {two:.4f} s without"
+drawings.three_ways(MORE, by_ranks, SAMPLES).savefig(FIGURES / "three_ways.png")
+
+# %% [markdown]
+# Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos, and the gain
+# over "batch x model", which has one Pr for all layers, is that each kind of layer has its own split. With
+# more ranks Pd is just large enough for one image on each group of ranks. With 8,192 ranks halos are no
+# longer the cheapest: there one Pr for all layers is better.
+# Read: Gholami et al. 2018, arXiv:1712.04432.
+#
+# ## 3. The same on our own network, measured
 # Four ranks as a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
 # strategy on each axis. Every linear layer is split by neurons, its outputs are gathered, as in the formula.
 # First the proof: on every grid gradients, losses and parameters are those of one machine.
+#
+# All of this is synchronous. The lecture's asynchronous replicas, each of them several ranks (DistBelief,
+# Dean et al. 2012), cannot be built here: `Stack` refuses a `ParameterServer` with `ModelParallel`, since
+# the ranks that share a model would receive different samples.
 
 # %%
-print("\n3. Our own net on four ranks")
+print("\n3. Our own network on four ranks")
 GRIDS = {"4 x 1": (4, 1), "2 x 2": (2, 2), "1 x 4": (1, 4)}  # data x model
 GATHERED = {"1": "gathered", "3": "gathered", "5": "gathered"}
 digits = mnist.load("mnist5k").train
@@ -159,7 +251,9 @@ def largest_difference(build, shape, plan):
 for name, shape in GRIDS.items():
     difference = largest_difference(mlp, shape, GATHERED)
     print(f"   {name}: trains like one machine; the largest relative difference is {difference:.0e}")
-    assert difference < bound_for(np.float64)
+    assert difference < bound_for(np.float64), (
+        f"{name}: differs by {difference:.1e}, allowed {bound_for(float):.1e}"
+    )
 
 # %% [markdown]
 # Now the bytes. `Traced` notes every message; what each of the four ranks sends in one step, on average,
@@ -190,11 +284,12 @@ formula = {
     for name, (_, model) in GRIDS.items()
 }
 print("\n   kB sent by each rank in a step, measured (formula):")
-print("   batch  " + "".join(f"{b:>15}" for b in BATCHES))
+print("   batch  " + "".join(f"{b:>17}" for b in BATCHES))
 for name in GRIDS:
     cells = (f"{m / 1e3:.1f} ({f / 1e3:.1f})" for m, f in zip(measured[name], formula[name], strict=True))
-    print(f"   {name:7}" + "".join(f"{cell:>15}" for cell in cells))
-    assert np.allclose(measured[name], formula[name], rtol=2e-3)  # the loss and some flags travel along
+    print(f"   {name:7}" + "".join(f"{cell:>17}" for cell in cells))
+    for m, f in zip(measured[name], formula[name], strict=True):  # the loss and some flags are sent as well
+        assert np.isclose(m, f, rtol=2e-3), f"{name}: {m:,.0f} bytes, formula {f:,.0f}"
 
 # %% [markdown]
 # W weights in all, and D = 778 activations a sample (outputs, and twice the inputs but the first layer's):
@@ -209,7 +304,8 @@ print(
 )
 for i, b in enumerate(BATCHES):
     best = "1 x 4" if b < borders[0] else "2 x 2" if b < borders[1] else "4 x 1"
-    assert min(GRIDS, key=lambda name: measured[name][i]) == best
+    least = min(GRIDS, key=lambda name: measured[name][i])
+    assert least == best, f"batch {b}: {least} sends least, the formula says {best}"
 drawings.grids(BATCHES, measured, formula, borders).savefig(FIGURES / "grids.png")
 
 # %% [markdown]
@@ -238,6 +334,7 @@ plans = {
         "7": "gathered",
         "9": "gathered",
     },
+    "batch x model x domain": dict.fromkeys("0123456", "rows") | {"7": "row"},
     "the default plan": cheapest,
 }
 print(f"\n   kB sent by each rank in a step with {BATCH} samples:")
@@ -245,20 +342,27 @@ moved = {}
 for name, plan in plans.items():
     moved[name] = sent(lenet, (2, 2), plan, BATCH)
     print(f"   {name:28} {moved[name] / 1e3:8.1f}")
-    assert largest_difference(lenet, (2, 2), plan) < bound_for(np.float64)
+    difference = largest_difference(lenet, (2, 2), plan)
+    assert difference < bound_for(np.float64), (
+        f"{name}: differs by {difference:.1e}, allowed {bound_for(float):.1e}"
+    )
 choices = choose(lenet_model, 2, BATCH // 2, SAMPLE)
 expected = 4 * sum(
     choice.weights / 2 + choice.activations for choice in choices
 )  # (Pc - 1) / Pc of the weights
 print(f"   the default plan by its formula {expected / 1e3:.1f}")
-assert np.isclose(moved["the default plan"], expected, rtol=2e-3)
-assert moved["the default plan"] == min(moved.values())
-assert cheapest == {"7": "row"} and default_plan(lenet_model, 2, 1024, SAMPLE) == {}
+default = moved["the default plan"]
+assert np.isclose(default, expected, rtol=2e-3), f"{default:,.0f} bytes, formula {expected:,.0f}"
+assert default == min(moved.values()), moved
+with_many = default_plan(lenet_model, 2, 1024, SAMPLE)
+assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2,048: {with_many}"
 
 # %% [markdown]
-# The two convolutions have 4,800 weights and put out 18,816 numbers a sample: they stay whole. Only the large
-# linear layer is worth a split, and with 2,048 samples not even that. What stays whole is computed by both
-# ranks of a pair, for all samples of the pair; the formula of part 2 shares those samples too.
+# The two convolutions have 4,800 weights and 18,816 outputs a sample: they are not split. Only the large
+# linear layer is worth a split, and with 2,048 samples not even that. A layer that is not split is computed
+# by both ranks of a pair, for all samples of the pair; the formula of part 2 shares those samples too. With
+# rows of the images in the convolutions ("rows") the pair shares that work, for halos: the third line is
+# all three ways at once, and it trains like one machine too.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

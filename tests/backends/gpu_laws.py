@@ -26,7 +26,7 @@ from backends.comm.communicator import Wrapper
 from backends.comm.gpu import PER_THREAD, synchronize
 from backends.comm.trace import Recorder, Traced
 from backends.data_parallel import DataParallel, compression
-from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.backup_workers import BackupWorkers
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.naive import NaiveDataParallel
@@ -268,7 +268,7 @@ COMPRESSORS = (
     *(compression.Identity, compression.Threshold, compression.TopK, compression.RandomK),
     *(compression.DeepGradientCompression, compression.OneBit, compression.ScaledSign, compression.PowerSGD),
 )  # without those that draw numbers on the GPU
-AVERAGING = (LocalSGD, ParallelSGD, ElasticAveraging)
+AVERAGING = (LocalSGD, ParallelSGD, DiLoCo, ElasticAveraging)
 SYNCHRONOUS = (NaiveDataParallel, DataParallel, Bucketed, Sharded, ProportionalDataParallel, BackupWorkers)
 
 

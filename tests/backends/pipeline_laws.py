@@ -33,7 +33,8 @@ from tests.backends.pipeline_nets import OPTIMIZERS, Build, batches_of, mlp, sam
 
 TAGS = range(p2p.FIRST_TAG, p2p.FIRST_TAG + p2p.TAGS)
 TWO_WAY = ("chimera", "dualpipe")
-IN_ORDER = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
+V_SHAPED = ("zb-v", "dualpipe-v")
+IN_ORDER = ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
 """Every gradient is summed from micro-batch 0 to the last, as serially: the same bits."""
 
 
@@ -198,7 +199,8 @@ def sends_what_crosses(
     """Over each boundary go as many activations as there are micro-batches, and gradients if they are asked.
 
     ``trained`` is the first layer that is. Stage s is on rank s % ranks, or in schedules that go both ways on
-    rank s for even micro-batches and ranks - 1 - s for odd ones.
+    rank s for even micro-batches and ranks - 1 - s for odd ones, or on rank s on the way down of a V and
+    2 ranks - 1 - s on the way up.
     """
     (batch,) = batches_of([samples])
     batch = Batch(batch.x.astype(dtype), batch.y)
@@ -211,6 +213,8 @@ def sends_what_crosses(
             way = [behind - 1, behind]
             if schedule in TWO_WAY and micro % 2:
                 way = [numbers.ranks - 1 - stage for stage in way]
+            if schedule in V_SHAPED:
+                way = [min(stage, 2 * numbers.ranks - 1 - stage) for stage in way]
             source, to = (stage % numbers.ranks for stage in way)
             if source == to or not rows:
                 continue

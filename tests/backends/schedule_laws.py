@@ -102,6 +102,8 @@ TABLE = {
     "zb-h2": Row(None, lambda s, p, m, v: min(m, 2 * (p - s) - 1), lambda s, p, m, v: min(m, 2 * p - 1)),
     # For m a multiple of p the published p / 2 + 1 at the ends to p in the middle.
     "chimera": Row(None, lambda s, p, m, v: min(m, p) // 2 + min(m // 2, 1 + min(s, p - 1 - s))),
+    "zb-v": Row(None, lambda s, p, m, v: min(2 * m, m + 1 + s, 2 * p)),
+    "dualpipe-v": Row(None, lambda s, p, m, v: 2 * p + 1),
     "dualpipe": Row(None, lambda s, p, m, v: p + 1, lambda s, p, m, v: p + 1),
 }
 
@@ -158,6 +160,27 @@ def eight_steps_take(schedule: Schedule, p: int, m: int, v: int = 2) -> None:
     table = schedule.of(p, m)
     assert simulate(table, Costs(1, 1, 1)).makespan == 3 * m + p // 2 - 1
     assert max(stops(table, (1, 1, 1), overlapped(table)).values()) == 3 * m + p - 2
+
+
+def v_never_waits(schedule: Schedule, p: int, m: int, v: int = 2) -> None:
+    """ZB-V: with 2 p - 1 micro-batches or more no rank waits between its first and last instruction."""
+    half = Fraction(1, 2)
+    done = simulate(schedule.of(p, m), Costs(half, half, half))
+    assert done.makespan == 3 * m + half * max(p - 1, 4 * (p - 1) - 2 * (m - 1))
+    for rank in range(p) if m >= 2 * p - 1 else ():
+        mine = done.of(rank)
+        assert mine[-1].stop - mine[0].start == done.busy(rank) == 3 * m
+
+
+def half_of_dualpipe(schedule: Schedule, p: int, m: int, v: int = 2) -> None:
+    """DualPipe-V: the first half of DualPipe's ranks, with micro-batch n // 2 in place of n."""
+    whole = SCHEDULES["dualpipe"].of(2 * p, 2 * m)
+    for rank, mine in enumerate(schedule.of(p, m).instructions):
+        assert [(type(i), i.micros[0], i.chunk) for i in mine] == [
+            (type(i), i.micros[0] // 2, i.chunk) for i in whole.instructions[rank]
+        ]
+    done = simulate(schedule.of(p, m), Costs(1, 1, 1))
+    assert done.makespan == simulate(whole, Costs(1, 1, 1)).makespan == 6 * m + p - 1
 
 
 def overlapped(table: Timetable) -> Callable[[int, int], bool]:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from backends.comm import run_ranks
 from backends.data_parallel import BackupWorkers, DataParallel, ProportionalDataParallel
-from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.parameter_server import ParameterServer
@@ -52,9 +52,10 @@ DATA = {
     "compressed": partial(Compressed, compress="identity"),
     "parallel-sgd": ParallelSGD,
     "local-sgd": LocalSGD,
+    "diloco": DiLoCo,
     "elastic-averaging": ElasticAveraging,
 }
-ALONE = ("serial", "parallel-sgd", "local-sgd", "elastic-averaging")  # on one rank they are serial
+ALONE = ("serial", "parallel-sgd", "local-sgd", "diloco", "elastic-averaging")  # on one rank they are serial
 
 
 def on_grid(*shape, **members):

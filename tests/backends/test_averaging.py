@@ -13,6 +13,7 @@ from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.consistency import load_mean, running_statistics, weighted
 from backends.data_parallel.averaging import (
+    DiLoCo,
     ElasticAveraging,
     LocalSGD,
     ParallelSGD,
@@ -26,6 +27,7 @@ from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, bui
 STRATEGIES = [
     ParallelSGD,
     lambda comm: LocalSGD(comm, period=2),
+    lambda comm: DiLoCo(comm, period=2),
     lambda comm: ElasticAveraging(comm, period=2),
 ]
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=5)
@@ -259,7 +261,7 @@ def test_one_rank_is_serial_to_the_last_bit(strategy, name):
 
 
 def test_they_do_not_claim_to_be_serial():
-    assert not any(s.equals_serial for s in (ParallelSGD, LocalSGD, ElasticAveraging))
+    assert not any(s.equals_serial for s in (ParallelSGD, LocalSGD, DiLoCo, ElasticAveraging))
 
 
 @pytest.mark.parametrize("strategy", [ParallelSGD, LocalSGD])
@@ -290,6 +292,7 @@ def test_so_many_messages(ranks, steps, period):
                 lambda *a: LocalSGD(*a, period=period, average_momentum=False),
                 [1 + elements + statistics] * meetings,
             ),
+            (lambda *a: DiLoCo(*a, period=period), [1 + elements + statistics] * meetings),
             (lambda *a: LocalSGD(*a, period=period), [1 + 2 * elements + statistics] * meetings),
             (lambda *a: ElasticAveraging(*a, period=period), [elements] * meetings + [1 + statistics]),
         ):
@@ -377,6 +380,13 @@ def test_a_mean_of_whole_numbers_is_exact(ranks, seed):
             "alpha is a share of the way to the center, 0 to 1, got 1.5",
         ),
         (lambda comm: ElasticAveraging(comm, alpha=math.nan), "0 to 1, got nan"),
+        (lambda comm: DiLoCo(comm, outer_rate=-0.5), "outer_rate is a learning rate, 0 or more, got -0.5"),
+        (lambda comm: DiLoCo(comm, outer_rate=math.nan), "0 or more, got nan"),
+        (lambda comm: DiLoCo(comm, outer_momentum=1.0), "outer_momentum is at least 0 and below 1, got 1.0"),
+        (
+            lambda comm: DiLoCo(comm, outer_rate=0.5 + comm.rank).place(built(Net)),
+            "rank 0 has outer_rate = 0.5, rank 1 has 1.5",
+        ),
         (
             lambda comm: LocalSGD(comm, period=1 + comm.rank).place(built(Net)),
             "rank 0 has period = 1, rank 1 has 2; give all ranks the same settings",

@@ -7,8 +7,8 @@ from backends.pipeline.simulation import Stuck
 from tests.backends import schedule_laws as laws
 from tests.bugs.mutant import mutant
 
-ONE, ZERO, TWO = (
-    f"backends.pipeline.{module}" for module in ("unidirectional", "zero_bubble", "bidirectional")
+ONE, ZERO, TWO, VEE = (
+    f"backends.pipeline.{module}" for module in ("unidirectional", "zero_bubble", "bidirectional", "v_shaped")
 )
 
 
@@ -84,6 +84,20 @@ BUGS = {
     ),
     "a forward less ahead": (
         TWO, "dualpipe", laws.everything_once, '(2 * outer, "F0")', '(2 * outer - 1, "F0")',
+    ),
+    "zb-v with one micro-batch less ahead": (
+        VEE, "zb-v", laws.everything_once, '(2 * behind - 1, "F0")', '(2 * behind - 2, "F0")',
+    ),
+    "zb-v with its weights at the end": (
+        VEE, "zb-v", laws.memory_as_promised, '"F0 B0 W0 F1 B1 W1"', '"F0 B0 F1 B1"',
+        '(rank, "W1")', '(most, "W1")', '(rank, "W0")', '(most, "W0")',
+    ),
+    "zb-v that takes the way up first": (
+        VEE, "zb-v", laws.v_never_waits, '"F0 B0 W0 F1 B1 W1"', '"F1 B1 W1 F0 B0 W0"',
+    ),
+    "dualpipe-v on the wrong side of the middle": (
+        VEE, "dualpipe-v", laws.half_of_dualpipe, "eight_steps(rank, ranks - 1 - rank,",
+        "eight_steps(ranks - 1 - rank, rank,",
     ),
 }  # fmt: skip
 

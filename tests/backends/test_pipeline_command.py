@@ -34,7 +34,7 @@ def test_prove_every_schedule_against_serial_micro_batches(minigrad, tmp_path, n
         assert f"gradients against one serial machine with {n} micro-batches" in out
         wanted = {"pipe": 2, "data": 1, "model": 1, "schedule": name, "micro": n}
         assert found["config"] | wanted == found["config"]
-        assert len(found["config"]["bounds"]) == 1 + 2 * (2 if name == "interleaved" else 1)
+        assert len(found["config"]["bounds"]) == 1 + SCHEDULES[name].of(2, n).stages
         names = {p["name"] for p in found["parameters"]}
         assert names == {f"{i}.{p}" for i in (1, 3, 5) for p in ("weight", "bias")}
 

@@ -57,6 +57,8 @@ def test_activations_cross_each_boundary_once_and_gradients_come_back(schedule, 
         ("interleaved", 1, 6, 3, 0),  # between chunks of one rank nothing is sent
         ("chimera", 4, 6, 2, 2 * 3 * 6),
         ("dualpipe", 4, 8, 2, 2 * 3 * 8),
+        ("zb-v", 3, 5, 2, 2 * 4 * 5),  # nothing at the turn
+        ("dualpipe-v", 2, 4, 2, 2 * 2 * 4),
     ],
 )
 def test_messages_are_those_of_the_published_formula(schedule, p, m, v, messages):

@@ -124,6 +124,16 @@ def test_dualpipe_takes_as_long_as_published():
         laws.eight_steps_take(SCHEDULES["dualpipe"], p, m)
 
 
+def test_zb_v_never_waits_between_its_first_and_its_last_instruction():
+    for p, m, _ in NUMBERS["zb-v"]:
+        laws.v_never_waits(SCHEDULES["zb-v"], p, m)
+
+
+def test_dualpipe_v_is_half_of_dualpipe():
+    for p, m, _ in NUMBERS["dualpipe-v"]:
+        laws.half_of_dualpipe(SCHEDULES["dualpipe-v"], p, m)
+
+
 # Messages.
 
 
@@ -132,7 +142,8 @@ def test_each_way_a_micro_batch_is_sent_once_less_than_it_has_stages(name):
     for p, m, v in NUMBERS[name]:
         table = SCHEDULES[name].of(p, m, v)
         sent = sum(there[0] != here[0] for route in table.routes for here, there in pairwise(route))
-        assert sent == ((p * v - 1) * m if name == "interleaved" and p > 1 else (p - 1) * m)
+        ways = 2 if name in ("zb-v", "dualpipe-v") else 1
+        assert sent == ((p * v - 1) * m if name == "interleaved" and p > 1 else ways * (p - 1) * m)
 
 
 # Numbers for which a schedule is not defined.
@@ -159,6 +170,8 @@ def test_each_way_a_micro_batch_is_sent_once_less_than_it_has_stages(name):
             (4, 9, 2),
             "an even number of micro-batches, half for each direction, got 9; take 8 or 10",
         ),
+        ("zb-v", (4, 8, 1), "each rank has 2 chunks, one for each way, got 1; take 2"),
+        ("dualpipe-v", (4, 7, 2), "2 micro-batches or more for each of the 4 ranks, got 7; take 8"),
         ("gpipe", (0, 6, 1), "the number of ranks must be at least 1, got 0"),
     ],
 )

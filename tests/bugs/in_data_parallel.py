@@ -10,7 +10,7 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, backup_workers
-from backends.data_parallel.averaging import ElasticAveraging, LocalSGD
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
@@ -18,7 +18,7 @@ from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch
-from tests.backends import test_backup_workers, test_elastic_averaging
+from tests.backends import test_backup_workers, test_diloco, test_elastic_averaging
 from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
 from tests.backends.test_averaging import equals_the_textbook
 from tests.backends.test_bucketed import Branching
@@ -104,6 +104,11 @@ def local_sgd_is_the_textbooks() -> None:
         equals_the_textbook(lambda c: LocalSGD(c, period=2), comm, [7, 2, 5], APART["momentum"], 2)
 
     run_ranks(3, work)
+
+
+def diloco_is_the_textbooks() -> None:
+    strategy = lambda c: DiLoCo(c, period=2)  # noqa: E731
+    run_ranks(3, lambda comm: test_diloco.is_the_textbook(strategy, comm, [7, 2, 5, 4], 2, 0.7, 0.9))
 
 
 def the_spring_conserves_the_sum() -> None:
@@ -206,6 +211,9 @@ BUGS = [
         local_sgd_is_the_textbooks, "Not equal to tolerance"),
     Bug("models that meet keep their momentum", AVERAGING, "if self.average_momentum and self.optimizer",
         "if False and self.optimizer", local_sgd_is_the_textbooks, "Not equal to tolerance"),
+    Bug("the outer velocity starts again", AVERAGING,
+        "self.velocity = self.outer_momentum * self.velocity + change", "self.velocity = change",
+        diloco_is_the_textbooks, "Not equal to tolerance"),
     Bug("the centre is pulled by one rank only", AVERAGING,
         "self.center += self.allreduce(self.comm, pull)",
         "self.center += self.allreduce(self.comm, pull) / self.size",

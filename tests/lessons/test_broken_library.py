@@ -17,11 +17,6 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 240  # on a busy machine; alone each takes 3 to 10
 
 BUGS = {
-    "05_messages": (  # a network card for each GPU, where those of one machine share it
-        "backends/comm/virtual.py",
-        'return ("rank", rank) if node == self.node(peer) else ("card", node)',
-        'return ("rank", rank)',
-    ),
     "01_gradient_descent": (  # a learning rate that falls to a half only
         "minigrad/lr_schedules.py",
         "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))",
@@ -37,6 +32,11 @@ BUGS = {
         'if self.momentum and "v" not in state:',
         'if "v" not in state:',
     ),
+    "05_messages": (  # a network card for each GPU, where those of one machine share it
+        "backends/comm/virtual.py",
+        'return ("rank", rank) if node == self.node(peer) else ("card", node)',
+        'return ("rank", rank)',
+    ),
     "06_data_parallel": (  # a mean of means, where the shares differ
         "minigrad/backend.py",
         "return len(mine) / len(batch)",
@@ -46,6 +46,21 @@ BUGS = {
         "minigrad/optim.py",
         'momentum *= self.lr / state["lr"]',
         'momentum *= state["lr"] / self.lr',
+    ),
+    "08_parameter_server": (  # a worker may be one step further ahead than the bound
+        "backends/data_parallel/parameter_server/consistency.py",
+        "return clock - server.version <= self.staleness",
+        "return clock - server.version <= self.staleness + 1",
+    ),
+    "09_model_averaging": (  # every rank counts alike, whatever it saw
+        "backends/data_parallel/averaging.py",
+        "weighted(arrays[0], arrays, float(self.samples))",
+        "weighted(arrays[0], arrays, 1.0)",
+    ),
+    "10_gradient_compression": (  # an entry that was sent keeps its velocity
+        "backends/data_parallel/compression/dgc.py",
+        "velocity * ~sent if masking else velocity,",
+        "velocity,",
     ),
     "11_model_parallel": (  # of a value that all ranks use each has only its own gradient
         "backends/comm/differentiable.py",
@@ -57,10 +72,20 @@ BUGS = {
         "max(0, self.extent - self.stride - self.padding)",
         "max(0, self.extent - 1 - self.padding)",
     ),
+    "13_pipeline": (  # the first stage as short as can be, whatever is left for the others
+        "backends/partition.py",
+        "if max(ends[j] - ends[i], rest[j]) <= largest[-1][0]",
+        "if ends[j] - ends[i] <= largest[-1][0]",
+    ),
     "14_hybrid": (  # of the shares of a stack's strategies only the innermost counts
         "backends/stack.py",
         "weight *= member.loss_weight",
         "weight = member.loss_weight",
+    ),
+    "15_scale": (  # the weights' gradients are reduced, and not gathered again
+        "backends/model_parallel/cost.py",
+        "total += 2 * net.collective(pc, layer.weights / pr)",
+        "total += net.collective(pc, layer.weights / pr)",
     ),
 }
 

@@ -1,0 +1,99 @@
+"""Every rank has a stage of the way down and one of the way up: the last stage is on the first rank.
+
+Lecture section: pipelining. Lesson: 13_pipeline. Of p ranks rank r holds stage r as chunk 0, and stage
+2 p - 1 - r as chunk 1, so that the loss is on rank 0, and the last rank sends nothing between its two chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
+
+from .bidirectional import eight_steps
+from .schedule import Schedule, take
+from .timetable import Backward, Forward, Instruction, Place, Weight
+
+
+def down_and_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
+    """From the first rank to the last, and back."""
+    return [(rank, 0) for rank in range(ranks)] + [(rank, 1) for rank in reversed(range(ranks))]
+
+
+def zb_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """No rank waits between its first and last instruction, in the memory of 1F1B (Qi et al. 2023, ZB-V).
+
+    This holds where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
+    or more. All ranks hold activations of as many micro-batches as there are ranks, each in two halves.
+
+    >>> print(text_of_plan("zb-v", ranks=2, micros=3, weight=1))
+    rank 0 |0   1   2   0'  b0' w0' 1'  b1' w1' b0  w0  2'  b2' w2' b1  w1  b2  w2  .  | 5% idle
+    rank 1 |.   0   0'  1   1'  b0' w0' 2   b0  w0  2'  b1' w1' b1  b2' b2  w1  w2' w2 | 5% idle
+    0 forward, b0 backward, w0 weight gradients of micro-batch 0  ' chunk 1  . idle
+    """
+    behind, most = ranks - rank, max(micros, 2 * ranks - 1)  # the order of more, without those there are not
+    steps = (
+        (2 * behind - 1, "F0"),
+        (rank, "F1 F0"),
+        (behind, "F1 B1 W1"),
+        (most - 2 * ranks + rank + 1, "F0 B0 W0 F1 B1 W1"),
+        (behind - 1, "B0 W0 F1 B1 W1"),
+        (rank, "B0 B1"),
+        (behind, "B0 W0"),
+        (rank, "W1"),
+        (rank, "W0"),
+    )
+    kinds: dict[str, Callable[[int, int], Instruction]] = {"F": Forward, "B": Backward, "W": weights_of_one}
+    numbers = {kind + chunk: count() for kind in kinds for chunk in "01"}
+    for step in (step for times, text in steps for _ in range(times) for step in text.split()):
+        if (micro := next(numbers[step])) < micros:
+            yield kinds[step[0]](micro, int(step[1]))
+
+
+def weights_of_one(micro: int, chunk: int) -> Weight:
+    return Weight((micro,), chunk)
+
+
+def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
+    """DualPipe cut in half: its second half of the ranks is the way up (DeepSeek-AI 2025, DualPipeV).
+
+    Each rank does what it does in DualPipe on twice as many ranks with twice as many micro-batches; there are
+    no second copies of the weights.
+
+    >>> print(text_of_plan("dualpipe-v", ranks=2, micros=4))
+    rank 0 |0   1   2   0'  b0' 1'  3   b1' 2'  b0  b2' .   3'  b1  b3' b2  .   b3 | 11% idle
+    rank 1 |.   0   0'  1   1'  2   b0' 2'  b0  3   b1' 3'  b1  b2' b2  b3' b3  .  | 11% idle
+    0 forward, b0 backward of micro-batch 0  ' chunk 1  . idle
+    """
+    forwards = [map(Forward, count(), repeat(chunk)) for chunk in (0, 1)]
+    backwards = [map(Backward, count(), repeat(chunk)) for chunk in (0, 1)]
+    return eight_steps(rank, ranks - 1 - rank, micros, forwards, backwards)
+
+
+def two_chunks(ranks: int, micros: int, chunks: int) -> None:
+    """Raise ValueError for anything but two chunks."""
+    if chunks != 2:
+        raise ValueError(f"each rank has 2 chunks, one for each way, got {chunks}; take 2")
+
+
+def full(ranks: int, micros: int, chunks: int) -> None:
+    """As ``two_chunks``, and at least two micro-batches for each rank."""
+    two_chunks(ranks, micros, chunks)
+    take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=1, least=2 * ranks)
+
+
+SCHEDULES = (
+    Schedule(
+        zb_v,
+        route=down_and_up,
+        check=two_chunks,
+        chunks=2,
+        most_in_flight=lambda rank, n: min(2 * n.micros, n.micros + 1 + rank, 2 * n.ranks),
+    ),
+    Schedule(
+        dualpipe_v,
+        route=down_and_up,
+        check=full,
+        chunks=2,
+        most_in_flight=lambda rank, n: 2 * n.ranks + 1,
+    ),
+)
