@@ -1,6 +1,6 @@
 """What ranks that train one model have in common: its arrays, the order of them, and the settings.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``naive.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpers of the strategies that divide the layers of one model among the ranks.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel.
+Lecture section: model parallelism. Lesson: 11_model_parallel, by ``model_parallel.py``.
 """
 
 from __future__ import annotations

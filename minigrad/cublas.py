@@ -3,7 +3,7 @@
 CuPy refuses cuBLAS while a stream is captured (its issue 6290), although cuBLAS supports that for a handle
 with a workspace of its own; without one it would allocate memory inside the graph. The arguments are those
 that CuPy passes, and the workspace has cuBLAS's default size: cuBLAS has no reason for another algorithm.
-Lecture section: GPU against CPU. Lesson: 04_gpu.
+Lecture section: GPU against CPU. Lesson: 04_gpu, by ``product.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What backward needs can be computed again instead of kept: a third more work, for a fraction of the memory.
 
-Lecture section: data lifetimes. Lesson: 13_pipeline. Of n layers in k segments a tape holds the k inputs, and
+Lecture section: data lifetimes. Lesson: 03_memory. Of n layers in k segments a tape holds the k inputs, and
 backward besides what one segment records: least, about 2 sqrt(n), for k = sqrt(n) (Chen et al. 2016, arXiv
 1604.06174). A segment stands on the tape as one entry; the walk, when it comes there, runs the segment again
 on the same tape and goes on through what that recorded: through the entries of the model without segments.

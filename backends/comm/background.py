@@ -1,7 +1,7 @@
 """Communication while the rank computes: a layer's gradients are summed during the backward of those before.
 
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
-Lesson: 06_data_parallel.
+Lesson: 06_data_parallel, by ``trace.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Parameters laid end to end in one array, so that one message carries them and ranks can own even parts.
 
-Lecture section: synchronous data parallelism; sharded server. Lesson: 06_data_parallel. Large parameters are
-cut and small ones share a part, so the owners of parts differ by one element in what they send and receive.
+Lecture section: synchronous data parallelism; sharded server. Lesson: 06_data_parallel, by ``bucketed.py``.
+Large parameters are cut and small ones share a part, so the owners of parts differ by one element in what
+they send and receive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ranks exchange beside gradients, in the same message: loss, reached parameters, running statistics.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``synchronous.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Synchronous data parallelism, before it is said how the gradients are reduced.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``data_parallel.py``.
 """
 
 from __future__ import annotations

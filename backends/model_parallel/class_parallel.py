@@ -1,8 +1,9 @@
 """Each rank has some of the classes: the loss needs three numbers per sample from the others, not all logits.
 
-Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. An all-gather of the logits would
-move as many numbers per sample as there are classes. The largest logit, the sum of exponentials and the
-label's own logit are three numbers (Megatron-LM's vocabulary-parallel cross-entropy, Shoeybi et al. 2019).
+Lecture section: model parallelism by neurons. Lesson: 11_model_parallel, by ``model_parallel.py``. An
+all-gather of the logits would move as many numbers per sample as there are classes. The largest logit, the
+sum of exponentials and the label's own logit are three numbers (Megatron-LM's vocabulary-parallel
+cross-entropy, Shoeybi et al. 2019).
 """
 
 from __future__ import annotations

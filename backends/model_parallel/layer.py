@@ -1,6 +1,6 @@
 """A layer that is split over ranks, made from a serial layer that every rank has built.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel.
+Lecture section: model parallelism. Lesson: 11_model_parallel, by ``conv.py``.
 """
 
 from __future__ import annotations

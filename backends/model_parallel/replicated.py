@@ -1,6 +1,6 @@
 """Layers that every rank computes whole, and layers that take a split input as they take a whole one.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel.
+Lecture section: model parallelism. Lesson: 11_model_parallel, by ``batch_norm.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Half of the micro-batches enter at the first rank, half at the last: each half fills the other's bubble.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Rank r holds stage r as chunk 0 and stage ranks - 1 - r as
-chunk 1, so that every stage is there twice, on two ranks. Even micro-batches go down the ranks through
-the chunks 0, odd ones up through the chunks 1.
+Lecture section: pipelining. Lesson: 13_pipeline, by ``schedules.py``. Rank r holds stage r as chunk 0 and
+stage ranks - 1 - r as chunk 1, so that every stage is there twice, on two ranks. Even micro-batches go down
+the ranks through the chunks 0, odd ones up through the chunks 1.
 """
 
 from __future__ import annotations

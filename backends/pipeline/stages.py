@@ -1,6 +1,6 @@
 """The layers and parameters of each rank of a pipeline; tied and copied ones are on several ranks.
 
-Lecture section: pipelining. Lesson: 13_pipeline.
+Lecture section: pipelining. Lesson: 13_pipeline, by ``pipeline.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Every rank has a stage of the way down and one of the way up: the last stage is on the first rank.
 
-Lecture section: pipelining. Lesson: 13_pipeline. Of p ranks rank r holds stage r as chunk 0, and stage
-2 p - 1 - r as chunk 1, so that the loss is on rank 0, and the last rank sends nothing between its two chunks.
+Lecture section: pipelining. Lesson: 13_pipeline, by ``schedules.py``. Of p ranks rank r holds stage r as
+chunk 0, and stage 2 p - 1 - r as chunk 1, so that the loss is on rank 0, and the last rank sends nothing
+between its two chunks.
 """
 
 from __future__ import annotations

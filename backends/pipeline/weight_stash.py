@@ -1,7 +1,7 @@
 """Older versions of a stage's weights: a micro-batch goes back with the weights of its forward.
 
-Lecture section: pipelining. Lesson: 13_pipeline. An update is written into copies where older weights are
-still needed; tapes refer to the arrays of their forward, which do not change.
+Lecture section: pipelining. Lesson: 13_pipeline, by ``asynchronous.py``. An update is written into copies
+where older weights are still needed; tapes refer to the arrays of their forward, which do not change.
 """
 
 from __future__ import annotations

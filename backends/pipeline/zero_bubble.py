@@ -1,7 +1,8 @@
 """No rank waits for gradients of weights: they fill the bubble, or are computed later as one large product.
 
-Lecture section: pipelining. Lesson: 13_pipeline. A full backward is split in two: ``Backward`` computes the
-gradient of the input, for which the rank before waits; ``Weight`` computes those of the weights, later.
+Lecture section: pipelining. Lesson: 13_pipeline, by ``schedules.py``. A full backward is split in two:
+``Backward`` computes the gradient of the input, for which the rank before waits; ``Weight`` computes those of
+the weights, later.
 """
 
 from __future__ import annotations

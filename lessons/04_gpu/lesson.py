@@ -229,8 +229,9 @@ assert in_launches["vgg"] < in_numpy["vgg"] / 10
 
 # %% [markdown]
 # There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
-# between them stays in registers. The files `*_kernels.py` of `minigrad` do it, each beside the readable form
-# that its tests compare it with; `minigrad/optim_kernels.py` updates all parameters of a net by one kernel.
+# between them stays in registers. `elementwise_kernels.py`, `im2col_kernels.py`, `pool_kernels.py` and
+# `loss_kernels.py` do it, each beside the readable form that its tests compare it with, and
+# `optim_kernels.py` updates all parameters of a net by one kernel.
 # Without them a step of the VGG took 224 kernels and 17 products, one of the mlp 71 and 8. *Capturing*
 # records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #

@@ -429,8 +429,8 @@ drawings.bucket_sizes(per_bucket, measured, formula, computing).savefig(FIGURES 
 # An all-reduce is a reduce-scatter (each rank gets the sum of one part) and an all-gather (each rank sends
 # its part to the others). Between the two a rank needs only its own part. So let it update only this part,
 # and keep only this part of the optimizer's state (ZeRO stage 1; Adam's is two means, lesson 03), of the
-# gradients (stage 2), and of the weights (stage 3). The bytes sent stay the same for stages 1 and 2; stage 3
-# gathers the weights twice, forward and backward.
+# gradients (stage 2), and of the weights (stage 3, `gathered_weights.py`). The bytes sent stay the same for
+# stages 1 and 2; stage 3 gathers the weights twice, forward and backward.
 
 # %%
 print("\n8. ZeRO")

@@ -20,7 +20,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
-from backends.data_parallel import DataParallel
+from backends.data_parallel import DataParallel, ParameterServer
 from backends.grid import Grid
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
@@ -36,7 +36,8 @@ from backends.model_parallel.cost import (
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from lessons.style import start_lesson
-from minigrad import mnist, ops
+from minigrad import mnist, ops, optim
+from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.models import SAMPLE, lenet, mlp
 
@@ -212,10 +213,6 @@ drawings.three_ways(MORE, by_ranks, SAMPLES).savefig(FIGURES / "three_ways.png")
 # Four ranks as a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
 # strategy on each axis. Every linear layer is split by neurons, its outputs are gathered, as in the formula.
 # First the proof: on every grid gradients, losses and parameters are those of one machine.
-#
-# All of this is synchronous. The lecture's asynchronous replicas, each of them several ranks (DistBelief,
-# Dean et al. 2012), cannot be built here: `Stack` refuses a `ParameterServer` with `ModelParallel`, since
-# the ranks that share a model would receive different samples.
 
 # %%
 print("\n3. Our own network on four ranks")
@@ -253,6 +250,43 @@ for name, shape in GRIDS.items():
     print(f"   {name}: trains like one machine; the largest relative difference is {difference:.0e}")
     assert difference < bound_for(np.float64), (
         f"{name}: differs by {difference:.1e}, allowed {bound_for(float):.1e}"
+    )
+
+# %% [markdown]
+# All of this is synchronous. The lecture's other combination is *asynchronous replicas*, each of several
+# ranks (DistBelief, Dean et al. 2012): put a `ParameterServer` outermost, and a worker is a row of the grid.
+# A server is a row too. Each of its ranks holds the parameters of the workers' ranks in its column, and all
+# take the gradients in the order in which they reach the first, so no model mixes two versions. With
+# staleness 0 the replicas train like one machine; without a bound they do not wait for one another.
+
+
+# %%
+def replicas(comm, staleness):
+    """Two workers and a server, of two ranks each: the parameters after three steps, and the staleness."""
+    grid = Grid(comm, data=3, model=2)
+    server = ParameterServer(grid.data, staleness=staleness)
+    backend = Stack(server, ModelParallel(grid.model, {"1": "column", "3": "row"}, sample=SAMPLE))
+    return trained(backend), server.staleness_counts
+
+
+def trained(backend):
+    model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for n in (9, 6, 4):
+        optimizer.zero_grad()
+        backend.step(model, Batch(digits.x[:n].astype(np.float64), digits.y[:n]), ops.cross_entropy)
+        backend.update(model, optimizer)
+    backend.finalize(model)
+    return backend.full_parameters(model)
+
+
+one_machine = trained(Serial())
+for staleness in (0, None):
+    parameters, counts = run_ranks(6, lambda comm, staleness=staleness: replicas(comm, staleness))[0]
+    off = max(abs(parameters[name] - value).max() for name, value in one_machine.items())
+    print(f"   replicas of two ranks, staleness {staleness}: {dict(counts)}, weights differ by {off:.0e}")
+    assert (off < 1e-12) == (staleness == 0), (
+        f"staleness {staleness}: weights differ by {off:.1e}, limit 1e-12"
     )
 
 # %% [markdown]

@@ -1,6 +1,6 @@
 """How axes are named: by integers from either end, NumPy's among them.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``reduce.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where a window stands on an image. Images are (N, C, H, W) to the reader and (N, H, W, C) in memory.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convolution as one matrix product: what each window sees becomes a row (Chellapilla et al. 2006).
 
-Lecture section: back-propagation. Lesson: 02_backpropagation.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The product of two matrices: ``a @ b``, or by a handle of one's own of cuBLAS.
 
-Lecture section: GPU against CPU. Lesson: 04_gpu.
+Lecture section: GPU against CPU. Lesson: 04_gpu, by ``im2col_kernels.py``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ An output tile of 4 x 4 depends on an image tile of 6 x 6. With the matrices bel
 
 and the elementwise product in the middle, summed over channels, is one matrix product for each of
 the 36 places. Everything is linear in the image and in the kernel, so the gradients have the same form.
-Lecture section: back-propagation. Lesson: 02_backpropagation.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 
 from __future__ import annotations

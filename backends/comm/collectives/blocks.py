@@ -1,6 +1,6 @@
 """An array as p blocks, and blocks as one message.
 
-Lecture section: synchronous data parallelism. Lesson: 05_messages.
+Lecture section: synchronous data parallelism. Lesson: 05_messages, by ``doubling.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Empty arrays are sent too, as messages of 0 bytes: then the number of messages is the closed form for
 every size, also with fewer elements than ranks.
-Lecture section: synchronous data parallelism. Lesson: 05_messages.
+Lecture section: synchronous data parallelism. Lesson: 05_messages, by ``doubling.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arrays of several dtypes as the bytes of one message, and small whole numbers in a few bits each.
 
-Lecture section: gradient compression. Lesson: 10_gradient_compression.
+Lecture section: gradient compression. Lesson: 10_gradient_compression, by ``quantization.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parameters that travel together: each rank owns an equal part of them and of their summed gradient.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel.
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``gathered_weights.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A layer whose weights are whole only while it computes: gathered before each pass, freed after it.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel. The tape marks where the layer begins and ends:
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``gathered_weights.py``. The tape marks where
+the layer begins and ends:
 
     forward     unshard | layer           | reshard
     tape           mark | layer's entries | mark

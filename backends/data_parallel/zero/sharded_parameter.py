@@ -1,6 +1,6 @@
 """A flat parameter of which a rank holds only its own part, except between ``unshard`` and ``reshard``.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel.
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``gathered_weights.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The weights that a rank holds between steps: in stages 1 and 2 of ZeRO all of them.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel. ``gathered_weights.py`` has those of stage 3.
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``gathered_weights.py``. ``gathered_weights.py``
+has those of stage 3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The features of flattened images that are split into tiles: a rank's features are not consecutive.
 
-Lecture section: model parallelism in space. Lesson: 12_spatial.
+Lecture section: model parallelism in space. Lesson: 12_spatial, by ``layers.py``.
 """
 
 from __future__ import annotations
