@@ -241,13 +241,14 @@ def names_module(code, module):
 
 def taught_by(path):
     """The lesson and the other module that a docstring names, or (None, None)."""
-    found = re.search(r"Lesson:\s+(\w+)(?:,\s+by\s+``([\w/.]+)``)?", said_by(path))
-    return (None, None) if found is None else found.groups()
+    match = re.search(r"Lesson:\s+(\w+)(?:,\s+by\s+``([\w/.]+)``)?", said_by(path))
+    return (None, None) if match is None else (match[1], match[2])
 
 
 @pytest.mark.parametrize("path", [p for p in LIBRARY if taught_by(p)[0]], ids=str)
 def test_a_lesson_shows_what_the_module_says_it_shows(path):
     lesson, other = taught_by(path)
+    assert lesson is not None
     assert (ROOT / "lessons" / lesson / "lesson.py").exists()
     if other is None:
         assert shown_in(path, texts_of(lesson)), f"{path} names lesson {lesson}, which shows nothing of it"
