@@ -64,9 +64,12 @@ leaves = [Tensor(x, requires_grad=True) for x in products[SMALL]]
 on_tape = seconds(lambda: recorded(*leaves), products[SMALL][0])
 print(f"   {drawings.label(SMALL)} on a tape: {1e6 * on_tape:.1f} us instead of {1e6 * on_cpu[SMALL]:.1f}")
 rates = {size: flop[size] / took for size, took in on_cpu.items()}
-assert flop[SMALL] == 36_000 and flop[SMALL] / flop[SMALLEST] == 1000
-assert on_cpu[SMALL] < 100 * overhead  # a thousand times the work
-assert rates[SMALLEST] < rates[SMALL] / 5 and rates[SMALL] < 0.8 * max(rates.values())
+assert flop[SMALL] == 1000 * flop[SMALLEST], f"{flop[SMALL]} operations, expected 1000 times {flop[SMALLEST]}"
+times = on_cpu[SMALL] / overhead
+assert times < 100, f"a thousand times the work takes {times:.0f} times as long, expected less than 100"
+least, small, most = (rate / 1e9 for rate in (rates[SMALLEST], rates[SMALL], max(rates.values())))
+assert least < small / 5, f"{least:.2f} GFLOP/s, expected less than a fifth of {small:.2f}"
+assert small < 0.8 * most, f"{small:.2f} GFLOP/s, expected less than 0.8 of {most:.2f}"
 drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
 
 # %% [markdown]
@@ -108,8 +111,12 @@ for name, (intensity, rate) in measured.items():
     print(
         f"   {name:9}: {intensity:7.3f} per byte, {rate / 1e9:6.1f} GFLOP/s; the roof is {allowed / 1e9:6.1f}"
     )
-assert abs(per_byte(1) - 1 / 2) < 0.001 and per_byte(256) > 100 and per_byte(WIDE) == WIDE / 6
-assert measured["batch 256"][1] > 3 * measured["batch 1"][1] > 3 * measured["max(x, 0)"][1]
+assert abs(per_byte(1) - 1 / 2) < 0.001, f"{per_byte(1):.4f} operations a byte for one sample, expected 0.5"
+assert per_byte(256) > 100, f"{per_byte(256):.1f} operations a byte for 256 samples, expected over 100"
+assert per_byte(WIDE) == WIDE / 6, f"{per_byte(WIDE):.1f} operations a byte, expected {WIDE / 6:.1f}"
+many, one, relu = (measured[name][1] / 1e9 for name in ("batch 256", "batch 1", "max(x, 0)"))
+assert many > 3 * one, f"{many:.1f} GFLOP/s for 256 samples, expected three times the {one:.1f} for one"
+assert one > relu, f"{one:.1f} GFLOP/s for one sample, expected more than the {relu:.1f} of max(x, 0)"
 drawings.roofline(measured, bandwidth, roof, H200).savefig(FIGURES / "roofline.png")
 
 # %% [markdown]
@@ -165,8 +172,11 @@ wins, wins_with_copies = crossover(there), crossover(with_copies)
 print(
     f"   the GPU is faster from about {wins:.0f} on; with copies there and back from {wins_with_copies:.0f}"
 )
-assert on_cpu[SMALL] < there[SMALL] and with_copies[LARGEST] < on_cpu[LARGEST]
-assert wins < wins_with_copies
+cpu, gpu = 1e6 * on_cpu[SMALL], 1e6 * there[SMALL]
+assert cpu < gpu, f"the small product takes {cpu:.1f} us in NumPy, {gpu:.1f} us on a GPU at best"
+cpu, gpu = 1e3 * on_cpu[LARGEST], 1e3 * with_copies[LARGEST]
+assert gpu < cpu, f"the largest takes {gpu:.2f} ms on a GPU with copies, {cpu:.2f} ms in NumPy"
+assert wins < wins_with_copies, f"a GPU wins from {wins:.0f} on, with copies from {wins_with_copies:.0f}"
 drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source).savefig(
     FIGURES / "crossover.png"
 )
@@ -181,13 +191,18 @@ drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source).s
 
 # %%
 even = 6 * H200.flops / H200.link  # 2 n^3 / flops = 12 n^2 / link
-assert round(even) == 6281 and round(H200.memory / H200.link) == 75
+times = H200.memory / H200.link
+assert round(even) == 6281, f"copies and products take equal time at n = {even:.0f}, expected 6281"
+assert round(times) == 75, f"the GPU's memory is {times:.1f} times as fast as the link, expected 75"
 needed = H200.flops / H200.link
 print(f"   to hide the copy of a batch: {needed:.0f} operations a byte of it;", end=" ")
 # 118,016 and 15.47e9 are the products a sample takes; its pixels are 4 bytes each
 reuse = {"784-128-128-10": 6 * 118_016 / (4 * 784), "VGG-16": 6 * 15.47e9 / (4 * 3 * 224**2)}
 print(", ".join(f"{name} has {found:,.0f}" for name, found in reuse.items()))
-assert reuse["784-128-128-10"] < needed < reuse["VGG-16"]
+small, large = reuse.values()
+assert small < needed < large, (
+    f"{needed:.0f} operations a byte are needed, the nets have {small:.0f} and {large:.0f}"
+)
 
 # %% [markdown]
 # ## 4. Few launches, few waits
@@ -224,8 +239,10 @@ for name, n in LAUNCHES.items():
     print(f"   {name:7}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
     print(f"{n['synchronizations']} synchronization(s): at least {1e3 * in_launches[name]:4.1f} ms;", end=" ")
     print(f"in NumPy {1e3 * in_numpy[name]:5.1f} ms")
-assert in_launches["sigmoid"] > in_numpy["sigmoid"] / 5  # a GPU can make this net little faster, if at all
-assert in_launches["vgg"] < in_numpy["vgg"] / 10
+least, step = 1e3 * in_launches["sigmoid"], 1e3 * in_numpy["sigmoid"]
+assert least > step / 5, f"launches take {least:.2f} ms, a step in NumPy {step:.2f}"  # so little can be won
+least, step = 1e3 * in_launches["vgg"], 1e3 * in_numpy["vgg"]
+assert least < step / 10, f"launches take {least:.2f} ms, expected less than a tenth of {step:.1f}"
 
 # %% [markdown]
 # There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
@@ -254,7 +271,7 @@ if not NO_GPU:
     first = time.perf_counter() - start
     later = seconds(lambda: double(x), x)
     print(f"   first call {1e3 * first:.1f} ms, later {1e6 * later:.1f} us: {first / later:,.0f} times")
-    assert first > 10 * later
+    assert first > 10 * later, f"the first call takes {first:.2g} s, expected ten times {later:.2g} s"
 
 # %% [markdown]
 # ## 5. The order of an array in memory
@@ -275,7 +292,7 @@ if not NO_GPU:
 print("\n5. The order of an array in memory")
 digit = mnist.load("mnist5k").train.x[7].reshape(28, 28)[:, 4:24]  # not square: 28 x 20
 a = np.ascontiguousarray(digit.T)  # so a.T is upright
-assert a.T.base is a and a.T.flags.f_contiguous and not a.T.flags.c_contiguous
+assert a.T.base is a and a.T.strides == a.strides[::-1], f"a.T has strides {a.T.strides}, a has {a.strides}"
 
 
 def in_memory(x):
@@ -302,7 +319,9 @@ def arrived(send, x):
 
 
 def wrong(found, wanted):
-    assert found.shape == wanted.shape and np.array_equal(np.sort(found, None), np.sort(wanted, None))
+    assert found.shape == wanted.shape, f"shape {found.shape} arrived, expected {wanted.shape}"
+    lost = np.sum(np.sort(found, None) != np.sort(wanted, None))
+    assert lost == 0, f"{lost} numbers did not arrive, expected 0"
     return np.count_nonzero(found != wanted)
 
 
@@ -310,9 +329,11 @@ scrambled, right = arrived(send_memory, a.T), arrived(send_array, a.T)
 for how, send in (("memory  ", send_memory), ("an array", send_array)):
     of_t, of_a = wrong(arrived(send, a.T), a.T), wrong(arrived(send, a), a)
     print(f"   sent as {how}: of {a.size} numbers {of_t:3} of a.T are at the wrong place, {of_a} of a")
-assert np.array_equal(scrambled, a.reshape(28, 20)) and wrong(scrambled, a.T) > 100
-assert np.array_equal(right, a.T)
-assert np.array_equal(arrived(send_memory, a), a)  # why nobody noticed: it works in C order
+assert np.array_equal(scrambled, a.reshape(28, 20)), "memory arrived in another order than it lies"
+assert wrong(scrambled, a.T) > 100, f"{wrong(scrambled, a.T)} numbers at wrong places, expected over 100"
+assert np.array_equal(right, a.T), f"{wrong(right, a.T)} numbers at wrong places, expected 0"
+in_c_order = wrong(arrived(send_memory, a), a)
+assert in_c_order == 0, f"{in_c_order} of a at wrong places, expected 0"  # why nobody noticed
 drawings.scrambled(a.T, scrambled, right).savefig(FIGURES / "scrambled.png")
 
 # %% [markdown]
@@ -342,8 +363,9 @@ for name, x in KINDS.items():
     on_threads, (on_wire, copied) = arrived(send_array, x), over_the_wire(x)
     raw = "right" if wrong(arrived(send_memory, x), x) == 0 else "scrambled"
     print(f"   {name:14}: arrives; packing copies: {'yes' if copied else 'no':3}; as memory: {raw}")
-    assert np.array_equal(on_threads, x) and np.array_equal(on_wire, x)
-    assert copied == (name in ("with gaps", "backwards"))
+    off = wrong(on_threads, x), wrong(on_wire, x)
+    assert off == (0, 0), f"{name}: {off} numbers at wrong places, expected 0 on threads and on the wire"
+    assert copied == (name in ("with gaps", "backwards")), f"{name}: packing copies: {copied}"
 
 # %% [markdown]
 # And who says what is expected is told when something else comes:
@@ -361,5 +383,5 @@ def expecting(comm):
 
 refusal = run_ranks(2, expecting)[1]
 print(f"   refused: {refusal}")
-assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal
+assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shapes should be in: {refusal}"
 print(f"\nFigures: {FIGURES}/")

@@ -52,7 +52,8 @@ def one_number(comm):
 
 _, received = run_ranks(2, one_number)
 print(f"   rank 1 received {received!r}: shape and dtype travelled along")
-assert received == 3.25 and received.shape == (1, 1) and received.dtype == np.float32
+assert received == 3.25, f"rank 1 received {received}, rank 0 sent 3.25"
+assert received.shape == (1, 1) and received.dtype == np.float32, f"{received.dtype}{received.shape}"
 
 # %% [markdown]
 # ## 2. Broadcast, scatter, gather: gradient descent on two ranks
@@ -111,7 +112,8 @@ differences = [np.abs(w - w_2).max() for w, w_2 in zip(path, path_2, strict=True
 accuracy = np.mean(np.argmax(x @ path_2[-1], axis=1) == digits.y[:N])
 print(f"   after {STEPS} iterations {accuracy:.1%} of the digits are right")
 print(f"   largest difference of a weight from the serial run, in any iteration: {max(differences):.1e}")
-assert max(differences) < 1e-10 and accuracy > 0.88
+assert max(differences) < 1e-10, f"a weight differs by {max(differences):.1e}, limit 1e-10"
+assert accuracy > 0.88, f"accuracy {accuracy:.1%}, expected more than 88 %"
 
 # %%
 losses, losses_2 = ([-np.log((softmax(x @ w) * y).sum(axis=1)).mean() for w in ws] for ws in (path, path_2))
@@ -180,10 +182,12 @@ for p, n in [(2, 10), (4, 10), (5, 3), (8, 1000)]:
     inputs = np.random.default_rng(p).integers(-99, 99, (p, n)).astype(float)
     cluster = VirtualCluster(p)
     for total in cluster.run(lambda comm, inputs=inputs: ring_allreduce(comm, inputs[comm.rank])):
-        assert (total == inputs.sum(axis=0)).all()
+        off = np.abs(total - inputs.sum(axis=0)).max()
+        assert off == 0, f"{p} ranks: a number of the sum is wrong by {off:g}, expected 0"
     messages, nbytes = len(cluster.transfers), sum(message.nbytes for message in cluster.transfers)
     print(f"   {p} ranks with {8 * n:4} bytes each: {messages:3} messages, {nbytes:6} bytes in total")
-    assert messages == 2 * p * (p - 1) and nbytes == 2 * (p - 1) * 8 * n
+    expected = 2 * p * (p - 1), 2 * (p - 1) * 8 * n
+    assert (messages, nbytes) == expected, f"{messages} messages of {nbytes} bytes, expected {expected}"
 
 # %% [markdown]
 # Who holds what, when? Let rank k contribute the number 2^k. Then a partial sum, read in binary, *is*
@@ -201,8 +205,10 @@ def watched(comm):
 
 run_ranks(P, watched)
 held = np.array(held)
-assert all(held[k, P - 1, (k + 1) % P] == 0b1111 for k in range(P))  # after the reduce-scatter: one each
-assert (held[:, -1] == 0b1111).all()  # after the all-gather: everything everywhere
+one_each = [held[k, P - 1, (k + 1) % P] for k in range(P)]  # after the reduce-scatter
+assert one_each == [0b1111] * P, f"after the reduce-scatter ranks are in {one_each}, expected 15 each"
+least = held[:, -1].min()  # after the all-gather
+assert least == 0b1111, f"after the all-gather a part has the ranks {least:04b}, expected 1111"
 drawings.ring(held).savefig(FIGURES / "ring.png")
 
 # %% [markdown]
@@ -227,7 +233,7 @@ def recv_raw(comm, source, shape, dtype):
 
 strip = np.hstack([digits.x[np.flatnonzero(digits.y == d)[0], 0] for d in (3, 1, 4, 1, 5, 9)])
 fortran = np.asfortranarray(strip)
-assert (fortran == strip).all()  # to NumPy the same array
+assert (fortran == strip).all(), "Fortran order changed a number"  # to NumPy the same array
 
 
 def both_ways(comm):
@@ -241,9 +247,10 @@ def both_ways(comm):
 _, (raw, careful) = run_ranks(2, both_ways)
 print(f"   as raw bytes: {raw.dtype}{raw.shape} as expected, {np.mean(raw != strip):.0%} of the pixels wrong")
 print(f"   by comm.send: {careful.dtype}{careful.shape} as expected, {np.sum(careful != strip)} pixels wrong")
-assert (raw.shape, raw.dtype) == (strip.shape, strip.dtype) and not (raw == strip).all()
-assert (np.sort(raw, axis=None) == np.sort(strip, axis=None)).all()  # all there, in other places
-assert (careful == strip).all()
+wrong, missing = np.sum(raw != strip), np.sum(np.sort(raw, axis=None) != np.sort(strip, axis=None))
+assert (raw.shape, raw.dtype) == (strip.shape, strip.dtype), f"raw bytes became {raw.dtype}{raw.shape}"
+assert wrong > 0 and missing == 0, f"{wrong} pixels in other places, {missing} missing; expected some and 0"
+assert (careful == strip).all(), f"{np.sum(careful != strip)} pixels are wrong by comm.send, expected 0"
 
 # %% [markdown]
 # No error, the right shape, even the right sum. mpi4py's `Send` falls into this trap too: it refuses
@@ -282,7 +289,7 @@ def swaps(program, rendezvous=False):
     return received == [1, 0]
 
 
-assert not swaps(both_receive_first)
+assert not swaps(both_receive_first), "both receive first, and yet got an answer"
 
 # %% [markdown]
 # It ended at once: as soon as no rank can go on, none ever will. Draw an arrow from each rank to the one
@@ -301,8 +308,8 @@ def both_send_first(comm):
     return comm.recv(other)
 
 
-assert swaps(both_send_first)
-assert not swaps(both_send_first, rendezvous=True)
+assert swaps(both_send_first), "both send first: with buffers that works"
+assert not swaps(both_send_first, rendezvous=True), "both wait for a receiver, and yet got an answer"
 
 # %% [markdown]
 # The cure: *start* the send, receive, then finish the send. (Or break the symmetry: even ranks send
@@ -318,9 +325,10 @@ def start_receive_finish(comm):
     return received
 
 
-assert swaps(start_receive_finish, rendezvous=True)
+assert swaps(start_receive_finish, rendezvous=True), "a started send should not wait"
 for total in run_ranks(5, lambda comm: ring_allreduce(comm, np.arange(7.0)), rendezvous=True):
-    assert (total == 5 * np.arange(7.0)).all()
+    off = np.abs(total - 5 * np.arange(7.0)).max()
+    assert off == 0, f"a number of the sum is wrong by {off:g}, expected 0"
 
 # %% [markdown]
 # ## 6. Latency against bandwidth
@@ -362,7 +370,10 @@ rings = np.array([measure(ring_allreduce, n) for n in sizes])
 np.testing.assert_allclose(trees, tree_seconds(sizes), rtol=1e-9)
 np.testing.assert_allclose(rings, ring_seconds(sizes), rtol=1e-9)
 np.testing.assert_allclose(tree_seconds(crossover), ring_seconds(crossover), rtol=1e-9)
-assert ((trees < rings) == (sizes < crossover)).all()
+from_tree = sizes[trees < rings].max(initial=0)
+assert ((trees < rings) == (sizes < crossover)).all(), (
+    f"trees win up to {from_tree}, by formula {crossover:.0f}"
+)
 print(f"   8 ranks, 50 us, 1 Gbit/s: up to n* = {crossover / 1e3:.1f} kB the tree is faster, then the ring;")
 print(f"   at {sizes[-1] / 1e6:.1f} MB by a factor of {trees[-1] / rings[-1]:.1f}")
 
@@ -487,9 +498,11 @@ print(f"   {p} ranks, arrays of {n} bytes    messages    bytes  rounds  arrays i
 for name, (messages, arrays, rounds, chain) in CLAIMS.items():
     cluster = VirtualCluster(p, Link(1.0))
     for total in cluster.run(lambda comm, name=name: ALLREDUCES[name](comm, np.full(n // 8, 2.0**comm.rank))):
-        assert (total == 2**p - 1).all()
+        off = np.abs(total - (2**p - 1)).max()
+        assert off == 0, f"{name}: a number of the sum is wrong by {off:g}, expected 0"
     counted = len(cluster.transfers), sum(message.nbytes for message in cluster.transfers)
-    assert (*counted, cluster.seconds) == (messages, arrays * n, rounds), name
+    found, expected = (*counted, cluster.seconds), (messages, arrays * n, rounds)
+    assert found == expected, f"{name}: messages, bytes and rounds {found}, expected {expected}"
     cluster = VirtualCluster(p, ethernet)
     cluster.run(lambda comm, name=name: ALLREDUCES[name](comm, np.zeros(n // 8)))
     np.testing.assert_allclose(cluster.seconds, rounds * ethernet.latency + chain * n / ethernet.bandwidth)
@@ -531,8 +544,12 @@ for i, n in enumerate(sizes):
     best = [(fastest[where][i], costs[where][fastest[where][i]][i] * 1e3) for where in costs]
     print(f"   {n:8}   " + "".join(f"{f'{name} {ms:.3g} ms':24}" for name, ms in best))
 crossover_8 = ethernet.latency * ethernet.bandwidth * L / (L - 2 * (p - 1) / p)
-assert fastest["8 machines"] == ["doubling" if n < crossover_8 else "halving" for n in sizes]
-assert fastest["6 machines"][-1] == "ring"
-assert set(fastest["2 machines of 4 GPUs"]) == {"hierarchical"}
+expected = ["doubling" if n < crossover_8 else "halving" for n in sizes]
+assert fastest["8 machines"] == expected, f"8 machines: {fastest['8 machines']}, expected {expected}"
+assert fastest["6 machines"][-1] == "ring", f"6 machines: {fastest['6 machines'][-1]}, expected the ring"
+by = {name: 1e3 * by_size[0] for name, by_size in costs["2 machines of 4 GPUs"].items()}
+assert set(fastest["2 machines of 4 GPUs"]) == {"hierarchical"}, (
+    f"64 bytes take {by} ms; expected hierarchical least"
+)
 drawings.all_reduces(sizes, costs).savefig(FIGURES / "all_reduces.png")
 print(f"\nFigures: {FIGURES}/")

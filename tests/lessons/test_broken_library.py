@@ -4,6 +4,7 @@ The lesson is the one that is shipped, in a process of its own; in the library o
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ BUGS = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
-    """By an assertion, in the lesson itself."""
+    """By an assertion in the lesson itself, whose message has both numbers."""
     where, right, wrong = BUGS[name]
     for package in ("minigrad", "backends"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -109,3 +110,5 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
     assert found.returncode == 1, found.stdout + found.stderr
     last, error = found.stderr.rstrip().rpartition("File ")[2].split("\n", 1)
     assert last.startswith(f'"{lesson}"') and "AssertionError" in error, found.stderr
+    message = error.partition("AssertionError: ")[2]
+    assert len(re.findall(r"\d+(?:\.\d+)?", message)) >= 2, f"the message has no two numbers: {message!r}"
