@@ -75,6 +75,8 @@ drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
 # %% [markdown]
 # So collect work: all samples of a batch in one product.
 #
+# Read: Harris et al. 2020 (NumPy), doi:10.1038/s41586-020-2649-2.
+#
 # ## 2. Operations per byte
 # A processor that could multiply at once still has to fetch the numbers. How many operations does each byte
 # pay for? max(x, 0) reads 4 bytes, writes 4, and does one: 1/8. A matrix of weights times *one* sample uses
@@ -124,6 +126,8 @@ drawings.roofline(measured, bandwidth, roof, H200).savefig(FIGURES / "roofline.p
 # (NVIDIA's data sheet). The corner is at 14 operations a byte. What is slow for want of bytes on a CPU is so
 # on a GPU, too. (Its matrix units do more, in formats with fewer bits. TF32 keeps 10 of the 23 bits behind
 # float32's point: CuPy uses it only when told so, `CUPY_TF32=1`. Compare like with like.)
+#
+# Read: Williams, Waterman and Patterson 2009 (the roofline), doi:10.1145/1498765.1498785.
 #
 # ## 3. Where a GPU begins to win
 # Each operation that Python sends to a GPU costs a *launch*, whatever its size: 5 to 20 microseconds from
@@ -205,6 +209,8 @@ assert small < needed < large, (
 )
 
 # %% [markdown]
+# Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf.
+#
 # ## 4. Few launches, few waits
 # Training asks for many small operations, not for one product. So count what one step asks of a GPU. The
 # counts below are of batches of 64 with SGD and momentum; they need no GPU: `python -m tests.launches` runs
@@ -274,6 +280,8 @@ if not NO_GPU:
     assert first > 10 * later, f"the first call takes {first:.2g} s, expected ten times {later:.2g} s"
 
 # %% [markdown]
+# Read: NVIDIA, "CUDA C++ programming guide", the section on CUDA graphs.
+#
 # ## 5. The order of an array in memory
 # `a.T` moves nothing: it is the same memory, read in another order. NumPy calls it Fortran order, first index
 # fastest; C order has the last index fastest. A GPU's matrix library (cuBLAS, like BLAS) is written for
@@ -384,4 +392,9 @@ def expecting(comm):
 refusal = run_ranks(2, expecting)[1]
 print(f"   refused: {refusal}")
 assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shapes should be in: {refusal}"
+
+# %% [markdown]
+# Read: NumPy's manual, "Internal memory layout of an ndarray".
+
+# %%
 print(f"\nFigures: {FIGURES}/")

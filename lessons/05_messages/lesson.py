@@ -56,6 +56,9 @@ assert received == 3.25, f"rank 1 received {received}, rank 0 sent 3.25"
 assert received.shape == (1, 1) and received.dtype == np.float32, f"{received.dtype}{received.shape}"
 
 # %% [markdown]
+# Read: MPI Forum 2023, "MPI: a message-passing interface standard", version 4.1, the chapter on
+# point-to-point communication.
+#
 # ## 2. Broadcast, scatter, gather: gradient descent on two ranks
 # Operations in which all ranks take part are *collectives*. *Broadcast*: one rank gives the same array to
 # all. *Scatter*: it gives each a part of its own. *Gather*: each gives a part, and one rank has the list.
@@ -136,6 +139,8 @@ for once in (False, True):
     )
 
 # %% [markdown]
+# Read: Chan, Heimlich, Purkayastha and van de Geijn 2007, doi:10.1002/cpe.1206, sections 2 and 3.
+#
 # ## 3. A ring all-reduce, from nothing but send and receive
 # *All-reduce*: every rank brings an array, and every rank gets the sum of all. Above, rank 0 hears everyone
 # and tells everyone: among many ranks, its link is the bottleneck. In a ring each rank sends to its right
@@ -212,6 +217,8 @@ assert least == 0b1111, f"after the all-gather a part has the ranks {least:04b},
 drawings.ring(held).savefig(FIGURES / "ring.png")
 
 # %% [markdown]
+# Read: Patarasuk and Yuan 2009 (the ring), doi:10.1016/j.jpdc.2008.09.002.
+#
 # ## 4. The Fortran-order trap
 # An array is numbers in a row, and a rule to read them by. C order stores row after row, Fortran order
 # column after column; `x.T` and `np.asfortranarray` make such arrays. A message-passing library is given
@@ -263,6 +270,8 @@ shown = {"sent, in Fortran order": fortran, "received as raw bytes": raw, "recei
 drawings.pictures(shown).savefig(FIGURES / "fortran_order.png")
 
 # %% [markdown]
+# Read: Dalcin, Paz and Storti 2005 (mpi4py), doi:10.1016/j.jpdc.2005.03.010.
+#
 # ## 5. Deadlock
 # Two polite people at a door: after you! Two ranks that want to swap arrays can do the same.
 
@@ -331,6 +340,9 @@ for total in run_ranks(5, lambda comm: ring_allreduce(comm, np.arange(7.0)), ren
     assert off == 0, f"a number of the sum is wrong by {off:g}, expected 0"
 
 # %% [markdown]
+# Read: the MPI standard, "Semantics of point-to-point communication"; Coffman, Elphick and Shoshani 1971
+# (deadlocks), doi:10.1145/356586.356588.
+#
 # ## 6. Latency against bandwidth
 # A message of n bytes takes about `latency + n / bandwidth`. Two ways to add up n bytes on p ranks, where
 # L = log2 p:
@@ -417,6 +429,8 @@ figure = drawings.latency_bandwidth(
 figure.savefig(FIGURES / "latency_bandwidth.png")
 
 # %% [markdown]
+# Read: Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521, sections 3 and 4.
+#
 # ## 7. The same with MPI
 # MPI is the standard of these operations, since 1994; mpi4py is MPI for Python. The file `plain_mpi4py.py`
 # beside this lesson has parts 2 to 5 in about 25 lines of it, and no line of minigrad. It runs on any number
@@ -447,6 +461,8 @@ print("\n7. The same with MPI")
 print("   to see it: minigrad run -n 2 lessons/05_messages/plain_mpi4py.py")
 
 # %% [markdown]
+# Read: the MPI standard, the chapter on collective communication.
+#
 # ## 8. Which all-reduce?
 # There are more than two. On p ranks, with L = log2 p:
 #
@@ -552,4 +568,10 @@ assert set(fastest["2 machines of 4 GPUs"]) == {"hierarchical"}, (
     f"64 bytes take {by} ms; expected hierarchical least"
 )
 drawings.all_reduces(sizes, costs).savefig(FIGURES / "all_reduces.png")
+
+# %% [markdown]
+# Read: Thakur, Rabenseifner and Gropp 2005, section 4; Ben-Nun and Hoefler 2019, arXiv:1802.09941, the
+# section on distributed environments.
+
+# %%
 print(f"\nFigures: {FIGURES}/")
