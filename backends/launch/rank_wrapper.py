@@ -48,6 +48,7 @@ def main(command: list[str]) -> int:
     name = signal.Signals(number).name
     print(f"minigrad: rank {rank.number()} was ended by {name}", file=sys.stderr, flush=True)
     if not announcements:
+        rank.note(f"end.{rank.number()}", str(128 + number))  # the launcher ends the job, if mpiexec does not
         os.kill(os.getpid(), signal.SIGKILL)
     return 0
 

@@ -31,7 +31,7 @@ BANNER = re.compile(rb"={60,}\n=   BAD TERMINATION.*?FAQ page for debugging sugg
 PARTIAL_BANNER = re.compile(  # the banner arrives in pieces
     rb"(?<![^\n])=+\Z|={60,}\n(=[^\n]{0,40})?\Z|={60,}\n=   BAD TERMINATION.*\Z", re.DOTALL
 )
-NAMES = {128 + number: signal.Signals(number).name for number in SIGNALS}
+NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, signal.SIGKILL)}
 
 
 @dataclass

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,24 @@ def test_a_rank_killed_before_anybody_watches_takes_the_others_with_it(processes
         os.kill(pids[1], signal.SIGKILL)
         assert job.wait(10) != 0
         until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def test_the_launcher_ends_such_a_job_where_mpiexec_does_not(processes):
+    """mpiexec and its proxy are stopped here: they see no end of a rank."""
+    with processes.running(3, "comm.recv(1) if comm.rank != 1 else time.sleep(60)\n", *RUN, "3") as (
+        job,
+        pids,
+    ):
+        (mpiexec,) = (pid for pid in children(job.pid) if "mpiexec" in Path(f"/proc/{pid}/comm").read_text())
+        for pid in (mpiexec, *children(mpiexec)):
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(pids[1], signal.SIGKILL)
+        assert job.wait(10) == 128 + signal.SIGKILL
+        until(lambda: not any(alive(pid) for pid in pids), 5)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_what_ends_run_ends_all(processes):
