@@ -1,0 +1,151 @@
+"""A handout: no answer is in it, by its text and not by its name; it runs, and nothing that it needs is missing."""
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lessons import commands, handout, questions
+from lessons.grading.assignment import FOLDER, find_assignment
+from tests.bugs.mutant import mutant
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"minigrad", "backends", "lessons"}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handout") / "tree"
+    handout.write_handout(folder)
+    return folder
+
+
+def lines_of(text):
+    """The lines of a program that say something."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [line for line in lines if len(line) > 8 and not line.startswith(("from ", "import ", "@", "#"))]
+
+
+def definitions(text):
+    """The functions and methods of a program, without names, docstrings and layout, if they are long enough."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = "\n".join(ast.unparse(x) for x in node.body if not is_docstring(x))
+            if len(body) > 60 and len(lines_of(body)) > 1:
+                yield body
+
+
+def is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def right_parts_of_a8():
+    """The right implementations that the grader of a8 tries properties on: they are answers to its parts."""
+    tasks = find_assignment("a8").tasks
+    right = inspect.getclosurevars(tasks[1].check).globals["RIGHT"]
+    return "\n".join(inspect.getsource(one) for group in right.values() for one in group)
+
+
+def secrets():
+    """The text of all answers: the library's, the solutions in the tests, and the notes for instructors."""
+    files = [*FOLDER.glob("*/answers.py"), *(ROOT / "lessons").glob("[0-9]*/answers.py")]
+    files += [*(ROOT / "tests" / "assignments").glob("solved_*.py")]
+    notes = [file.read_text() for file in FOLDER.glob("*/instructor.md")]
+    assert len(files) >= 30 and len(notes) == 8
+    return [file.read_text() for file in files] + [right_parts_of_a8()], notes
+
+
+def public():
+    """What students are meant to read: the bodies and the lines of lessons and starters as they are shipped."""
+    files = [*(ROOT / "lessons").glob("[0-9]*/lesson.py"), *FOLDER.glob("*/submission.py")]
+    return {body for file in files for body in definitions(file.read_text())}
+
+
+# The laws of a tree
+
+
+def holds_no_answer(tree):
+    """No function of an answer, under any name, and no paragraph of the notes, in any file of the lessons."""
+    programs, notes = secrets()
+    bodies = {body for text in programs for body in definitions(text)} - public()
+    paragraphs = {line for text in notes for line in lines_of(text) if len(line) > 60}
+    for file in (file for file in (tree / "lessons").rglob("*") if file.is_file()):
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        shared = paragraphs & set(lines_of(text))
+        if file.suffix == ".py":
+            shared |= bodies & set(definitions(text))
+        assert not shared, f"{file.relative_to(tree)} holds {min(shared)!r}"
+
+
+def imports_what_it_holds(tree):
+    """Each module of the project, each sibling, and each file that a program loads by its name, is in it."""
+    for file in tree.rglob("*.py"):
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                package = ".".join(file.relative_to(tree).parts[: -node.level]) if node.level else ""
+                names = [".".join(filter(None, (package, node.module)))]
+            else:
+                continue
+            for name in names:
+                path = Path(*name.split("."))
+                within = name.split(".")[0] in PACKAGES
+                sibling = (ROOT / file.relative_to(tree)).parent / path.with_suffix(".py")
+                if within or (sibling.is_file() and name not in sys.stdlib_module_names):
+                    base = tree / path if within else file.parent / path
+                    assert base.is_dir() or base.with_suffix(".py").is_file(), f"{file}: {name}"
+        for name in re.findall(r'load_file\(\S+ / "(\w+\.py)"', text):
+            if "assignments" in file.parts:
+                assert (file.parent / name).is_file(), f"{file}: {name}"
+
+
+def links_to_what_it_holds(tree):
+    for file in tree.rglob("*.md"):
+        for target in re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", file.read_text()):
+            assert (file.parent / target).exists(), f"{file}: {target}"
+
+
+LAWS = (holds_no_answer, imports_what_it_holds, links_to_what_it_holds)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_handout_keeps(law, tree):
+    law(tree)
+
+
+def test_it_has_the_texts_the_starters_and_the_questions(tree):
+    for pattern in ("assignments/*/README.md", "assignments/*/submission.py", "*/questions.py", "*/lesson.py"):
+        here = [file.relative_to(ROOT) for file in (ROOT / "lessons").glob(pattern)]
+        assert here and all((tree / file).is_file() for file in here)
+
+
+BUGS = {  # of handout.py
+    "answers of lessons and assignments": (holds_no_answer, ('("answers.py", "instructor.md")', '("instructor.md",)')),
+    "notes for instructors": (holds_no_answer, ('("answers.py", "instructor.md")', '("answers.py",)')),
+    "right implementations": (holds_no_answer, ('("README.md", "submission.py")}', '("README.md", "classes.py")}')),
+    "a grader without its cases": (
+        imports_what_it_holds,
+        ('("README.md", "submission.py")}', '("README.md", "submission.py", "tasks.py")}'),
+    ),
+    "a package left out": (imports_what_it_holds, ('"minigrad", "backends", "lessons")', '"backends", "lessons")')),
+    "links as they were": (links_to_what_it_holds, ("else match[1]", "else match[0]")),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_laws_catch(bug, tmp_path):
+    law, change = BUGS[bug]
+    broken = mutant("lessons.handout", change, ("for file, answer in copies(", "for file, answer in list(") if False else change)
+    broken.write_handout(tmp_path / "tree")
+    with pytest.raises(AssertionError):
+        law(tmp_path / "tree")
