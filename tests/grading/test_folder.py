@@ -34,7 +34,7 @@ def entries(module, outcomes):
             yield module.Entry(file, None, UNREAD)
             continue
         refused = REFUSED if outcome == REFUSED else ""
-        passed = [False] * len(TASKS) if refused else outcome
+        passed = [one is True and not refused for one in outcome[: len(TASKS)]]
         results = tuple(TaskResult(task, one, "") for task, one in zip(TASKS, passed, strict=True))
         submission = SubmissionFile(file, "", f"digest {number}")
         report = Report(ASSIGNMENT, submission, 0, "threads", results, 0.0, refused)
