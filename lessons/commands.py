@@ -1,14 +1,17 @@
-"""The commands ``minigrad lesson`` and ``minigrad grade``, which the command line finds by entry points."""
+"""The commands ``minigrad lesson``, ``grade`` and others, which the command line finds by entry points."""
 
 from __future__ import annotations
 
 import ast
+import csv
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,13 +21,14 @@ from rich.table import Table
 from backends.cli.doctor import Finding
 from backends.cli.run_folder import check_writable
 from backends.cli.training import check_drawing
-from backends.launch.launch import TRANSPORTS
+from backends.launch.launch import TRANSPORTS, cores
 from backends.launch.launcher import under_mpiexec
 from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
 if TYPE_CHECKING:
+    from .grading.assignment import Assignment
     from .grading.grade import TaskResult
 
 LESSONS = Path(__file__).parent
@@ -121,8 +125,12 @@ def experiment(
 
 def grade(
     assignment: Annotated[str | None, typer.Argument(help="which one, as a2")] = None,
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="the file to grade, or a folder of files (default: the starter)"),
+    ] = None,
     submission: Annotated[
-        Path | None, typer.Option(help="the file to grade (default: the starter)", metavar="PATH")
+        Path | None, typer.Option(help="the file to grade, as the second argument", metavar="PATH")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is the public one")] = 0,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
@@ -131,6 +139,12 @@ def grade(
         Path | None, typer.Option(help="also write Gradescope's results.json", metavar="FILE")
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="also write JUnit's XML", metavar="FILE")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="of a folder: also write a line for each file", metavar="FILE")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="of a folder: how many files are graded at a time")] = min(
+        2, cores()
+    ),
     answers: Annotated[bool, typer.Option("--answers", help="grade the library's own answers")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="time limit of a task")] = 60,
     folder: Annotated[
@@ -141,7 +155,10 @@ def grade(
         bool, typer.Option("--list", help="list the assignments, or the tasks of one")
     ] = False,
 ) -> None:
-    """Grade a submission: points per task, and the smallest wrong case (status 0: all points)."""
+    """Grade a submission, or a folder of them: points per task, and the smallest wrong case.
+
+    Status 0: all points; of a folder: all files were graded.
+    """
     try:
         from .grading.assignment import FOLDER, find_assignment, find_assignments
         from .grading.grade import SubmissionFile
@@ -162,12 +179,25 @@ def grade(
     check_choice("--transport", transport, TRANSPORTS)
     if transport == "mpi" and under_mpiexec():
         raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
+    if path is not None and submission is not None:
+        raise ValueError(f"both {path} and {submission} are to be graded; leave --submission out")
+    submission = path or submission
     if answers and submission is not None:
         raise ValueError("--answers grades the library's own file; leave --submission out")
     files = {"json": json, "gradescope": gradescope, "junit": junit}
-    for kind, file in files.items():
+    for kind, file in {**files, "csv": csv}.items():
         check_writable(file, f"--{kind}")
     work = find_assignment(assignment, folder)
+    if answers and not work.answers.is_file():
+        raise ValueError(f"there is no {work.answers}; the repository has it, and a handout does not")
+    if submission is not None and submission.is_dir():
+        for kind, file in files.items():
+            if file is not None:
+                raise ValueError(f"--{kind} reports one submission; of a folder, --csv reports all")
+        settings = {"seed": seed, "transport": transport, "task_seconds": seconds}
+        sys.exit(grade_folder(work, submission, csv, jobs, **settings))
+    if csv is not None:
+        raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
     source = SubmissionFile.read(submission or (work.answers if answers else work.starter))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
 
@@ -189,6 +219,42 @@ def grade(
         if file is not None:
             file.write_text(as_text(report, kind))
     sys.exit(0 if report.score == work.points else 1)
+
+
+def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs: int, **settings: Any) -> int:
+    """Grade all files of the folder, and write each into ``table`` at once; returns 0 if all were graded."""
+    from .grading.folder import Entry, find_submissions, grade_file, grade_files, header, summary
+
+    files = find_submissions(folder)
+    entries: list[Entry] = []
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with nullcontext() if table is None else table.open("w", newline="", encoding="utf-8") as stream:
+        lines = None if stream is None else csv.writer(stream)
+        if stream is not None and lines is not None:
+            lines.writerow(header(assignment))
+        try:
+            for entry in grade_files(files, jobs, partial(grade_file, assignment, **settings)):
+                entries.append(entry)
+                points = "not graded" if entry.report is None else f"{entry.report.score:3} points"
+                console.print(f"{points}  {entry.name}  {entry.reason}".rstrip())
+                if stream is not None and lines is not None:
+                    lines.writerow(entry.cells(assignment))
+                    stream.flush()
+        except Interrupted as error:
+            saved = f"{len(entries)} of {len(files)} submissions are in {table or 'the lines above'}"
+            raise Interrupted(error.number, saved) from None
+    console.print("\n".join(["", *summary(assignment, entries)]))
+    return 0 if all(entry.report is not None for entry in entries) else 1
+
+
+def handout(
+    folder: Annotated[Path, typer.Argument(help="a new or empty folder", metavar="DIR")],
+) -> None:
+    """Write the tree for students: library, lessons and assignments, without their answers."""
+    from .handout import write_handout
+
+    lessons()  # raises where they are not installed
+    print(f"{write_handout(folder)} files in {folder}; students run pip install -e . in it")
 
 
 def grading() -> Iterator[Finding]:

@@ -47,9 +47,11 @@ def load(file: Path) -> ModuleType:
 
 
 def questions_of(lesson: Path) -> list[Question]:
-    """The questions of the lesson in the folder ``lesson``; raises ValueError where it has none."""
-    if not (lesson / ANSWERS).is_file():
+    """The questions of the lesson in this folder; raises ValueError where it has none, or no answers."""
+    if not (lesson / QUESTIONS).is_file():
         raise ValueError(f"lesson {lesson.name} has no questions")
+    if not (lesson / ANSWERS).is_file():
+        raise ValueError(f"there is no {lesson / ANSWERS}, which checks your answers; ask your instructor")
     return list(load(lesson / ANSWERS).QUESTIONS)
 
 

@@ -95,6 +95,10 @@ def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
     for path in paths:
         if name in (path.name, path.name.partition("_")[0]):
             return read_assignment(path)
+    if texts := [
+        file.parent for file in folder.glob("a*/README.md") if file.parent.name.startswith(f"{name}_")
+    ]:
+        raise ValueError(f"{texts[0].name} has no tasks.py here, to grade it with; your instructor grades it")
     raise ValueError(f"no assignment {name!r}; there are {', '.join(p.name for p in paths) or 'none'}")
 
 

@@ -1,7 +1,10 @@
 """A toy assignment in a temporary folder, and its grading in processes of their own."""
 
+import sys
+
 import pytest
 
+from backends.__main__ import main
 from lessons.grading import find_assignment
 from lessons.grading.grade import SubmissionFile, grade
 
@@ -104,6 +107,25 @@ def graded(toys, tmp_path):
         )
 
     return graded
+
+
+@pytest.fixture
+def minigrad(capsys, monkeypatch, tmp_path, toys):
+    """Runs the command as a user would, in this process: status, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def minigrad(*arguments):
+        monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
+        try:
+            main()
+            status = 0
+        except SystemExit as left:
+            status = left.code
+        found = capsys.readouterr()
+        return status, found.out, found.err
+
+    return minigrad
 
 
 def scores(report):

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from backends.__main__ import main
 from lessons import commands
 from lessons.grading import find_assignment
 from lessons.grading.grade import SubmissionFile, combine, grade
@@ -19,25 +18,6 @@ from lessons.grading.reports import as_gradescope, as_json, as_junit, as_text, r
 from .conftest import ANSWERS, DOUBLE, STARTER, TASKS, TOTAL, messages, scores
 
 WRONG = TOTAL.replace("return x +", "return 2 * x +") + DOUBLE
-
-
-@pytest.fixture
-def minigrad(capsys, monkeypatch, tmp_path, toys):
-    """Runs the command as a user would, in this process: status, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def minigrad(*arguments):
-        monkeypatch.setattr(sys, "argv", ["minigrad", *arguments])
-        try:
-            main()
-            status = 0
-        except SystemExit as left:
-            status = left.code
-        found = capsys.readouterr()
-        return status, found.out, found.err
-
-    return minigrad
 
 
 # Points

@@ -1,0 +1,262 @@
+"""A handout holds no answer, which its text tells and not its names; it runs, and has all that it imports."""
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lessons import commands, handout, questions
+from lessons.grading.assignment import FOLDER, find_assignment
+from tests.bugs.mutant import mutant
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"minigrad", "backends", "lessons"}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handout") / "tree"
+    handout.write_handout(folder)
+    return folder
+
+
+def lines_of(text):
+    """The lines of a program that say something."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [line for line in lines if len(line) > 8 and not line.startswith(("from ", "import ", "@", "#"))]
+
+
+def definitions(text):
+    """The bodies of the functions of a program, without docstrings and layout, if they are long enough."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = "\n".join(ast.unparse(x) for x in node.body if not is_docstring(x))
+            if len(body) > 60 and len(lines_of(body)) > 1:
+                yield body
+
+
+def is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def right_parts_of_a8():
+    """The right implementations that the grader of a8 tries properties on: they are answers to its parts."""
+    tasks = find_assignment("a8").tasks
+    right = inspect.getclosurevars(tasks[1].check).globals["RIGHT"]
+    return "\n".join(inspect.getsource(one) for group in right.values() for one in group)
+
+
+def secrets():
+    """The text of all answers: the library's, the solutions in the tests, and the notes for instructors."""
+    files = [*FOLDER.glob("*/answers.py"), *(ROOT / "lessons").glob("[0-9]*/answers.py")]
+    files += [*(ROOT / "tests" / "assignments").glob("solved_*.py")]
+    notes = [file.read_text() for file in FOLDER.glob("*/instructor.md")]
+    assert len(files) >= 30 and len(notes) == 8
+    return [file.read_text() for file in files] + [right_parts_of_a8()], notes
+
+
+def public():
+    """The bodies of the functions that students are meant to read: of lessons and starters."""
+    files = [*(ROOT / "lessons").glob("[0-9]*/lesson.py"), *FOLDER.glob("*/submission.py")]
+    return {body for file in files for body in definitions(file.read_text())}
+
+
+# The laws of a tree
+
+
+def holds_no_answer(tree):
+    """No function of an answer, under any name, and no paragraph of the notes, in any file of the lessons."""
+    programs, notes = secrets()
+    bodies = {body for text in programs for body in definitions(text)} - public()
+    paragraphs = {line for text in notes for line in lines_of(text) if len(line) > 60}
+    for file in (file for file in (tree / "lessons").rglob("*") if file.is_file()):
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        shared = paragraphs & set(lines_of(text))
+        if file.suffix == ".py":
+            shared |= bodies & set(definitions(text))
+        assert not shared, f"{file.relative_to(tree)} holds {min(shared)!r}"
+
+
+def imports_what_it_holds(tree):
+    """Each module of the project, each sibling, and each file that a program loads by its name, is in it."""
+    for file in tree.rglob("*.py"):
+        text = file.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                package = ".".join(file.relative_to(tree).parts[: -node.level]) if node.level else ""
+                names = [".".join(filter(None, (package, node.module)))]
+            else:
+                continue
+            for name in names:
+                path = Path(*name.split("."))
+                within = name.split(".")[0] in PACKAGES
+                sibling = (ROOT / file.relative_to(tree)).parent / path.with_suffix(".py")
+                if within or (sibling.is_file() and name not in sys.stdlib_module_names):
+                    base = tree / path if within else file.parent / path
+                    assert base.is_dir() or base.with_suffix(".py").is_file(), f"{file}: {name}"
+        for name in re.findall(r'load_file\(\S+ / "(\w+\.py)"', text):
+            if "assignments" in file.parts:
+                assert (file.parent / name).is_file(), f"{file}: {name}"
+
+
+def links_to_what_it_holds(tree):
+    for file in tree.rglob("*.md"):
+        for target in re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", file.read_text()):
+            assert (file.parent / target).exists(), f"{file}: {target}"
+
+
+LAWS = (holds_no_answer, imports_what_it_holds, links_to_what_it_holds)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_handout_keeps(law, tree):
+    law(tree)
+
+
+def test_it_has_the_texts_the_starters_and_the_questions(tree):
+    for pattern in (
+        "assignments/*/README.md",
+        "assignments/*/submission.py",
+        "*/questions.py",
+        "*/lesson.py",
+    ):
+        here = [file.relative_to(ROOT) for file in (ROOT / "lessons").glob(pattern)]
+        assert here and all((tree / file).is_file() for file in here)
+
+
+BUGS = {  # of handout.py
+    "answers of lessons and assignments": (
+        holds_no_answer,
+        ('("answers.py", "instructor.md")', '("instructor.md",)'),
+    ),
+    "notes for instructors": (holds_no_answer, ('("answers.py", "instructor.md")', '("answers.py",)')),
+    "right implementations": (
+        holds_no_answer,
+        ('("README.md", "submission.py")}', '("README.md", "classes.py")}'),
+    ),
+    "a grader without its cases": (
+        imports_what_it_holds,
+        ('("README.md", "submission.py")}', '("README.md", "submission.py", "tasks.py")}'),
+    ),
+    "a package left out": (
+        imports_what_it_holds,
+        ('"minigrad", "backends", "lessons")', '"backends", "lessons")'),
+    ),
+    "links as they were": (links_to_what_it_holds, ("else match[1]", "else match[0]")),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_laws_catch(bug, tmp_path):
+    law, change = BUGS[bug]
+    broken = mutant("lessons.handout", change)
+    broken.write_handout(tmp_path / "tree")
+    with pytest.raises(AssertionError):
+        law(tmp_path / "tree")
+
+
+# Answers that stand where no answer is expected: a teacher's own copy, under any name
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A small repository: one lesson, one assignment."""
+    for folder in ("06_data_parallel", "assignments/a2_allreduce"):
+        shutil.copytree(ROOT / "lessons" / folder, tmp_path / "root" / "lessons" / folder)
+    return tmp_path / "root"
+
+
+def answers_are_met_by_content(module, root, name, answer):
+    """Lines of an answer in a file of another name are refused by that name, and nothing is written."""
+    file = root / "lessons" / name
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a") as stream:
+        stream.write(f"\n# copied\n{answer}")
+    with pytest.raises(ValueError, match=f"{re.escape(str(file))} holds lines of lessons/") as caught:
+        module.write_handout(root.parent / "tree", root)
+    assert "\n" not in str(caught.value) and not (root.parent / "tree").exists()
+
+
+PLACES = (
+    "assignments/a2_allreduce/submission.py",
+    "06_data_parallel/questions.py",
+    "solution.txt",
+    "new/mine.py",
+)
+ANSWERED = (
+    "06_data_parallel/answers.py",
+    "assignments/a2_allreduce/answers.py",
+    "assignments/a2_allreduce/instructor.md",
+)
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("answer", ANSWERED)
+def test_answers_are_met_by_content(name, answer, root):
+    answers_are_met_by_content(handout, root, name, indented((root / "lessons" / answer).read_text()))
+
+
+def indented(text):
+    """The second half of a text, further to the right."""
+    lines = text.splitlines()
+    return "\n".join(f"    {line}" for line in lines[len(lines) // 2 :])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("for file, answer in copies(lessons, answers)", "for file, answer in copies(lessons, [])"),
+        ("[line.strip() for line", "[line for line"),
+        ("if window in source", "if False"),
+    ],
+)
+def test_the_law_catches_a_handout_that_reads_names_alone(change, root):
+    answer = indented((root / "lessons" / ANSWERED[1]).read_text())
+    with pytest.raises(pytest.fail.Exception):
+        answers_are_met_by_content(mutant("lessons.handout", change), root, PLACES[2], answer)
+
+
+# The commands
+
+
+def test_only_an_empty_folder_is_written_to(root, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").write_text("mine")
+    for name in ("file", "full"):
+        with pytest.raises(ValueError, match="is not an empty folder; name a new one") as caught:
+            commands.handout(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    assert [file.name for file in (tmp_path / "full").iterdir()] == ["note"]
+    (tmp_path / "empty").mkdir()
+    assert handout.write_handout(tmp_path / "empty", root) > 0
+
+
+def test_the_handout_runs_and_says_in_one_line_what_it_lacks(tree):
+    def run(*line):
+        command = [sys.executable, "-m", "backends", *line]
+        return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100)
+
+    listed = run("grade", "--list")
+    assert listed.returncode == 0 and "a2_allreduce" in listed.stdout, listed
+    for line, words in (
+        (("lesson", "06", "--check"), "which checks your answers; ask your instructor"),
+        (("grade", "a8"), "a8_bug_hunt has no tasks.py here"),
+    ):
+        found = run(*line)
+        assert found.returncode == 1 and words in found.stderr and found.stderr.count("\n") == 1, found
+
+
+def test_a_lesson_without_questions_is_another_thing(tmp_path):
+    with pytest.raises(ValueError, match="has no questions"):
+        questions.questions_of(tmp_path)
