@@ -138,6 +138,7 @@ def prove(
             write_json(json, verdict)
         console = Console(record=svg is not None)
         console.print(proof.report(verdict))
+        console.print(proof.conclusion(verdict), soft_wrap=svg is None)
         if svg is not None:
             with replacement(svg) as part:
                 console.save_svg(str(part), title="minigrad prove")

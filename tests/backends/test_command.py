@@ -102,7 +102,7 @@ def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     picture = (tmp_path / "p.svg").read_text()
     assert picture.startswith("<svg") and "PROVED" in picture
     found = json.loads((tmp_path / "p.json").read_text())
-    assert status == 0 and found["passed"] and "PROVED" in out
+    assert status == 0 and found["passed"] and "\nPROVED: " in out
     assert found["max_rel_error"] <= 1e-12
     names = [p["name"] for p in found["parameters"]]
     assert all(name in out for name in names) and len(set(names)) == len(names)
@@ -154,7 +154,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
 
     monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
-    assert status == 1 and "NOT EQUAL" in out
+    assert status == 1 and out.splitlines()[-1].startswith("NOT EQUAL: ")
     assert not json.loads((tmp_path / "p.json").read_text())["passed"]
 
 
