@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from .grading.assignment import Assignment
     from .grading.grade import TaskResult
 
-LESSONS = Path(__file__).parent
+LESSONS = Path(__file__).resolve().parent
+COPIED = ("[0-9]*_*", "assignments")
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,25 @@ def lessons(folder: Path = LESSONS) -> list[Lesson]:
     """All lessons, in order; raises RuntimeError where the lessons are not installed."""
     files = sorted(folder.glob("[0-9]*/lesson.py"))
     if not files:
-        raise RuntimeError(
-            f"there are no lessons in {folder}; clone the repository and run pip install -e . in it"
-        )
+        raise RuntimeError(f"there are no lessons in {folder}; install minigrad-course again")
     return [Lesson.read(file) for file in files]
+
+
+def copy_lessons(folder: Path) -> None:
+    """Copy the lessons and assignments, without answers, to a new or empty ``folder``; else ValueError."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"--copy needs a new or empty folder, and {folder} is not; name another one")
+    for source in (path for pattern in COPIED for path in LESSONS.glob(pattern)):
+        ignored = shutil.ignore_patterns("answers.py", "instructor.md", "__pycache__", "runs")
+        shutil.copytree(source, folder / source.name, ignore=ignored)
+
+
+def own_copy(file: Path) -> Path:
+    """The student's copy of ``file`` where the current folder is one that ``--copy`` made, else ``file``."""
+    if not file.is_relative_to(LESSONS):
+        return file
+    copy = file.relative_to(LESSONS)
+    return copy if copy.exists() else file
 
 
 def lesson(
@@ -67,9 +84,20 @@ def lesson(
     file: Annotated[
         Path | None, typer.Option(help="your answers (default: questions.py beside it)", metavar="PATH")
     ] = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(help="copy all lessons and assignments to read and edit to this folder", metavar="DIR"),
+    ] = None,
 ) -> None:
-    """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/."""
+    """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/.
+
+    In a folder that --copy made it runs and checks the copy.
+    """
     known = lessons()
+    if copy is not None:
+        copy_lessons(copy)
+        print(f"the lessons and assignments are in {copy}; cd {copy}, and minigrad lesson 06 runs your copy")
+        return
     if number is None:
         table = Table("lesson", "title", "lecture section", title="run one with: minigrad lesson 06")
         for one in known:
@@ -82,9 +110,10 @@ def lesson(
     if check:
         sys.exit(check_answers(chosen.file.parent, file))
     under_mpiexec()  # raises where it is not clear whether it is
-    print(f"lesson {chosen.number}; the file to read beside it: {chosen.file}\n", flush=True)
+    script = own_copy(chosen.file)
+    print(f"lesson {chosen.number}; the file to read beside it: {script}\n", flush=True)
     try:
-        sys.exit(supervise([sys.executable, str(chosen.file)], dict(os.environ)))
+        sys.exit(supervise([sys.executable, str(script)], dict(os.environ)))
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
 
@@ -96,13 +125,14 @@ def check_answers(folder: Path, file: Path | None) -> int:
 
     if file is not None and not file.is_file():
         raise ValueError(f"there is no file {file}; copy {folder / QUESTIONS} and answer in it")
+    file = file or own_copy(folder / QUESTIONS)
     verdicts = check_questions(folder, file)
     console = Console()
     for verdict in verdicts:
         mark = "[green]right[/]" if verdict.answered else "[yellow]open[/] "
         console.print(f"{verdict.number}. {mark} {escape(verdict.text)}", highlight=False)
     right = sum(verdict.answered for verdict in verdicts)
-    console.print(f"{right} of {len(verdicts)} answered in {file or folder / QUESTIONS}", highlight=False)
+    console.print(f"{right} of {len(verdicts)} answered in {file}", highlight=False, soft_wrap=True)
     return 0 if right == len(verdicts) else 1
 
 
@@ -198,7 +228,7 @@ def grade(
         sys.exit(grade_folder(work, submission, csv, jobs, **settings))
     if csv is not None:
         raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
-    source = SubmissionFile.read(submission or (work.answers if answers else work.starter))
+    source = SubmissionFile.read(submission or (work.answers if answers else own_copy(work.starter)))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
 
     def print_result(result: TaskResult) -> None:

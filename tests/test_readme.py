@@ -7,6 +7,9 @@ import pytest
 import typer
 
 from backends.cli.main import app
+from backends.cli.proof import conclusion
+from backends.cli.training import epoch_line
+from minigrad.train import History
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -119,6 +122,17 @@ def test_the_set_up_is_two_lines():
     assert len(lines) == 2
     assert "minigrad train --data 2" in lines[0] and "minigrad prove" in lines[0]
     assert lines[1].endswith("pytest")
+
+
+def test_the_output_of_the_readme_is_that_of_the_commands():
+    (sample,) = re.findall(r"```\n(epoch .*?)```", TEXT, re.DOTALL)
+    first, gap, last, *_, verdict = sample.splitlines()
+    assert first == epoch_line(0, 8, History([1.1], seconds=1), [0.87]) and gap == "..."
+    accuracy, seconds = re.findall(r"│ (?:test accuracy|training time) +│ ([\d.]+)", sample)
+    assert last == epoch_line(7, 8, History(8 * [0.015], seconds=float(seconds)), [float(accuracy) / 100])
+    (error,) = re.findall(r"to (\S+) ", verdict)
+    row = {"max_rel_error": float(error), "max_abs_error": float(error), "worst_rank": 0}
+    assert verdict == conclusion({"passed": True, "bound": 1e-12, "parameters": [row], "loss": row}).plain
 
 
 def commands(text):

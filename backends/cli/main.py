@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,8 +34,23 @@ from .training import Training, check_drawing, draw_curves, report
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Train neural networks in parallel, and prove that this equals serial training.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def print_version(value: bool) -> None:
+    if value:
+        print(f"minigrad {version('minigrad-course')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Train neural networks in parallel, and prove that this equals serial training."""
 
 
 @app.command()
@@ -123,6 +138,7 @@ def prove(
             write_json(json, verdict)
         console = Console(record=svg is not None)
         console.print(proof.report(verdict))
+        console.print(proof.conclusion(verdict), soft_wrap=svg is None)
         if svg is not None:
             with replacement(svg) as part:
                 console.save_svg(str(part), title="minigrad prove")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
@@ -84,26 +85,47 @@ class Proof:
         return backend
 
 
+def rows_of(verdict: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was compared: every parameter, and the loss."""
+    return [*verdict["parameters"], verdict["loss"]]
+
+
 def report(verdict: dict[str, Any]) -> Table:
-    """The verdict as a table with a row for each parameter."""
+    """The table with a row for each parameter; a row that fails is red and has an x."""
     config = verdict["config"]
     who, serial = config["strategy"], "one serial machine"
     if config["pipe"] > 1:
         pipeline = f"{config['schedule']} pipeline"
         who = f"{who} {pipeline}s" if config["data"] > 1 else f"a {pipeline}"
         serial += f" with {config['micro']} micro-batches"
-    word = "PROVED" if verdict["passed"] else "NOT EQUAL"
     table = Table(
         title=f"{config['net']}, batch {config['batch']}, {who} on {ranks_of(**config)} "
         f"({config['transport']}), {config['dtype']}: gradients against {serial}",
-        caption=f"{word}: largest relative difference {verdict['max_rel_error']:.1e}, "
-        f"allowed {verdict['bound']:.0e} (relative to the largest element of the serial gradient)",
     )
     for heading in ("parameter", "shape", "largest difference", "relative", "worst rank"):
         table.add_column(heading, justify="left" if heading == "parameter" else "right")
-    for p in [*verdict["parameters"], verdict["loss"]]:
+    for p in rows_of(verdict):
         shape = " x ".join(map(str, p["shape"])) or "1"
+        fails = p["max_rel_error"] > verdict["bound"]
         table.add_row(
-            p["name"], shape, f"{p['max_abs_error']:.1e}", f"{p['max_rel_error']:.1e}", str(p["worst_rank"])
+            f"{p['name']} x" if fails else p["name"],
+            shape,
+            f"{p['max_abs_error']:.1e}",
+            f"{p['max_rel_error']:.1e}",
+            str(p["worst_rank"]),
+            style="red" if fails else None,
         )
     return table
+
+
+def conclusion(verdict: dict[str, Any]) -> Text:
+    """The verdict in one line; it names the worst parameter and rank where the runs are not equal."""
+    worst = max(rows_of(verdict), key=lambda row: row["max_rel_error"])
+    relative = f"{worst['max_rel_error']:.1e}"
+    allowed = f"(allowed {verdict['bound']:.0e} of the largest element)"
+    if not verdict["passed"]:
+        where = f"{worst['name']} on rank {worst['worst_rank']}"
+        return Text(f"NOT EQUAL: {where} differs most, by {relative} {allowed}", "bold red")
+    if all(row["max_abs_error"] == 0 for row in rows_of(verdict)):
+        return Text("PROVED: all ranks equal the serial run bit for bit", "bold green")
+    return Text(f"PROVED: all ranks equal the serial run to {relative} {allowed}", "bold green")

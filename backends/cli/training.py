@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from inspect import Parameter, signature
 from itertools import pairwise
@@ -32,6 +32,7 @@ from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 
 DATASETS = ("mnist5k", "mnist")
+LINES = 20  # about epochs, at most
 
 
 def batch_size(text: str) -> int | None:
@@ -105,7 +106,7 @@ class Training:
     def run(
         self, comm: Communicator, backend: Backend, console: Console, save: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any]:
-        """Train on this rank; rank 0 draws the progress. Returns the measurements of this rank.
+        """Train on this rank; rank 0 shows the progress. Returns the measurements of this rank.
 
         ``save`` is called after every epoch with the measurements so far.
         """
@@ -144,6 +145,10 @@ class Training:
             if self.batch is not None or epoch == self.epochs - 1:
                 with comm.computing("test"):
                     accuracies.append(accuracy(model, test))
+            every = -(-self.epochs // LINES)
+            if comm.rank == 0 and not console.is_terminal and epoch % every == (self.epochs - 1) % every:
+                with suppress(OSError):  # a closed pipe does not end the training
+                    print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
 
         with progress_bar(console, steps, shown=comm.rank == 0) as on_step:
@@ -184,14 +189,14 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
         TextColumn("training"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("loss {task.fields[loss]}"),
         TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not (shown and console.is_terminal),
         refresh_per_second=4,
     )
-    task = bar.add_task("training", total=steps, loss=float("nan"))
+    task = bar.add_task("training", total=steps, loss="-")
 
     def start() -> None:
         bar.start()
@@ -199,9 +204,16 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
 
     try:
         uninterrupted(start)
-        yield lambda _, loss: bar.update(task, advance=1, loss=loss)
+        yield lambda _, loss: bar.update(task, advance=1, loss=f"{loss:.4f}")
     finally:
         bar.stop()
+
+
+def epoch_line(epoch: int, epochs: int, history: History, accuracies: list[float]) -> str:
+    """Progress where there is no bar: the mean loss of the epoch, test accuracy, seconds since the start."""
+    loss = np.mean(history.losses[-(len(history.losses) // (epoch + 1)) :])
+    right = f"{100 * accuracies[-1]:.1f} % right, " if accuracies else ""
+    return f"epoch {epoch + 1} of {epochs}: loss {loss:.2g}, {right}{history.seconds:.0f} s"
 
 
 def report(metrics: dict[str, Any], backend: Backend) -> Table:

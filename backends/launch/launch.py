@@ -60,7 +60,7 @@ def mpi_problem(by_srun: bool = False) -> str | None:
 
     With ``by_srun``, srun may start them in a Slurm job that has no mpiexec.
     """
-    remedy = "pip install -e '.[mpi]' installs both, or use --transport threads"
+    remedy = "pip install mpi4py mpich, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
     try:

@@ -105,9 +105,7 @@ def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
 def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
     """All assignments; raises ValueError where there are none."""
     if not (files := sorted(folder.glob(TASK_FILES))):
-        raise ValueError(
-            f"there are no assignments in {folder}; they come with the repository, name its folder"
-        )
+        raise ValueError(f"there are no assignments in {folder}; leave --folder out, or name another one")
     return [read_assignment(file.parent) for file in files]
 
 

@@ -296,4 +296,4 @@ def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
     status, _, err = minigrad("lesson", "99")
     assert status == 1 and "no lesson '99'; there are 03" in err
     monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path,))
-    assert "clone the repository" in minigrad("lesson")[2]
+    assert "install minigrad-course again" in minigrad("lesson")[2]
