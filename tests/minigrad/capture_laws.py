@@ -219,6 +219,7 @@ def products_are_those_of_cupy(product: Callable[..., Any], a: Any, b: Any, out:
     expected, stream = (a @ b).get(), cupy.cuda.Stream(non_blocking=True)
     with counted() as calls, stream:
         value = product(a, b, out)
+    stream.synchronize()  # the null stream, by which the host reads, does not wait for it
     np.testing.assert_array_equal(value.get(), expected, strict=True)
     assert out is None or value is out, "the product is not written into out"
     # CuPy multiplies what is empty, and one row by one column, without cuBLAS.
