@@ -146,7 +146,8 @@ class Training:
                 with comm.computing("test"):
                     accuracies.append(accuracy(model, test))
             every = -(-self.epochs // LINES)
-            if comm.rank == 0 and not console.is_terminal and epoch % every == (self.epochs - 1) % every:
+            due = epoch % every == (self.epochs - 1) % every
+            if due and comm.rank == 0 and not (console.is_terminal or console.quiet):
                 with suppress(OSError):  # a closed pipe does not end the training
                     print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
