@@ -54,10 +54,10 @@ def test_rank_0_prints_one_line_an_epoch(capsys, settings):
 @pytest.mark.parametrize(
     ("old", "new", "settings"),
     [
-        ("comm.rank == 0 and not console", "not console", SETTINGS[0]),
-        ("not console.is_terminal and epoch", "console.is_terminal and epoch", SETTINGS[0]),
+        ("due and comm.rank == 0 and not", "due and not", SETTINGS[0]),
+        ("not (console.is_terminal or", "(console.is_terminal or", SETTINGS[0]),
         ("-(-self.epochs // LINES)", "1", SETTINGS[1]),
-        ("(self.epochs - 1) % every:", "0:", SETTINGS[1]),
+        ("== (self.epochs - 1) % every", "== 0", SETTINGS[1]),
         ("{epoch + 1} of", "{epoch} of", SETTINGS[0]),
         ("[-(len(history.losses) // (epoch + 1)) :]", "", SETTINGS[0]),
         ("* accuracies[-1]", "* accuracies[0]", SETTINGS[0]),
