@@ -8,6 +8,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_limits
 
 from minigrad import ops, optim
@@ -34,6 +35,8 @@ def train_loss(rule, data, seed):
     return ops.cross_entropy(model(data.x), data.y).item()
 
 
+# Weights overwritten by later versions diverge.
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_staler_weights_train_worse_and_overwritten_ones_not_at_all():
     data = BENCHMARK["training_set"](1000)
     with threadpool_limits(1):

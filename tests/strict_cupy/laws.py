@@ -4,8 +4,10 @@
 """
 
 import ctypes
+import gc
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cupy as cp
@@ -215,6 +217,33 @@ def kernel_in_cpp(seed: int, late: bool) -> None:
             pass
         else:
             raise AssertionError(f"no {error.__name__}")
+
+
+class Cycle:
+    """Garbage that runs Python code: another thread may get the interpreter in the middle of a collection."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        for _ in range(200):
+            pass
+
+
+def threads_compile_kernels() -> None:
+    """Threads compile kernels at the same time."""
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+
+    def compile_kernels(thread: int) -> None:
+        for number in range(100):
+            Cycle()
+            body = f"for (int k = 0; k < {number}; ++k) {{ y = x * (3 + (4 - (5 * (6 + {thread})))); }}"
+            cp.ElementwiseKernel("T x", "T y", body)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(compile_kernels, thread) for thread in range(8)]:
+            done.result()
 
 
 def counts() -> None:

@@ -25,6 +25,7 @@ LAWS = {
     "programs": {},
     "elementwise_kernel": {},
     "kernel_in_cpp": {},
+    "threads_compile_kernels": {},
     "devices": TWO_DEVICES,
     "counts": {},
     "graph_programs": {},
@@ -280,6 +281,14 @@ BROKEN = {
         "_default_pool",
     ),
 }
+
+if sys.version_info[:3] <= (3, 11, 7):  # later ones count the depth of each tree by itself
+    BROKEN["threads build syntax trees at once"] = (
+        "threads_compile_kernels",
+        "_statements.py",
+        "with TREE:",
+        "if True:",
+    )
 
 
 @pytest.mark.parametrize("bug", BROKEN)

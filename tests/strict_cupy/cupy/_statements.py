@@ -11,6 +11,7 @@ integers, / and % cut off as in C++; ``choose`` computes all its operands, so gu
 
 import ast
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+# Two threads must not build syntax trees at once: Python 3.11.7 counts both depths in one place (gh-106905).
+TREE = threading.RLock()
 FUNCTIONS = {"choose": np.where} | {
     name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "floor", "ceil")
 }
@@ -138,5 +141,6 @@ def compiled(source: str) -> tuple[CodeType, dict[str, str]]:
         depth += line.endswith(":")
     if depth:
         raise SyntaxError(f"{source!r} opens and closes different numbers of braces")
-    tree = ast.fix_missing_locations(Integers().visit(ast.parse("\n".join(lines))))
-    return compile(tree, "<kernel>", "exec"), kinds
+    with TREE:
+        tree = ast.fix_missing_locations(Integers().visit(ast.parse("\n".join(lines))))
+        return compile(tree, "<kernel>", "exec"), kinds
