@@ -101,10 +101,15 @@ def eight_steps(
                 waiting.append(backward)
 
 
-def two_directions(ranks: int, micros: int, chunks: int) -> None:
-    """Raise ValueError for anything but even numbers of ranks and micro-batches, and two chunks."""
+def two_chunks(ranks: int, micros: int, chunks: int) -> None:
+    """Raise ValueError for anything but two chunks."""
     if chunks != 2:
         raise ValueError(f"each rank has 2 chunks, one for each direction, got {chunks}; take 2")
+
+
+def two_directions(ranks: int, micros: int, chunks: int) -> None:
+    """As ``two_chunks``, and even numbers of ranks and micro-batches."""
+    two_chunks(ranks, micros, chunks)
     take("an even number of ranks", ranks, step=2, least=2)
     take("an even number of micro-batches, half for each direction", micros, step=2, least=2)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
 
-from .bidirectional import eight_steps
+from .bidirectional import eight_steps, two_chunks
 from .schedule import Schedule, take
 from .timetable import Backward, Forward, Instruction, Place, Weight
 
@@ -68,12 +68,6 @@ def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Inst
     forwards = [map(Forward, count(), repeat(chunk)) for chunk in (0, 1)]
     backwards = [map(Backward, count(), repeat(chunk)) for chunk in (0, 1)]
     return eight_steps(rank, ranks - 1 - rank, micros, forwards, backwards)
-
-
-def two_chunks(ranks: int, micros: int, chunks: int) -> None:
-    """Raise ValueError for anything but two chunks."""
-    if chunks != 2:
-        raise ValueError(f"each rank has 2 chunks, one for each way, got {chunks}; take 2")
 
 
 def full(ranks: int, micros: int, chunks: int) -> None:

@@ -170,7 +170,7 @@ def test_each_way_a_micro_batch_is_sent_once_less_than_it_has_stages(name):
             (4, 9, 2),
             "an even number of micro-batches, half for each direction, got 9; take 8 or 10",
         ),
-        ("zb-v", (4, 8, 1), "each rank has 2 chunks, one for each way, got 1; take 2"),
+        ("zb-v", (4, 8, 1), "each rank has 2 chunks, one for each direction, got 1; take 2"),
         ("dualpipe-v", (4, 7, 2), "2 micro-batches or more for each of the 4 ranks, got 7; take 8"),
         ("gpipe", (0, 6, 1), "the number of ranks must be at least 1, got 0"),
     ],
