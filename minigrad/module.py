@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from .device import Array, array_module, on_gpu, to_device, to_host
+from .model_file import ModelFile, read_model
 from .tensor import Parameter, Tensor, as_array
 
 
@@ -134,6 +136,21 @@ class Module:
         values = {name: array_like(name, state[name], array) for name, array in arrays.items()}
         for name, array in arrays.items():
             array[...] = values[name]
+
+    def save(self, file: str | Path, **notes: str) -> None:
+        """Write all parameters and state arrays to a safetensors file, with ``notes`` about them.
+
+        Raises OSError where the file cannot be written; it is then as it was.
+        """
+        ModelFile(self.state_dict(), notes).write(Path(file))
+
+    def load(self, file: str | Path) -> Self:
+        """Copy the arrays of a file that ``save`` wrote into this model, in place.
+
+        Raises OSError or ValueError where the file cannot be read; otherwise as ``load_state_dict``.
+        """
+        self.load_state_dict(read_model(Path(file)).arrays)
+        return self
 
     def to(self, *, dtype: Any = None, device: str | None = None) -> Module:
         """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place."""

@@ -26,7 +26,8 @@ from . import options, proof
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
-from .run_folder import RunFolder, check_writable, write_json
+from .run_folder import MODEL, RunFolder, check_writable, write_json
+from .saved_model import SavedModel
 from .strategy_flags import WithOptions
 from .trace_view import show, show_trace
 from .training import Training, check_drawing, draw_curves, report
@@ -82,7 +83,7 @@ def train(
         files = RunFolder(comm, config.net)
         save = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
         try:
-            metrics = config.run(traced or comm, backend, console, save)
+            metrics, model = config.run(traced or comm, backend, console, save)
         except Interrupted as signal:
             raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
@@ -94,8 +95,10 @@ def train(
         if json is not None:
             write_json(json, metrics)
         draw_curves(metrics, folder / "curves.png")
+        model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
         console.print(report(metrics, backend))  # last: stdout may be closed
         console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
+        console.print(f"model in {folder / MODEL}, for minigrad test {folder / MODEL}")
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and gathered is not None:
@@ -146,6 +149,16 @@ def prove(
 
     status = run(settings.parallel.ranks, settings.transport, work)
     sys.exit(1 if any(failed) else status)
+
+
+@app.command()
+def test(
+    file: Annotated[Path, typer.Argument(help="model file that train or Module.save wrote")],
+    net: Annotated[str | None, typer.Option(help="net of the model (default: as the file says)")] = None,
+    dataset: Annotated[str | None, typer.Option(help="data set (default: the one of the training)")] = None,
+) -> None:
+    """Count how many test images a trained model classifies correctly."""
+    print(SavedModel(file, net, dataset).report())
 
 
 @app.command("trace")

@@ -22,6 +22,7 @@ from ..launch import rank
 from ..launch.supervise import SAVED
 
 FIGURES = "metrics.json"  # of a training, in its folder
+MODEL = "model.safetensors"  # beside the figures
 INTERVAL = 1.0  # seconds between two writes of the figures
 
 

@@ -21,6 +21,7 @@ from minigrad.device import use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
+from minigrad.module import Module
 from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
@@ -105,8 +106,8 @@ class Training:
 
     def run(
         self, comm: Communicator, backend: Backend, console: Console, save: Callable[[dict[str, Any]], object]
-    ) -> dict[str, Any]:
-        """Train on this rank; rank 0 shows the progress. Returns the measurements of this rank.
+    ) -> tuple[dict[str, Any], Module]:
+        """Train on this rank; rank 0 shows the progress. Returns its measurements and the whole model.
 
         ``save`` is called after every epoch with the measurements so far.
         """
@@ -171,9 +172,20 @@ class Training:
         figures |= measurements(history, finished=True)
         figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
         figures["train_accuracy"] = accuracy(model, train)
-        if not figures.get("lost"):  # all ranks come together to close
-            backend.close()
-        return figures
+        if figures.get("lost"):  # the ranks cannot come together, and the model is whole
+            return figures, model
+        whole = self.whole_model(backend, model)
+        backend.close()
+        return figures, whole
+
+    def whole_model(self, backend: Backend, model: Module) -> Module:
+        """The serial run's model with the trained arrays, on the host; all ranks call."""
+        arrays = backend.full_parameters(model) | backend.full_state(model)
+        whole = find_net(self.net).build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
+        for first, *others in whole.tied_parameters():
+            arrays |= dict.fromkeys(others, arrays[first])
+        whole.load_state_dict(arrays)
+        return whole
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
         """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""

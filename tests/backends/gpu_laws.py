@@ -198,7 +198,7 @@ def a_proof_computes_on_the_gpu() -> None:
 def a_run_trains_as_on_the_host() -> None:
     def work(comm, device):
         training = Training(net="sigmoid", device=device, batch=1024, epochs=1)
-        return training.run(comm, DataParallel(comm), Console(quiet=True), lambda metrics: None)
+        return training.run(comm, DataParallel(comm), Console(quiet=True), lambda metrics: None)[0]
 
     host = run_ranks(2, partial(work, device="numpy"))
     with launches():

@@ -37,7 +37,7 @@ def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert {p.name for p in folder.iterdir()} == {"metrics.json", "curves.png"}
+    assert {p.name for p in folder.iterdir()} == {"metrics.json", "curves.png", "model.safetensors"}
 
 
 def test_thread_ranks_train_as_one(minigrad, tmp_path):

@@ -26,7 +26,7 @@ def one_line_an_epoch(module: ModuleType, capsys, *, ranks: int, epochs: int, ba
     def work(comm):
         return config.run(comm, config.backend(comm), Console(file=StringIO()), lambda metrics: None)
 
-    metrics = run_ranks(ranks, work)[0]
+    metrics, _ = run_ranks(ranks, work)[0]
     found = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
     lines = [line.groups() for line in found if line is not None]
     assert len(lines) == len(found)
@@ -79,7 +79,7 @@ def outlives_a_closed_pipe(module: ModuleType, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("sys.stdout", Closed())
         work = partial(config.run, console=Console(file=StringIO()), save=lambda metrics: None)
-        (metrics,) = run_ranks(1, lambda comm: work(comm, config.backend(comm)), rank_0_here=True)
+        ((metrics, _),) = run_ranks(1, lambda comm: work(comm, config.backend(comm)), rank_0_here=True)
     assert metrics["finished"]
 
 

@@ -279,7 +279,7 @@ def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
     process.stdout.close()
     process.communicate(timeout=120)
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {file.name for file in folder.iterdir()} == {"metrics.json", "curves.png"}
+    assert {file.name for file in folder.iterdir()} == {"metrics.json", "curves.png", "model.safetensors"}
 
 
 # Plug-ins

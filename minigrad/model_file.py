@@ -1,0 +1,66 @@
+"""A model's arrays in one file, in the safetensors format: names, dtypes, shapes and bytes, and no code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from .files import replacement
+
+CHECKSUM = "crc32"  # among the notes in the file; files of other programs have none
+
+
+class ModelFile(NamedTuple):
+    """Arrays by name, and notes: what the arrays belong to, such as the name of a net."""
+
+    arrays: dict[str, np.ndarray]
+    notes: dict[str, str]
+
+    def write(self, file: Path) -> None:
+        """Write ``file`` as a whole or not at all.
+
+        Raises OSError where it cannot be written, ValueError for a dtype that the format does not have.
+        """
+        arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
+        try:
+            content = save(arrays, {**self.notes, CHECKSUM: str(self.checksum())})
+        except SafetensorError as error:
+            raise ValueError(f"the model cannot be saved: {error}; convert it first") from None
+        with replacement(file) as part:
+            part.write_bytes(content)
+
+    def checksum(self) -> int:
+        """The CRC-32 of notes, names, dtypes, shapes and elements."""
+        names = sorted(self.arrays)
+        heads = [(name, self.arrays[name].dtype.name, self.arrays[name].shape) for name in names]
+        crc = crc32(json.dumps([heads, self.notes], sort_keys=True).encode())
+        for name in names:
+            array = self.arrays[name]
+            crc = crc32(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), crc)
+        return crc
+
+
+def read_model(file: Path) -> ModelFile:
+    """What ``write`` wrote, or another program in this format.
+
+    Raises OSError where the file cannot be read, ValueError where it is damaged or no model file.
+    """
+    with file.open("rb"):  # safe_open's own error does not name the file
+        pass
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            notes = opened.metadata() or {}
+    except (SafetensorError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is no whole model file ({error}); save the model again") from None
+    checksum = notes.pop(CHECKSUM, None)
+    model = ModelFile(arrays, notes)
+    if checksum not in (None, str(model.checksum())):
+        raise ValueError(f"{file} is damaged: its checksum is not that of its arrays; save the model again")
+    return model
