@@ -1,0 +1,53 @@
+"""The explorables: pages in which a reader changes something and sees what follows.
+
+Each is one HTML file that needs no server and no network: ``pages`` puts the style, the modules and the data,
+which Python computes, into its frame. A script of type module that imports another file does not load from
+file://, so the modules are joined; ``tests/explorables`` imports them one by one under Node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=const|function|class)", re.MULTILINE)
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by the name of its file."""
+    return {f"{name}.html": page(name, data()) for name, data in DATA.items()}
+
+
+def page(name: str, data: dict[str, Any]) -> str:
+    """The frame of this name with the style, the data and its script."""
+    parts = {
+        "style": (FOLDER / "explorable.css").read_text(encoding="utf-8"),
+        "data": json.dumps(data, separators=(",", ":"), sort_keys=True).replace("</", "<\\/"),
+        "script": joined(f"{name}.mjs"),
+        **{key: text for key, text in data.get("texts", {}).items()},
+    }
+    frame = (FOLDER / f"{name}.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
+
+
+def joined(name: str) -> str:
+    """A module and all that it imports as one, each file once, before those that import it."""
+    texts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        for imported in IMPORT.findall(text):
+            if imported not in texts:
+                add(imported)
+        texts[name] = EXPORT.sub("", IMPORT.sub("", text))
+
+    add(name)
+    return "\n".join(texts.values())
+
+
+DATA: dict[str, Callable[[], dict[str, Any]]] = {}
