@@ -20,7 +20,7 @@ def cases(number: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def case(draw: random.Random) -> dict[str, Any]:
     """A timetable, its costs, the bound of its memory, and Python's verdict."""
-    table = drawn_table(draw)
+    table, route = drawn_table(draw)
     stages = range(table.stages)
     times = {way: [draw.randint(0, 12) / 4 for _ in stages] for way in ("forward", "backward", "weight")}
     costs = Costs(**times, message=draw.choice([0, 0, 0.25, 1, 3]))
@@ -30,7 +30,7 @@ def case(draw: random.Random) -> dict[str, Any]:
         "ranks": table.ranks,
         "micros": table.micros,
         "chunks": table.chunks,
-        "routes": table.routes,
+        **({"routes": table.routes} if route is None else {"route": route}),
         "instructions": [[word_of(i) for i in mine] for mine in table.instructions],
         "costs": {**times, "message": costs.message},
         "bound": bound,
@@ -55,8 +55,11 @@ def verdict(table: Timetable, costs: Costs, bound: int | None) -> dict[str, Any]
     }
 
 
-def drawn_table(draw: random.Random) -> Timetable:
-    """One of our schedules, or a random order; half of them changed in one to three places."""
+def drawn_table(draw: random.Random) -> tuple[Timetable, str | None]:
+    """One of our schedules, or a random order; half of them changed in one to three places.
+
+    With the name of its route, None for other routes.
+    """
     ranks, micros, chunks = draw.randint(1, 5), draw.randint(1, 6), draw.randint(1, 3)
     if draw.random() < 0.5:
         schedule = draw.choice(list(SCHEDULES.values()))
@@ -66,6 +69,7 @@ def drawn_table(draw: random.Random) -> Timetable:
             return drawn_table(draw)
         routes, orders = table.routes, [list(mine) for mine in table.instructions]
         chunks = table.chunks
+        route = next(name for name, route in ROUTES.items() if route is schedule.route)
     else:
         route = draw.choice(list(ROUTES))
         chunks = chunks if route == "around" else 2
@@ -75,9 +79,9 @@ def drawn_table(draw: random.Random) -> Timetable:
         for _ in range(draw.randint(1, 3)):
             change(draw, orders, micros, chunks)
     if draw.random() < 0.05:
-        routes = changed_routes(draw, routes)
+        route, routes = None, changed_routes(draw, routes)
     schedule = Schedule(lambda *_: iter(()), "drawn")
-    return Timetable(schedule, ranks, micros, chunks, tuple(map(tuple, orders)), routes)
+    return Timetable(schedule, ranks, micros, chunks, tuple(map(tuple, orders)), routes), route
 
 
 def random_orders(draw: random.Random, routes: tuple[tuple[Place, ...], ...], ranks: int) -> Orders:

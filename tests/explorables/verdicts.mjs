@@ -3,10 +3,11 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const load = (name) => import(new URL(name, pathToFileURL(`${process.argv[2]}/`)));
-const { errorOf, instructionOf, wordOf } = await load("timetable.mjs");
+const { ROUTES, errorOf, instructionOf, upTo, wordOf } = await load("timetable.mjs");
 const { scoreOf, simulate } = await load("simulation.mjs");
 
-function verdict({ costs, bound, ...table }) {
+function verdict({ costs, bound, route, ...table }) {
+  table.routes ??= upTo(table.micros).map((micro) => ROUTES[route](micro, table.ranks, table.chunks));
   table.instructions = table.instructions.map((mine) => mine.map(instructionOf));
   const error = errorOf(table, bound);
   if (error !== null) return { error };
