@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
+
+from .schedule_tables import workshop_data, workshop_texts
 
 FOLDER = Path(__file__).parent
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
@@ -20,16 +23,16 @@ EXPORT = re.compile(r"^export (?=const|function|class)", re.MULTILINE)
 
 def pages() -> dict[str, str]:
     """The text of each page, by the name of its file."""
-    return {f"{name}.html": page(name, data()) for name, data in DATA.items()}
+    return {f"{name}.html": page(name, data(), texts()) for name, (data, texts) in CONTENTS.items()}
 
 
-def page(name: str, data: dict[str, Any]) -> str:
-    """The frame of this name with the style, the data and its script."""
+def page(name: str, data: dict[str, Any], texts: dict[str, str]) -> str:
+    """The frame of this name with the style, the data, its script, and ``texts`` for {{their names}}."""
     parts = {
         "style": (FOLDER / "explorable.css").read_text(encoding="utf-8"),
-        "data": json.dumps(data, separators=(",", ":"), sort_keys=True).replace("</", "<\\/"),
+        "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"),
         "script": joined(f"{name}.mjs"),
-        **{key: text for key, text in data.get("texts", {}).items()},
+        **{key: escape(text) for key, text in texts.items()},
     }
     frame = (FOLDER / f"{name}.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
@@ -50,4 +53,7 @@ def joined(name: str) -> str:
     return "\n".join(texts.values())
 
 
-DATA: dict[str, Callable[[], dict[str, Any]]] = {}
+CONTENTS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, str]]]] = {
+    "pipeline": (workshop_data, workshop_texts),
+}
+"""The data and the texts of each page."""
