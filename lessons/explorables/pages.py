@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from .allreduce_record import allreduce_data
 from .schedule_tables import workshop_data, workshop_texts
 
 FOLDER = Path(__file__).parent
@@ -55,5 +56,6 @@ def joined(name: str) -> str:
 
 CONTENTS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, str]]]] = {
     "pipeline": (workshop_data, workshop_texts),
+    "allreduce": (allreduce_data, dict),
 }
 """The data and the texts of each page."""
