@@ -179,7 +179,7 @@ class ParallelOptions:
         numbers = {"micro": self.micro, "chunks": self.chunks} if written is None else written
         micro, chunks = numbers["micro"], numbers["chunks"]
         if self.pipe * (chunks or 1) > layers:
-            more = f" --chunks {self.chunks}" if self.chunks else f" and {chunks} chunks" if chunks else ""
+            more = f" --chunks {self.chunks}" if self.chunks else f" with {chunks} chunks" if chunks else ""
             raise ValueError(
                 f"--pipe {self.pipe}{more} needs a layer for each stage, "
                 f"and {self.net} has {layers} layers; take at most {layers} stages"
@@ -238,7 +238,8 @@ class ParallelOptions:
         ranks = len(description["ranks"])
         if ranks != self.pipe:
             raise ValueError(
-                f"the schedule file {file} is for {ranks} ranks, got --pipe {self.pipe}; pass --pipe {ranks}"
+                f"the schedule file {file} is for {ranks} rank(s), got --pipe {self.pipe}; "
+                f"pass --pipe {ranks}"
             )
         return description
 

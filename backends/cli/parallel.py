@@ -102,7 +102,7 @@ class ParallelConfig:
                 "schedule": self.schedule,
                 "micro_batches": self.micro,
                 "chunks": self.chunks,
-                "timetable": self.timetable,
+                **({} if self.timetable is None else {"timetable": self.timetable}),
                 "ranks": [[rank + stage * self.model for stage in range(self.pipe)] for rank in first],
             }
         }

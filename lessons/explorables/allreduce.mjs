@@ -4,7 +4,7 @@ import { holdingsByRound } from "./holdings.mjs";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
-const WIDE = 560, HIGH = 540;
+const WIDE = 560, HIGH = 560;
 
 let view = { name: "ring", size: data.sizes[0], round: 0 };
 let chosen = null; // the number of a message
@@ -33,17 +33,17 @@ const html = (name, text, attributes = {}) => {
 
 function centerOf(rank) {
   const angle = (2 * Math.PI * rank) / view.size - Math.PI / 2 - Math.PI / view.size;
-  const radius = view.size > 4 ? 208 : 190;
-  return [WIDE / 2 + radius * Math.cos(angle), HIGH / 2 + radius * Math.sin(angle) + 8];
+  const radius = view.size > 4 ? 222 : 195;
+  return [WIDE / 2 + radius * Math.cos(angle), HIGH / 2 + radius * Math.sin(angle)];
 }
 
-const cellOf = () => (view.size > 4 ? 11 : 24);
+const cellOf = () => (view.size > 4 ? 11 : 28);
 
 function drawBox(rank, held, before) {
   const [x, y] = centerOf(rank), cell = cellOf(), half = (view.size * cell) / 2;
   const words = held.map((bits, part) => `part ${part}: ${list(members(bits)) || "nothing"}`).join("; ");
   const group = svg("g", { role: "img", "aria-label": `rank ${rank} holds ${words}` }, svg("title", {}, `rank ${rank}: ${words}`));
-  group.append(svg("text", { x, y: y - half - 8, "text-anchor": "middle" }, `rank ${rank}`));
+  group.append(svg("text", { x: x - half - 4, y: y - half - 9 }, `rank ${rank}`));
   group.append(svg("rect", { class: "box", x: x - half - 4, y: y - half - 4, width: 2 * half + 8, height: 2 * half + 8, rx: 4 }));
   held.forEach((bits, part) => {
     for (let who = 0; who < view.size; who++) {
@@ -77,7 +77,7 @@ const inWords = ([source, destination, , bytes, parts]) => {
 function draw() {
   const { messages, rounds, losses } = run(), steps = holdingsByRound(view.size, messages, rounds);
   const loss = chosen === null || fate === "arrives" ? null : losses[chosen];
-  const picture = svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}` }, svg("defs", {}, head("head", "head"), head("stop", "stop")));
+  const picture = svg("svg", { viewBox: view.size > 4 ? `0 -16 ${WIDE} ${HIGH + 20}` : "70 50 420 440" }, svg("defs", {}, head("head", "head"), head("stop", "stop")));
   const zeros = fate === "zeros" && loss, lost = fate === "lost" && loss;
   for (let rank = 0; rank < view.size; rank++)
     picture.append(zeros ? drawBox(rank, loss.sums[rank]) : drawBox(rank, steps[view.round][rank], steps[view.round - 1]?.[rank]));

@@ -1,7 +1,7 @@
 """All-reduces as our code runs them: every message, what it holds, and what follows when one is lost.
 
 Lesson: 05_messages. The ranks run on a virtual clock, on which a message takes one second, so seconds are
-rounds. Part c of rank r's array is the number 2^(p c + r): the bits of a sum of such numbers say whose are in it.
+rounds. Part c of rank r's array is the number 2^(p c + r): the bits of a sum say whose numbers are in it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .allreduce_record import allreduce_data
+from .byte_table import byte_data
 from .schedule_tables import workshop_data, workshop_texts
 
 FOLDER = Path(__file__).parent
@@ -57,5 +58,6 @@ def joined(name: str) -> str:
 CONTENTS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, str]]]] = {
     "pipeline": (workshop_data, workshop_texts),
     "allreduce": (allreduce_data, dict),
+    "bytes": (byte_data, dict),
 }
 """The data and the texts of each page."""

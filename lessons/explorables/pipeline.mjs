@@ -1,5 +1,6 @@
 // The pipeline workshop: an order for each rank, edited by hand, simulated at once, and the command that runs it.
 
+import { fileText, proveCommand, recordCommand } from "./command.mjs";
 import { scoreOf, simulate } from "./simulation.mjs";
 import { ROUTES, errorOf, instructionOf, repr, same, splitOf, stagesOf, tableOf, upTo, wordOf } from "./timetable.mjs";
 
@@ -383,19 +384,11 @@ function drawSettings() {
 
 // Commands
 
-function fileText() {
-  const { ranks, ...rest } = describe();
-  const head = Object.entries(rest).map(([key, value]) => `${JSON.stringify(key)}: ${JSON.stringify(value)}, `).join("");
-  return `{${head}"ranks": [\n${ranks.map((row) => `  ${JSON.stringify(row)}`).join(",\n")}\n]}\n`;
-}
-
-const heredoc = () => `cat > mine.json <<'END'\n${fileText()}END\n`;
-
 function drawCommand() {
-  const run = `--pipe ${state.ranks} --schedule-file mine.json`;
-  $("command").textContent = `${heredoc()}minigrad prove ${run}\n`;
-  $("record").textContent = `${heredoc()}minigrad train --epochs 1 ${run} --trace run.json\nminigrad trace run.json\n`;
-  $("download").href = `data:application/json,${encodeURIComponent(fileText())}`;
+  const description = describe();
+  $("command").textContent = proveCommand(description);
+  $("record").textContent = recordCommand(description);
+  $("download").href = `data:application/json,${encodeURIComponent(fileText(description))}`;
 }
 
 async function copy(source, note) {
