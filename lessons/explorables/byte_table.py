@@ -89,7 +89,8 @@ def bytes_of(choice: Choice, data: dict[str, Any]) -> list[dict[str, float]]:
 def stages_of(net: Net, number: int) -> dict[str, Any]:
     """The stages of a net cut by bytes: parameters, and the bytes of one sample's input and of its tape.
 
-    The input of the first stage is the batch itself, which counts as 0.
+    The input of the first stage is a part of the batch, which is there anyway, and counts as 0, like the
+    targets.
     """
     batch = net.prepare(Batch(np.zeros((1, *SAMPLE)), np.zeros(1, int)), "float32")
     model = net.build(np.random.default_rng(0)).to(dtype="float32")
@@ -106,12 +107,12 @@ def stages_of(net: Net, number: int) -> dict[str, Any]:
 
 
 def forward(part: Sequential, x: np.ndarray, net: Net, targets: Any) -> tuple[Tensor, int]:
-    """The output of a stage, and the bytes of its tape beside the input; ``targets`` are for the loss."""
+    """The output of a stage, and the bytes of its tape beside the batch; ``targets`` are for the loss."""
     with Tape() as tape:
         y = part(Tensor(x, requires_grad=True))
         if targets is not None:
             net.loss(y, targets)
-    return y, tape.nbytes
+    return y, tape.nbytes - (0 if targets is None else targets.nbytes)
 
 
 def tapes_of(table: Timetable) -> list[dict[str, Any]]:

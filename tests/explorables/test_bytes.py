@@ -109,13 +109,16 @@ class Weighed(engine_module.Step):
 
     def forward(self, i):
         super().forward(i)
-        first = self.table.stage(i.micro, self.comm.rank, i.chunk) == 0
-        saved = self.saved_forwards.values()
-        nbytes = sum(s.tape.nbytes for s in saved)
-        # A tape of the first stage holds the whole batch, of which its input is a view; that does not count.
-        nbytes += sum(-base_of(s.x.data).nbytes if first else s.x.data.nbytes for s in saved)
+        saved, stage = self.saved_forwards, self.table.stage(i.micro, self.comm.rank, i.chunk)
+        nbytes = sum(self.beside_the_batch(micro, one, stage) for (micro, _), one in saved.items())
         before = self.most.get(self.comm.rank, (0, 0))
         self.most[self.comm.rank] = (max(before[0], nbytes), max(before[1], len(self.saved_inputs)))
+
+    def beside_the_batch(self, micro, saved, stage):
+        """A micro-batch's samples and targets are views, and hold the whole batch, which does not count."""
+        nbytes = saved.tape.nbytes + (saved.x.data.nbytes if stage else -base_of(saved.x.data).nbytes)
+        last = stage == self.table.stages - 1
+        return nbytes - (base_of(self.micros[micro].batch.y).nbytes if last else 0)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
