@@ -12,7 +12,7 @@ const LANE = 40, BOX = 30, LEFT = 62, RIGHT = 130;
 
 const TASKS = [
   { name: "Free play" },
-  { name: "1. Fill and drain", ranks: 2, micro: 2, start: null, goal: "Place all instructions, and reach par." },
+  { name: "1. Fill and drain", ranks: 2, micro: 2, start: null, weight: 0, goal: "Place all instructions, and reach par." },
   { name: "2. Half the memory", ranks: 4, micro: 8, start: "gpipe", cap: 4, weight: 0,
     goal: "GPipe holds 8 micro-batches. Keep to 4 and lose no time." },
   { name: "3. Fill the bubble", ranks: 3, micro: 3, start: "1f1b", cap: 3,
