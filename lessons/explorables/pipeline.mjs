@@ -413,6 +413,7 @@ async function openSchedule(file) {
     if (bad) throw new Error(`${bad} is no instruction such as F0, B3/1 or W0-2`);
     state.task = 0;
     take({ micro, chunks, route, ranks });
+    $("copied").textContent = `${file.name} is on the board.`;
   } catch (error) {
     $("copied").textContent = `${file.name} cannot be used: ${error.message}`;
   }
