@@ -1,8 +1,8 @@
 """The explorables: pages in which a reader changes something and sees what follows.
 
 Each is one HTML file that needs no server and no network: ``pages`` puts the style, the modules and the data,
-which Python computes, into its frame. A script of type module that imports another file does not load from
-file://, so the modules are joined; ``tests/explorables`` imports them one by one under Node.
+which Python computes, into a frame of ``frames``. The modules are joined, because a script that imports other
+files does not load from file://; ``tests/explorables`` imports them one by one under Node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def page(name: str, data: dict[str, Any], texts: dict[str, str]) -> str:
         "script": joined(f"{name}.mjs"),
         **{key: escape(text) for key, text in texts.items()},
     }
-    frame = (FOLDER / f"{name}.html").read_text(encoding="utf-8")
+    frame = (FOLDER / "frames" / f"{name}.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
