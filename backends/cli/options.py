@@ -25,6 +25,7 @@ from ..model_parallel.model_parallel import check_plan_for
 from ..model_parallel.plan import Plan, read_plan
 from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
+from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import declaration, find_strategy, load_strategy, read_options, strategy_names
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import option, options_by_axis
@@ -103,6 +104,11 @@ class ParallelOptions:
     schedule: str | None = pipeline_option(
         None, f"one of {', '.join(pipeline_names())} (default: 1f1b)", metavar="NAME"
     )
+    schedule_file: Path | None = pipeline_option(
+        None,
+        "JSON file: the instructions of each rank, instead of --schedule, --micro, --chunks",
+        metavar="FILE",
+    )
     micro: int | None = pipeline_option(None, "micro-batches in a step (default: 2 P)", metavar="N")
     chunks: int | None = pipeline_option(
         None, "stages on each rank (default: the schedule's own)", metavar="V"
@@ -163,25 +169,30 @@ class ParallelOptions:
                 f"--lr-schedule {self.schedule} to train, or choose one of {', '.join(pipeline_names())}"
             )
         if self.pipe == 1:
-            for name in ("schedule", "micro", "chunks", "bounds", "recompute"):
+            for name in ("schedule", "schedule_file", "micro", "chunks", "bounds", "recompute"):
                 value = getattr(self, name)
                 if value is not None and value is not False:  # --micro 0 is a value, too
-                    raise ValueError(f"--{name} is for pipelines; add --pipe 2 or more, or leave it out")
+                    flag = f"--{name.replace('_', '-')}"
+                    raise ValueError(f"{flag} is for pipelines; add --pipe 2 or more, or leave it out")
             return {}
-        if self.pipe * (self.chunks or 1) > layers:
-            chunks = f" --chunks {self.chunks}" if self.chunks else ""
+        written = None if self.schedule_file is None else self.description(self.schedule_file)
+        numbers = {"micro": self.micro, "chunks": self.chunks} if written is None else written
+        micro, chunks = numbers["micro"], numbers["chunks"]
+        if self.pipe * (chunks or 1) > layers:
+            more = f" --chunks {self.chunks}" if self.chunks else f" with {chunks} chunks" if chunks else ""
             raise ValueError(
-                f"--pipe {self.pipe}{chunks} needs a layer for each stage, "
+                f"--pipe {self.pipe}{more} needs a layer for each stage, "
                 f"and {self.net} has {layers} layers; take at most {layers} stages"
             )
         most = max(samples or MOST_SAMPLES, 4 * self.pipe)
-        if self.micro is not None and self.micro > most:
+        if micro is not None and micro > most:
+            what = "--micro" if written is None else f'{self.schedule_file}: "micro"'
             raise ValueError(
-                f"--micro {self.micro} cuts a step of {samples or MOST_SAMPLES} samples into more parts than "
+                f"{what} {micro} cuts a step of {samples or MOST_SAMPLES} samples into more parts than "
                 f"samples; take at most {most}"
             )
         bounds = self.stage_bounds()
-        if self.schedule in pipe_strategies():
+        if written is None and self.schedule in pipe_strategies():
             if self.chunks is not None or self.recompute or isinstance(bounds, str):
                 raise ValueError(
                     f"--schedule {self.schedule} has one stage on each rank, and takes neither --chunks nor "
@@ -193,10 +204,14 @@ class ParallelOptions:
                 "bounds": bounds,
                 "pipe_options": options,
             }
-        schedule, bounds = self.schedule or "1f1b", bounds or "bytes"
-        check_choice("schedule", schedule, pipeline_names())
-        micro = 2 * self.pipe if self.micro is None else self.micro
-        table = find_schedule(schedule).of(self.pipe, micro, self.chunks)
+        bounds = bounds or "bytes"
+        if written is None:
+            name = self.schedule or "1f1b"
+            check_choice("schedule", name, pipeline_names())
+            schedule = find_schedule(name)
+        else:
+            name, schedule = written["name"], schedule_of(written)
+        table = schedule.of(self.pipe, 2 * self.pipe if micro is None else micro, chunks)
         check_timetable(table)
         check_bounds(bounds, table.stages, layers)
         if bounds == "time" and data * self.model > 1:
@@ -206,12 +221,27 @@ class ParallelOptions:
                 "--bounds 0,3,5"
             )
         return {
-            "schedule": schedule,
+            "schedule": name,
             "micro": table.micros,
             "chunks": table.chunks,
+            "timetable": written,
             "bounds": bounds,
             "recompute": self.recompute,
         }
+
+    def description(self, file: Path) -> dict[str, Any]:
+        """What a schedule file says; ValueError where options say it too, or for another number of ranks."""
+        for name in ("schedule", "micro", "chunks"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"--{name} and --schedule-file {file} set the same; leave one of them out")
+        description = read_schedule(file)
+        ranks = len(description["ranks"])
+        if ranks != self.pipe:
+            raise ValueError(
+                f"the schedule file {file} is for {ranks} rank(s), got --pipe {self.pipe}; "
+                f"pass --pipe {ranks}"
+            )
+        return description
 
     def stage_bounds(self) -> tuple[int, ...] | str | None:
         """``--bounds`` as numbers, as "bytes" or "time", or None."""

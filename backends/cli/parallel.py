@@ -14,6 +14,7 @@ from ..comm.communicator import Communicator
 from ..grid import Grid
 from ..launch.launcher import under_mpiexec
 from ..pipeline import schedule_names
+from ..pipeline.schedule_file import schedule_of
 from ..registry import find_strategy, strategy_names
 from ..stack import Stack
 
@@ -26,7 +27,7 @@ class ParallelConfig:
 
     Every rank holds the same settings. ``schedule`` and the settings after it are for ``pipe`` > 1.
     ``schedule`` names a timetable of ``Pipeline``, or another strategy of the pipe axis, which takes
-    ``pipe_options``.
+    ``pipe_options``. A ``timetable`` is the content of a schedule file; ``schedule`` is its name.
     """
 
     strategy: str = "replicated"
@@ -41,6 +42,7 @@ class ParallelConfig:
     bounds: Sequence[int] | str | None = None
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
+    timetable: dict[str, Any] | None = None
 
     @property
     def ranks(self) -> int:
@@ -83,15 +85,16 @@ class ParallelConfig:
         """The strategy on the pipe axis; a setting of None keeps the strategy's own default."""
         settings = {"micro_batches": self.micro, "bounds": self.bounds}
         settings = {name: value for name, value in settings.items() if value is not None}
-        if self.schedule in pipe_strategies():
+        if self.timetable is None and self.schedule in pipe_strategies():
             return find_strategy(self.schedule, self.pipe_options, "pipe")(comm, **settings)
         settings |= {} if self.schedule is None else {"schedule": self.schedule}
+        settings |= {} if self.timetable is None else {"schedule": schedule_of(self.timetable)}
         pipeline = find_strategy(PIPELINE, axis="pipe")
         return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **settings, **sample)
 
     def trace_notes(self) -> dict[str, Any]:
         """The metadata of a trace: a pipeline's numbers, and the ranks of each in the order of its stages."""
-        if self.pipe == 1 or self.schedule in pipe_strategies():
+        if self.pipe == 1 or (self.timetable is None and self.schedule in pipe_strategies()):
             return {}
         first = (d * self.pipe * self.model + m for d in range(self.data) for m in range(self.model))
         return {
@@ -99,6 +102,7 @@ class ParallelConfig:
                 "schedule": self.schedule,
                 "micro_batches": self.micro,
                 "chunks": self.chunks,
+                **({} if self.timetable is None else {"timetable": self.timetable}),
                 "ranks": [[rank + stage * self.model for stage in range(self.pipe)] for rank in first],
             }
         }

@@ -14,6 +14,7 @@ from ..comm.spans import Span, Trace
 from ..comm.timeline import amount, draw, duration, gantt, kind, summary
 from ..pipeline import find_schedule
 from ..pipeline.gantt import draw_pair, ends, slots
+from ..pipeline.schedule_file import schedule_of
 from ..pipeline.timetable import Timetable
 from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
 
@@ -99,7 +100,9 @@ def table_of(file: Path, about: dict[str, Any], size: int) -> tuple[Timetable, l
     """The timetable of the pipelines in a file, and which ranks make each; ValueError where it is broken."""
     try:
         groups = [[int(rank) for rank in ranks] for ranks in about["ranks"]]
-        table = find_schedule(about["schedule"]).of(len(groups[0]), about["micro_batches"], about["chunks"])
+        written = about.get("timetable")  # of a schedule file
+        schedule = find_schedule(about["schedule"]) if written is None else schedule_of(written)
+        table = schedule.of(len(groups[0]), about["micro_batches"], about["chunks"])
         fits = all(len(ranks) == table.ranks and 0 <= min(ranks) <= max(ranks) < size for ranks in groups)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(

@@ -1,0 +1,48 @@
+"""Runs the pages' modules under Node; the tests that need it are skipped where there is none."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lessons.explorables.pages import FOLDER
+
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here")
+
+
+def run(script: str, given: Any, folder: Path = FOLDER) -> Any:
+    """What the JavaScript ``script`` makes of ``given``; it imports modules of ``folder`` by ``load(name)``.
+
+    The script is the body of a function that takes ``given`` and returns the result, both as JSON. Raises
+    RuntimeError with Node's words where it fails.
+    """
+    text = f"""
+        import {{ readFileSync }} from "node:fs";
+        const load = (name) => import({json.dumps(folder.as_uri())} + "/" + name);
+        const answer = async (given) => {{ {script} }};
+        process.stdout.write(JSON.stringify(await answer(JSON.parse(readFileSync(0)))));
+    """
+    done = subprocess.run(
+        [str(NODE), "--input-type=module", "--eval", text],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def broken(folder: Path, name: str, right: str, wrong: str) -> Path:
+    """``folder`` with copies of the modules, in one of which ``wrong`` stands instead of ``right``."""
+    for module in FOLDER.glob("*.mjs"):
+        shutil.copy(module, folder)
+    text = (folder / name).read_text(encoding="utf-8")
+    assert text.count(right) == 1, f"{right!r} must stand once in {name}"
+    (folder / name).write_text(text.replace(right, wrong), encoding="utf-8")
+    return folder
