@@ -20,7 +20,7 @@ from pathlib import Path
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
 from backends.launch.supervise import supervised
 
-from .assignment import Assignment, Task
+from .assignment import ANSWERS, Assignment, Part, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
 from .sandbox import describe_exit
 from .static_check import check_in_process
@@ -63,7 +63,7 @@ class SubmissionFile:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task, which scores all of its points or none.
+    """A task, and of a failed one the best of its parts that was right.
 
     ``message`` describes the mistake, ``output`` is the end of what was printed.
     """
@@ -73,10 +73,12 @@ class TaskResult:
     message: str
     output: str = ""
     seconds: float = 0.0
+    part: Part | None = None
 
     @property
     def score(self) -> int:
-        return self.task.points if self.passed else 0
+        share = 1.0 if self.passed else 0.0 if self.part is None else self.part.share
+        return int(share * self.task.points + 0.5)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,6 @@ def grade(
     refused = "" if answers else printable(check_in_process(submission.source, starter) or "")
     results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
-        left = total_seconds - (time.monotonic() - start)
         request = Request(
             secret=secrets.token_hex(16),
             assignment=str(assignment.folder),
@@ -129,14 +130,31 @@ def grade(
             starter=starter,
             seed=seed,
             transport=transport,
-            seconds=min(task_seconds, left),
+            seconds=task_seconds,
             mebibytes=mebibytes,
             answers=answers,
         )
-        results.append(run_judge(task, request) if left > 1 else TaskResult(task, False, OUT_OF_TIME))
+        results.append(best_result(task, request, start + total_seconds))
         on_result(results[-1])
     seconds = time.monotonic() - start
     return Report(assignment, submission, seed, transport, tuple(results), seconds, refused)
+
+
+def best_result(task: Task, request: Request, end: float) -> TaskResult:
+    """The task's result before the time ``end``; of a failed one with the largest part that is right."""
+    if (left := end - time.monotonic()) <= 1:
+        return TaskResult(task, False, OUT_OF_TIME)
+    result = run_judge(task, replace(request, seconds=min(request.seconds, left)))
+    if result.passed:
+        return result
+    for number, part in sorted(enumerate(task.parts), key=lambda item: -item[1].share):
+        if part.supplied and not (Path(request.assignment) / ANSWERS).is_file():
+            continue  # a handout has no answers to supply
+        if (left := end - time.monotonic()) <= 1:
+            break
+        if run_judge(task, replace(request, part=number, seconds=min(request.seconds, left))).passed:
+            return replace(result, part=part)
+    return result
 
 
 # The judge's process

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backends.launch.launch import load_mpi
 from backends.launch.launcher import launcher
 
-from .assignment import Task, load_file
+from .assignment import ANSWERS, Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases
 from .sandbox import set_limits
 from .static_check import imports
@@ -46,7 +46,10 @@ CASE_SECONDS = 20.0  # a case that lasts longer is taken never to end
 
 @dataclass(frozen=True)
 class Request:
-    """The work of one judge; ``source`` is the submission's text, ``file`` its name."""
+    """The work of one judge; ``source`` is the submission's text, ``file`` its name.
+
+    ``part`` is the number of the task's part to judge, None for the whole task.
+    """
 
     secret: str
     assignment: str
@@ -59,6 +62,7 @@ class Request:
     seconds: float
     mebibytes: int
     answers: bool
+    part: int | None = None
 
     def write(self, file: Path) -> None:
         file.write_text(json.dumps(asdict(self)))
@@ -135,6 +139,12 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     """Write the verdict of the task; ``passed`` where the search finds no case that breaks the law."""
     folder = Path(request.assignment)
     task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
+    part = None if request.part is None else task.parts[request.part]
+    task = task.under(part)
+    supplied = {}
+    if part is not None and part.supplied:
+        answers = load_file(folder / ANSWERS, "answers")
+        supplied = {name: getattr(answers, name) for name in part.supplied}
 
     def on_case(case: str) -> None:
         timer.start_case()
@@ -158,7 +168,7 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     timer = Timer(request.seconds, lines, partial(close, "late"))
     try:
         required = set() if request.answers else definitions(request.starter)
-        submission = Submission(workers, request.source, request.file, required)
+        submission = Submission(workers, request.source, request.file, required, supplied)
     except BaseException as error:
         close("failed", f"loading it: {describe_failure(error, file=request.file)}")
     try:
