@@ -65,7 +65,8 @@ class SubmissionFile:
 class TaskResult:
     """A task, and of a failed one the best of its parts that was right.
 
-    ``message`` describes the mistake, ``output`` is the end of what was printed.
+    ``message`` describes the mistake, ``output`` is the end of what was printed. ``open_parts`` are the
+    numbers of the parts that may be right although the task failed.
     """
 
     task: Task
@@ -74,6 +75,7 @@ class TaskResult:
     output: str = ""
     seconds: float = 0.0
     part: Part | None = None
+    open_parts: tuple[int, ...] = ()
 
     @property
     def score(self) -> int:
@@ -147,7 +149,8 @@ def best_result(task: Task, request: Request, end: float) -> TaskResult:
     result = run_judge(task, replace(request, seconds=min(request.seconds, left)))
     if result.passed:
         return result
-    for number, part in sorted(enumerate(task.parts), key=lambda item: -item[1].share):
+    parts = [(number, task.parts[number]) for number in result.open_parts]
+    for number, part in sorted(parts, key=lambda item: -item[1].share):
         if part.supplied and not (Path(request.assignment) / ANSWERS).is_file():
             continue  # a handout has no answers to supply
         if (left := end - time.monotonic()) <= 1:
@@ -174,7 +177,15 @@ def run_judge(task: Task, request: Request) -> TaskResult:
         verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
         passed, message = combine(verdicts, status, request.seconds)
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
-    return TaskResult(task, passed, printable(message), printable(output), time.monotonic() - start)
+    parts = sorted({int(text) for lines in verdicts for kind, text in lines if kind == "part"})
+    return TaskResult(
+        task,
+        passed,
+        printable(message),
+        printable(output),
+        time.monotonic() - start,
+        open_parts=tuple(parts),
+    )
 
 
 def run(folder: Path, request: Request) -> int | None:
@@ -219,7 +230,7 @@ def read_verdict(file: Path, secret: str) -> Lines:
 
 def combine(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bool, str]:
     """Whether the task passed, and else the reason, from the verdicts of all ranks and the exit status."""
-    ends = [[line for line in lines if line[0] != "case"] for lines in ranks]
+    ends = [[line for line in lines if line[0] not in ("case", "part")] for lines in ranks]
     if all(end == [("passed", "")] for end in ends):
         return True, ""
     problems = [(kind, text) for end in ends for kind, text in end if kind != "passed"]

@@ -146,11 +146,19 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         answers = load_file(folder / ANSWERS, "answers")
         supplied = {name: getattr(answers, name) for name in part.supplied}
 
-    def on_case(case: str) -> None:
-        timer.start_case()
-        write("case", case)
+    tried: list[Any] = []  # the case that is tried, or that has failed
 
-    search: Search = partial(counterexample, task, seed_of_cases=request.seed, on_case=on_case)
+    def on_case(case: Any) -> None:
+        timer.start_case()
+        write("case", str(case))
+        tried[:] = [case]
+
+    def on_failure(case: Any) -> None:
+        tried[:] = [case]
+
+    search: Search = partial(
+        counterexample, task, seed_of_cases=request.seed, on_case=on_case, on_failure=on_failure
+    )
     finish = None
     if request.transport == "mpi":
         search, finish = search_over_mpi(task, request.seed, on_case)
@@ -162,6 +170,9 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     workers = WorkerPool(WorkerSettings(request.mebibytes // 2, request.seconds, modules, list(task.records)))
 
     def close(kind: str, text: str) -> NoReturn:
+        for number, part in enumerate(task.parts):
+            if tried and (part.supplied or not part.where(tried[0])):
+                write("part", str(number))  # this failure leaves it open whether the part is right
         end(kind, text, workers.close)  # the first line counts: ranks whose workers end would write another
 
     lines = partial(workers.current_lines, request.file)
@@ -205,7 +216,7 @@ Search = Callable[[Any], str | None]
 
 
 def search_over_mpi(
-    task: Task, seed: int, on_case: Callable[[str], None]
+    task: Task, seed: int, on_case: Callable[[Any], None]
 ) -> tuple[Search, Callable[[], None]]:
     """The checks on a few cases, where each rank is a process and this is one; and how to end the search.
 
@@ -218,7 +229,7 @@ def search_over_mpi(
         world.barrier_with("for all ranks to load the submission")
         before, os.environ["MINIGRAD_TIMEOUT"] = os.environ["MINIGRAD_TIMEOUT"], str(MPI_TIMEOUT)
         for case in cases:
-            on_case(str(case))
+            on_case(case)
             comm = world.split(int(world.rank >= case.ranks))
             if world.rank < case.ranks and (problem := check_on_rank(task, submission, case, comm)):
                 return f"{case}: {problem}"
