@@ -162,7 +162,13 @@ def grade(
     submission: Annotated[
         Path | None, typer.Option(help="the file to grade, as the second argument", metavar="PATH")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="random seed of the cases; 0 is the public one")] = 0,
+    task: Annotated[str | None, typer.Option(help="grade this task alone", metavar="NAME")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="random seed of the cases (default: 0, the public one)")
+    ] = None,
+    course: Annotated[
+        Path | None, typer.Option(help="a course's seeds and points, in TOML", metavar="FILE")
+    ] = None,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
     json: Annotated[Path | None, typer.Option(help="also write the report here", metavar="FILE")] = None,
     gradescope: Annotated[
@@ -191,6 +197,7 @@ def grade(
     """
     try:
         from .grading.assignment import FOLDER, find_assignment, find_assignments
+        from .grading.course import Course
         from .grading.grade import SubmissionFile
         from .grading.grade import grade as grade_submission
         from .grading.reports import as_text, assignment_table, result_table
@@ -202,10 +209,13 @@ def grade(
         ) from None
     console = Console()
     folder = folder or FOLDER
+    settings = Course() if course is None else Course.read(course, folder)
     if list_tasks or assignment is None:
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
-        console.print(assignment_table(chosen))
+        console.print(assignment_table([settings.weighted(one) for one in chosen]))
         return
+    if course is not None and seed is not None:
+        raise ValueError(f"both --seed and {course} set the seed; leave --seed out")
     check_choice("--transport", transport, TRANSPORTS)
     if transport == "mpi" and under_mpiexec():
         raise RuntimeError("minigrad grade starts ranks of its own; leave mpiexec or srun out")
@@ -217,15 +227,18 @@ def grade(
     files = {"json": json, "gradescope": gradescope, "junit": junit}
     for kind, file in {**files, "csv": csv}.items():
         check_writable(file, f"--{kind}")
-    work = find_assignment(assignment, folder)
+    work = settings.weighted(find_assignment(assignment, folder))
+    seed = settings.seed_of(work) if seed is None else seed
+    if task is not None:
+        work = work.only(task)
     if answers and not work.answers.is_file():
         raise ValueError(f"there is no {work.answers}; the repository has it, and a handout does not")
     if submission is not None and submission.is_dir():
         for kind, file in files.items():
             if file is not None:
                 raise ValueError(f"--{kind} reports one submission; of a folder, --csv reports all")
-        settings = {"seed": seed, "transport": transport, "task_seconds": seconds}
-        sys.exit(grade_folder(work, submission, csv, jobs, **settings))
+        limits = {"seed": seed, "transport": transport, "task_seconds": seconds}
+        sys.exit(grade_folder(work, submission, csv, jobs, **limits))
     if csv is not None:
         raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
     source = SubmissionFile.read(submission or (work.answers if answers else own_copy(work.starter)))
@@ -281,9 +294,14 @@ def handout(
     folder: Annotated[Path, typer.Argument(help="a new or empty folder", metavar="DIR")],
 ) -> None:
     """Write the tree for students: library, lessons and assignments, without their answers."""
-    from .handout import write_handout
+    from .handout import ROOT, write_handout
 
     lessons()  # raises where they are not installed
+    if not (ROOT / "pyproject.toml").is_file():
+        raise ValueError(
+            "a handout is made in the repository, and this is an installed wheel; minigrad lesson --copy DIR "
+            "writes the lessons and assignments without answers, for students who install the wheel too"
+        )
     print(f"{write_handout(folder)} files in {folder}; students run pip install -e . in it")
 
 

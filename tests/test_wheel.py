@@ -61,7 +61,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel):
         ("lessons = [", '"lessons.nothing" = [', "lessons/06_data_parallel/lesson.py"),
         ('"[0-9]*/*.json", ', "", "lessons/04_gpu/launches.json"),
         ('"assignments/*/*.*"', '"assignments/*/*.py"', "lessons/assignments/a2_allreduce/README.md"),
-        ('"lessons.grading" = ["*.toml"]', "", "lessons/grading/allow_list.toml"),
+        ('"lessons.grading" = ["*.toml", "template/*.*"]', "", "lessons/grading/allow_list.toml"),
         ('"datasets/*"', '"datasets/*.md"', "minigrad/datasets/mnist_5k.npz"),
         (', "lessons.grading"]', "]", "lessons/grading/grade.py"),
     ],

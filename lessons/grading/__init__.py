@@ -1,5 +1,5 @@
 """The grader: a submission runs in processes of its own, and laws judge what it returns."""
 
-from .assignment import Assignment, Task, Wrong, find_assignment
+from .assignment import Assignment, Part, Task, Wrong, find_assignment
 
-__all__ = ["Assignment", "Task", "Wrong", "find_assignment"]
+__all__ = ["Assignment", "Part", "Task", "Wrong", "find_assignment"]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backends.comm.communicator import Communicator
+from minigrad.lookup import check_choice
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 FOLDER = Path(__file__).parents[1] / "assignments"
 TASK_FILES = "a*/tasks.py"
+ANSWERS = "answers.py"
 
 
 class Wrong(AssertionError):
@@ -35,9 +37,28 @@ class Case(Protocol):
 Check = Callable[[Any, Any, Communicator], None]
 
 
+def always(case: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Part:
+    """Easier conditions for a task: a submission that fails the task, but not these, earns a ``share``.
+
+    ``where`` selects the cases. ``supplied`` are names of the assignment's ``answers.py``: those functions
+    take the place of the submission's own, so a mistake in them costs this task nothing. ``title`` ends a
+    sentence that begins with "right".
+    """
+
+    title: str
+    share: float
+    where: Callable[[Any], bool] = always
+    supplied: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Task:
-    """One graded part of an assignment: it scores all of its points, or none.
+    """One graded item of an assignment. A submission that fails it earns the best of its ``parts``, or 0.
 
     ``check(submission, case, comm)`` runs on every rank of a case and raises Wrong, or AssertionError as the
     laws do. ``broken`` is a wrong answer that the check must refuse: the grader tries it first, so that a
@@ -53,6 +74,11 @@ class Task:
     broken: Any
     examples: int = 40
     records: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    def under(self, part: Part | None) -> Task:
+        """The task on the cases of ``part``."""
+        return self if part is None else replace(self, cases=self.cases.filter(part.where))
 
 
 @dataclass(frozen=True)
@@ -70,13 +96,18 @@ class Assignment:
     def points(self) -> int:
         return sum(task.points for task in self.tasks)
 
+    def only(self, name: str) -> Assignment:
+        """The assignment with this task alone; raises ValueError, naming all, for another name."""
+        check_choice("task", name, [task.name for task in self.tasks])
+        return replace(self, tasks=tuple(task for task in self.tasks if task.name == name))
+
     @property
     def starter(self) -> Path:
         return self.folder / "submission.py"
 
     @property
     def answers(self) -> Path:
-        return self.folder / "answers.py"
+        return self.folder / ANSWERS
 
 
 def load_file(path: Path, name: str) -> ModuleType:

@@ -45,12 +45,13 @@ def counterexample(
     examples: int | None = None,
     *,
     shrink: bool = True,
-    on_case: Callable[[str], None] = lambda case: None,
+    on_case: Callable[[Any], None] = lambda case: None,
+    on_failure: Callable[[Any], None] = lambda case: None,
 ) -> str | None:
     """``case: what is wrong`` for the smallest failing case that the search finds; None where all pass.
 
     The same seed draws the same cases, and on each of them the ranks take the same turns. ``on_case`` is
-    called with the text of every case before it is tried.
+    called with every case before it is tried, ``on_failure`` with each that failed: the smallest one last.
     """
     failure: list[str] = []
     tries = 0
@@ -65,11 +66,12 @@ def counterexample(
             tries += 1
             if tries > SHRINK_TRIES or time.monotonic() > first + SHRINK_SECONDS:
                 raise StopSearch
-        on_case(str(case))
+        on_case(case)
         problem = check_case(task, submission, case, seed_of_cases)
         if problem is not None:
             first = first or time.monotonic()
             failure[:] = [f"{case}: {problem}"]
+            on_failure(case)
             raise StopSearch if isinstance(submission, Submission) and submission._ended() else BrokenLaw
 
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from backends.launch.launch import THREAD_VARIABLES, environment, find_mpiexec, mpi_problem
 from backends.launch.supervise import supervised
 
-from .assignment import Assignment, Task
+from .assignment import ANSWERS, Assignment, Part, Task
 from .judge import MPI_RANKS, NEXT_CASE, Request, sign
 from .sandbox import describe_exit
 from .static_check import check_in_process
@@ -63,9 +63,10 @@ class SubmissionFile:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task, which scores all of its points or none.
+    """A task, and of a failed one the best of its parts that was right.
 
-    ``message`` describes the mistake, ``output`` is the end of what was printed.
+    ``message`` describes the mistake, ``output`` is the end of what was printed. ``open_parts`` are the
+    numbers of the parts that may be right although the task failed.
     """
 
     task: Task
@@ -73,10 +74,13 @@ class TaskResult:
     message: str
     output: str = ""
     seconds: float = 0.0
+    part: Part | None = None
+    open_parts: tuple[int, ...] = ()
 
     @property
     def score(self) -> int:
-        return self.task.points if self.passed else 0
+        share = 1.0 if self.passed else 0.0 if self.part is None else self.part.share
+        return int(share * self.task.points + 0.5)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,6 @@ def grade(
     refused = "" if answers else printable(check_in_process(submission.source, starter) or "")
     results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
-        left = total_seconds - (time.monotonic() - start)
         request = Request(
             secret=secrets.token_hex(16),
             assignment=str(assignment.folder),
@@ -129,14 +132,32 @@ def grade(
             starter=starter,
             seed=seed,
             transport=transport,
-            seconds=min(task_seconds, left),
+            seconds=task_seconds,
             mebibytes=mebibytes,
             answers=answers,
         )
-        results.append(run_judge(task, request) if left > 1 else TaskResult(task, False, OUT_OF_TIME))
+        results.append(best_result(task, request, start + total_seconds))
         on_result(results[-1])
     seconds = time.monotonic() - start
     return Report(assignment, submission, seed, transport, tuple(results), seconds, refused)
+
+
+def best_result(task: Task, request: Request, end: float) -> TaskResult:
+    """The task's result before the time ``end``; of a failed one with the largest part that is right."""
+    if (left := end - time.monotonic()) <= 1:
+        return TaskResult(task, False, OUT_OF_TIME)
+    result = run_judge(task, replace(request, seconds=min(request.seconds, left)))
+    if result.passed:
+        return result
+    parts = [(number, task.parts[number]) for number in result.open_parts]
+    for number, part in sorted(parts, key=lambda item: -item[1].share):
+        if part.supplied and not (Path(request.assignment) / ANSWERS).is_file():
+            continue  # a handout has no answers to supply
+        if (left := end - time.monotonic()) <= 1:
+            break
+        if run_judge(task, replace(request, part=number, seconds=min(request.seconds, left))).passed:
+            return replace(result, part=part)
+    return result
 
 
 # The judge's process
@@ -156,7 +177,15 @@ def run_judge(task: Task, request: Request) -> TaskResult:
         verdicts = [read_verdict(folder / f"verdict.{rank}", request.secret) for rank in range(ranks)]
         passed, message = combine(verdicts, status, request.seconds)
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
-    return TaskResult(task, passed, printable(message), printable(output), time.monotonic() - start)
+    parts = sorted({int(text) for lines in verdicts for kind, text in lines if kind == "part"})
+    return TaskResult(
+        task,
+        passed,
+        printable(message),
+        printable(output),
+        time.monotonic() - start,
+        open_parts=tuple(parts),
+    )
 
 
 def run(folder: Path, request: Request) -> int | None:
@@ -201,7 +230,7 @@ def read_verdict(file: Path, secret: str) -> Lines:
 
 def combine(ranks: list[Lines], status: int | None, seconds: float) -> tuple[bool, str]:
     """Whether the task passed, and else the reason, from the verdicts of all ranks and the exit status."""
-    ends = [[line for line in lines if line[0] != "case"] for lines in ranks]
+    ends = [[line for line in lines if line[0] not in ("case", "part")] for lines in ranks]
     if all(end == [("passed", "")] for end in ends):
         return True, ""
     problems = [(kind, text) for end in ends for kind, text in end if kind != "passed"]

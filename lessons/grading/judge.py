@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backends.launch.launch import load_mpi
 from backends.launch.launcher import launcher
 
-from .assignment import Task, load_file
+from .assignment import ANSWERS, Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases
 from .sandbox import set_limits
 from .static_check import imports
@@ -46,7 +46,10 @@ CASE_SECONDS = 20.0  # a case that lasts longer is taken never to end
 
 @dataclass(frozen=True)
 class Request:
-    """The work of one judge; ``source`` is the submission's text, ``file`` its name."""
+    """The work of one judge; ``source`` is the submission's text, ``file`` its name.
+
+    ``part`` is the number of the task's part to judge, None for the whole task.
+    """
 
     secret: str
     assignment: str
@@ -59,6 +62,7 @@ class Request:
     seconds: float
     mebibytes: int
     answers: bool
+    part: int | None = None
 
     def write(self, file: Path) -> None:
         file.write_text(json.dumps(asdict(self)))
@@ -135,12 +139,26 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     """Write the verdict of the task; ``passed`` where the search finds no case that breaks the law."""
     folder = Path(request.assignment)
     task: Task = next(t for t in load_file(folder / "tasks.py", "tasks").TASKS if t.name == request.task)
+    part = None if request.part is None else task.parts[request.part]
+    task = task.under(part)
+    supplied = {}
+    if part is not None and part.supplied:
+        answers = load_file(folder / ANSWERS, "answers")
+        supplied = {name: getattr(answers, name) for name in part.supplied}
 
-    def on_case(case: str) -> None:
+    tried: list[Any] = []  # the case that is tried, or that has failed
+
+    def on_case(case: Any) -> None:
         timer.start_case()
-        write("case", case)
+        write("case", str(case))
+        tried[:] = [case]
 
-    search: Search = partial(counterexample, task, seed_of_cases=request.seed, on_case=on_case)
+    def on_failure(case: Any) -> None:
+        tried[:] = [case]
+
+    search: Search = partial(
+        counterexample, task, seed_of_cases=request.seed, on_case=on_case, on_failure=on_failure
+    )
     finish = None
     if request.transport == "mpi":
         search, finish = search_over_mpi(task, request.seed, on_case)
@@ -152,13 +170,16 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     workers = WorkerPool(WorkerSettings(request.mebibytes // 2, request.seconds, modules, list(task.records)))
 
     def close(kind: str, text: str) -> NoReturn:
+        for number, part in enumerate(task.parts):
+            if tried and (part.supplied or not part.where(tried[0])):
+                write("part", str(number))  # this failure leaves it open whether the part is right
         end(kind, text, workers.close)  # the first line counts: ranks whose workers end would write another
 
     lines = partial(workers.current_lines, request.file)
     timer = Timer(request.seconds, lines, partial(close, "late"))
     try:
         required = set() if request.answers else definitions(request.starter)
-        submission = Submission(workers, request.source, request.file, required)
+        submission = Submission(workers, request.source, request.file, required, supplied)
     except BaseException as error:
         close("failed", f"loading it: {describe_failure(error, file=request.file)}")
     try:
@@ -195,7 +216,7 @@ Search = Callable[[Any], str | None]
 
 
 def search_over_mpi(
-    task: Task, seed: int, on_case: Callable[[str], None]
+    task: Task, seed: int, on_case: Callable[[Any], None]
 ) -> tuple[Search, Callable[[], None]]:
     """The checks on a few cases, where each rank is a process and this is one; and how to end the search.
 
@@ -208,7 +229,7 @@ def search_over_mpi(
         world.barrier_with("for all ranks to load the submission")
         before, os.environ["MINIGRAD_TIMEOUT"] = os.environ["MINIGRAD_TIMEOUT"], str(MPI_TIMEOUT)
         for case in cases:
-            on_case(str(case))
+            on_case(case)
             comm = world.split(int(world.rank >= case.ranks))
             if world.rank < case.ranks and (problem := check_on_rank(task, submission, case, comm)):
                 return f"{case}: {problem}"

@@ -26,7 +26,8 @@ def result_table(report: Report) -> Group:
     messages: list[Text] = []
     for result in report.results:
         task, passed = result.task, result.passed
-        score = f"[{'green' if passed else 'red'}]{result.score}[/]"
+        color = "green" if passed else "yellow" if result.score else "red"
+        score = f"[{color}]{result.score}[/]"
         table.add_row(task.name, task.title, str(task.points), score)
         if not passed and not report.refused:
             messages.append(Text.assemble(("\n" + task.name, "bold"), "\n" + indent(explain(result), "  ")))
@@ -44,8 +45,10 @@ def assignment_table(assignments: list[Assignment]) -> Table:
 
 
 def explain(result: TaskResult) -> str:
-    """The mistake in a task, and the end of its output."""
+    """The mistake in a task, its part that is right, and the end of its output."""
     message, output = result.message, result.output
+    if result.part is not None:
+        message += f"\n{result.score} of {result.task.points} points: right {result.part.title}"
     if result.passed or not output:
         return message
     return f"{message}\nit printed, at the end:\n{output}"
@@ -71,6 +74,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "score": result.score,
                 "max_score": result.task.points,
                 "passed": result.passed,
+                "part": "" if result.part is None else result.part.title,
                 "message": result.message,
                 "output": result.output,
                 "seconds": round(result.seconds, 2),

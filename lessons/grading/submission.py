@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import types
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -48,13 +49,24 @@ class WorkerEnded(Wrong):
 class Submission:
     """The names of a submission; a name that the starter defines must be a function or a class.
 
+    The functions ``supplied`` take the place of the submission's own, and run in this process.
     Each rank has its own program, even where ranks are threads, so ranks do not share globals.
     """
 
-    def __init__(self, workers: WorkerPool, source: str, file: str, required: set[str], rank: int = 0):
-        self.__file__, self._program = file, (workers, source, file, required)
+    def __init__(
+        self,
+        workers: WorkerPool,
+        source: str,
+        file: str,
+        required: set[str],
+        supplied: Mapping[str, types.FunctionType],
+        rank: int = 0,
+    ):
+        self.__file__, self._program = file, (workers, source, file, required, supplied)
         self._worker = workers.start(rank, file)
         self._worker.request("load", source, file)
+        for name, function in supplied.items():
+            self._worker.request("replace", name, function)
         self._ranks: dict[int, Submission] = {rank: self}
 
     def _on(self, rank: int) -> Submission:

@@ -201,7 +201,7 @@ def test_the_reports_say_the_same_in_every_format(graded):
     plain = as_json(report)
     assert (plain["score"], plain["max_score"], plain["sha256"]) == (40, 100, report.submission.digest)
     assert set(plain["tasks"][0]) == {
-        *("name", "title", "score", "max_score", "passed", "message", "output", "seconds")
+        *("name", "title", "score", "max_score", "passed", "part", "message", "output", "seconds")
     }
     suite = ElementTree.fromstring(as_junit(report))
     assert suite.tag == "testsuite" and (suite.get("tests"), suite.get("failures")) == ("2", "1")

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm import Communicator
-from lessons.grading import Task, Wrong
+from lessons.grading import Part, Task, Wrong
 from lessons.grading.assignment import load_file
 
 slopes = load_file(Path(__file__).parent / "slopes.py", "slopes_of_a1")
@@ -121,16 +121,21 @@ IMAGES = layers(
 )
 
 
-def op_task(name: str, points: int, title: str, cases: Any, check: Any, oracle: Callable[..., Any]) -> Task:
+def op_task(
+    name: str, points: int, title: str, cases: Any, check: Any, oracle: Callable[..., Any], *parts: Part
+) -> Task:
     broken = SimpleNamespace(**{name: without_gradient(oracle)})
-    return Task(name, points, title, cases, check, broken, examples=100)
+    return Task(name, points, title, cases, check, broken, examples=100, parts=parts)
 
+
+SMALL = Part("for small logits", 0.5, lambda case: case.settings["scale"] == 1)
+PLAIN = Part("with stride 1 and no padding", 0.5, lambda case: case.settings == {"stride": 1, "padding": 0})
 
 TASKS = (
     op_task("linear", 15, "the linear layer", LINEAR, check_linear, linear),
     op_task("relu", 10, "ReLU", RELU, check_relu, lambda x: np.maximum(x, 0)),
-    op_task("cross_entropy", 20, "cross-entropy", LOGITS, check_cross_entropy, mean_cross_entropy),
-    op_task("conv2d", 30, "convolution with stride and padding", IMAGES, check_conv2d, windows),
+    op_task("cross_entropy", 20, "cross-entropy", LOGITS, check_cross_entropy, mean_cross_entropy, SMALL),
+    op_task("conv2d", 30, "convolution with stride and padding", IMAGES, check_conv2d, windows, PLAIN),
     Task(
         "Tape",
         25,

@@ -12,7 +12,7 @@ import numpy as np
 
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading import Task, Wrong
+from lessons.grading import Part, Task, Wrong
 from lessons.grading.restricted_comm import RestrictedComm
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
@@ -219,22 +219,38 @@ def own_only(comm: Communicator, x: np.ndarray, *_: Any) -> np.ndarray:
     return x.copy()
 
 
-def task(name: str, points: int, title: str, cases: Any, check: Any) -> Task:
-    return Task(name, points, title, cases, check, SimpleNamespace(**{name: own_only}), examples=60)
+def task(name: str, points: int, title: str, cases: Any, check: Any, *parts: Part) -> Task:
+    broken = SimpleNamespace(**{name: own_only})
+    return Task(name, points, title, cases, check, broken, examples=60, parts=parts)
 
 
-def allreduce_task(name: str, points: int, title: str, cost: Callable[[Any, int], Cost]) -> Task:
-    return task(name, points, title, MATRICES, sums(name, cost))
+def allreduce_task(
+    name: str, points: int, title: str, cost: Callable[[Any, int], Cost], *parts: Part
+) -> Task:
+    return task(name, points, title, MATRICES, sums(name, cost), *parts)
 
 
 def two_rings(case: Any, rank: int) -> Cost:
     return ring_cost(case, rank, 1, 2)
 
 
+def chunks_are_alike(case: Any) -> bool:
+    return size(case) % case.ranks == 0
+
+
+def power_of_two(case: Any) -> bool:
+    return case.ranks.bit_count() == 1
+
+
+RINGS = ("ring_reduce_scatter", "ring_allgather")
+ALIKE = Part("where the ranks divide the elements", 0.4, chunks_are_alike)
+SUPPLIED = Part(f"with {' and '.join(RINGS)} of the answers", 1.0, supplied=RINGS)
+TWO = Part("for 1, 2 and 4 ranks", 0.5, power_of_two)
+
 TASKS = (
     allreduce_task("gather_broadcast_allreduce", 15, "all-reduce by gather and broadcast", naive_cost),
-    task("ring_reduce_scatter", 25, "reduce-scatter around a ring", VECTORS, check_reduce_scatter),
-    task("ring_allgather", 15, "all-gather around a ring", VECTORS, check_allgather),
-    allreduce_task("ring_allreduce", 15, "all-reduce by two rings", two_rings),
-    allreduce_task("doubling_allreduce", 30, "all-reduce by recursive doubling", doubling_cost),
+    task("ring_reduce_scatter", 25, "reduce-scatter around a ring", VECTORS, check_reduce_scatter, ALIKE),
+    task("ring_allgather", 15, "all-gather around a ring", VECTORS, check_allgather, ALIKE),
+    allreduce_task("ring_allreduce", 15, "all-reduce by two rings", two_rings, SUPPLIED, ALIKE),
+    allreduce_task("doubling_allreduce", 30, "all-reduce by recursive doubling", doubling_cost, TWO),
 )

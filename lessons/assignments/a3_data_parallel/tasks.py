@@ -14,7 +14,7 @@ import numpy as np
 from backends import laws
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading import Task, Wrong
+from lessons.grading import Part, Task, Wrong
 from lessons.grading.array_checks import check_equal, enumeration, plural
 from lessons.grading.assignment import load_file
 from lessons.grading.restricted_comm import RestrictedComm
@@ -185,9 +185,15 @@ def own_only(comm: Any, parameters: Any, backward: Any, x: Any, y: Any, n: int) 
     return backward(x, y) if len(x) else (0.0, [np.zeros_like(p) for p in parameters])
 
 
-def task(name: str, points: int, title: str, cases: Any, check: Any, broken: Any, examples: int) -> Task:
-    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}), examples=examples)
+def task(
+    name: str, points: int, title: str, cases: Any, check: Any, broken: Any, examples: int, *parts: Part
+) -> Task:
+    wrong = SimpleNamespace(**{name: broken})
+    return Task(name, points, title, cases, check, wrong, examples=examples, parts=parts)
 
+
+EVEN = Part("where all ranks have as many samples", 0.5, lambda case: len(set(case.sizes)) == 1)
+NONEMPTY = Part("where every rank has samples", 0.5, lambda case: all(case.sizes))
 
 TASKS = (
     task("share", 10, "shares of a batch", CUTS, check_share, lambda n, ranks, rank: (0, n), 100),
@@ -200,6 +206,7 @@ TASKS = (
         trains(training.Weighted),
         own_only,
         40,
+        EVEN,
     ),
     task("buckets", 15, "buckets", SIZES, check_buckets, lambda sizes, most: [list(range(len(sizes)))], 100),
     task(
@@ -210,5 +217,6 @@ TASKS = (
         trains(training.Overlapped),
         Local,
         40,
+        NONEMPTY,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from backends.comm import Communicator, allreduce
 from backends.comm.collectives import allgather
-from lessons.grading import Task, Wrong
+from lessons.grading import Part, Task, Wrong
 from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged, plural
 from lessons.grading.assignment import load_file
 from lessons.grading.restricted_comm import RestrictedObject
@@ -226,5 +227,10 @@ TASKS = (
         60,
         exchange=lambda comm, v, indices: v,
     ),
-    task("Momentum", 30, "momentum before selection", cases.STEPPED, check_momentum, 60, Momentum=Forgetful),
+    replace(
+        task(
+            "Momentum", 30, "momentum before selection", cases.STEPPED, check_momentum, 60, Momentum=Forgetful
+        ),
+        parts=(Part("without masking", 0.5, lambda case: not case.masking),),
+    ),
 )

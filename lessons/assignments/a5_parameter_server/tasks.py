@@ -12,7 +12,8 @@ import numpy as np
 
 from backends.comm import Communicator, allreduce
 from backends.comm.trace import Traced
-from lessons.grading import Task, Wrong
+from lessons.grading import Part, Task, Wrong
+from lessons.grading.array_checks import enumeration
 from lessons.grading.assignment import load_file
 from lessons.grading.restricted_comm import POINT_TO_POINT, RestrictedComm
 
@@ -199,8 +200,12 @@ def new_memory(me: str, found: np.ndarray, given: np.ndarray, before: np.ndarray
         raise Wrong(f"{me}'s result is the input's memory: return a new array")
 
 
-def task(name: str, points: int, title: str, cases: Any, check: Any, broken: Any) -> Task:
-    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}))
+def task(name: str, points: int, title: str, cases: Any, check: Any, broken: Any, *parts: Part) -> Task:
+    return Task(name, points, title, cases, check, SimpleNamespace(**{name: broken}), parts=parts)
+
+
+def with_answers(*names: str) -> Part:
+    return Part(f"with {enumeration(names)} of the answers", 1.0, supplied=names)
 
 
 def nobody_serves(comm: Any, workers: int, part: np.ndarray, *_: Any) -> Any:
@@ -213,7 +218,9 @@ VECTORS = st.builds(Vector, st.sampled_from([7, 4, *range(12)]), st.integers(1, 
 
 TASKS = (
     task("cut", 10, "a vector cut over servers", VECTORS, check_cut, lambda n, s: [slice(0, n)] * s),
-    task("work", 25, "a worker's pushes and pulls", jobs(Job), check_work, nobody_serves),
+    task(
+        "work", 25, "a worker's pushes and pulls", jobs(Job), check_work, nobody_serves, with_answers("cut")
+    ),
     task(
         "serve", 25, "an asynchronous server", jobs(Job), partial(check_serve, bounded=False), nobody_serves
     ),
@@ -225,5 +232,13 @@ TASKS = (
         partial(check_serve, bounded=True),
         nobody_serves,
     ),
-    task("train", 15, "all together, to a clean end", jobs(BoundedJob), check_train, nobody_serves),
+    task(
+        "train",
+        15,
+        "all together, to a clean end",
+        jobs(BoundedJob),
+        check_train,
+        nobody_serves,
+        with_answers("cut", "work", "serve_bounded"),
+    ),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
 
-from lessons.grading import Task
+from lessons.grading import Part, Task
 from lessons.grading.assignment import load_file
 
 neurons = load_file(Path(__file__).parent / "neurons.py", "neurons_of_a6")
@@ -42,10 +43,18 @@ def layer_task(name: str, points: int, title: str, cases: Any, check: Any, layer
 LAYERS = st.builds(neurons.Layer, RANKS, SAMPLES, SIZES, SIZES, SEEDS)
 BLOCKS = st.builds(neurons.Block, RANKS, SAMPLES, SIZES, SIZES, SEEDS, SIZES)
 IMAGES, CONVOLUTIONS = images(space.Image, [1, 2, 3, 0]), images(space.Convolution, [1, 2, 0])
+HALO = ("halo", "halo_backward")
+WITH_HALO = Part("with halo and halo_backward of the answers", 1.0, supplied=HALO)
+
 TASKS = (
     layer_task("column", 15, "a linear layer cut by its neurons", LAYERS, neurons.check_column, "column"),
     layer_task("row", 15, "a linear layer cut by its inputs", LAYERS, neurons.check_row, "row"),
     layer_task("block", 20, "the two in a row", BLOCKS, neurons.check_block, "block"),
-    task("halo", 30, "the halo, and its adjoint", IMAGES, space.check_halo, "halo", "halo_backward"),
-    layer_task("convolution", 20, "a convolution of own rows", CONVOLUTIONS, space.check_convolution, "conv"),
+    task("halo", 30, "the halo, and its adjoint", IMAGES, space.check_halo, *HALO),
+    replace(
+        layer_task(
+            "convolution", 20, "a convolution of own rows", CONVOLUTIONS, space.check_convolution, "conv"
+        ),
+        parts=(WITH_HALO,),
+    ),
 )

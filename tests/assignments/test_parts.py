@@ -1,0 +1,57 @@
+"""Partial credit in the assignments: the usual mistakes keep a part of a task, its wrong answer none."""
+
+import types
+
+import pytest
+
+from lessons.grading.assignment import find_assignments, load_file
+from lessons.grading.counterexample import counterexample
+from tests.assignments import test_a1, test_a2, test_a3, test_a4
+from tests.assignments.submissions import submission
+
+ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
+PARTS = [
+    (short, task, part) for short, one in ASSIGNMENTS.items() for task in one.tasks for part in task.parts
+]
+EASIER = [item for item in PARTS if not item[2].supplied]
+
+TEXTS = {"a1": {name: [(right, wrong)] for name, (right, wrong, *_) in test_a1.MISTAKES.items()}}
+for short, module in (("a2", test_a2), ("a3", test_a3), ("a4", test_a4)):
+    TEXTS[short] = {name: changes for name, (changes, *_) in module.MISTAKES.items()}
+
+KEPT = {  # the mistakes that keep a part, and those that lose it, too
+    ("a1", "cross_entropy"): ({"no shift before exp"}, {"g forgotten"}),
+    ("a1", "conv2d"): ({"padding not cut off", "stride in one direction"}, {"a kernel turned round"}),
+    ("a2", "ring_reduce_scatter"): ({"cuts what divides only"}, {"sends before it receives"}),
+    ("a2", "ring_allgather"): (set(), {"one step short, which two ranks forgive"}),
+    ("a2", "ring_allreduce"): ({"cuts what divides only"}, {"goes round once too often"}),
+    ("a2", "doubling_allreduce"): ({"only powers of two"}, {"gathers everything instead"}),
+    ("a3", "gradients"): ({"the mean of the means"}, {"the sum of the means"}),
+    ("a3", "Reducer"): ({"who has no gradients starts nothing"}, {"keeps what was lent"}),
+    ("a4", "Momentum"): ({"no masking"}, {"momentum after selection"}),
+}
+
+
+def test_every_part_of_a_task_has_its_mistakes():
+    assert [(short, task.name) for short, task, _ in EASIER] == list(KEPT)
+
+
+@pytest.mark.parametrize(("short", "task", "part"), EASIER, ids=lambda x: x if isinstance(x, str) else "")
+def test_a_mistake_keeps_the_part_that_it_leaves_right(short, task, part):
+    easier = task.under(part)
+    assert 0 < part.share < 1 and counterexample(easier, task.broken, shrink=False) is not None
+    for kept, mistakes in zip((True, False), KEPT[short, task.name], strict=True):
+        for name in mistakes:
+            wrong = submission(f"solved_{short}.py", *TEXTS[short][name])
+            assert counterexample(task, wrong, shrink=False) is not None, name
+            assert (counterexample(easier, wrong, shrink=False) is None) == kept, name
+
+
+@pytest.mark.parametrize("short", sorted({short for short, _, part in PARTS if part.supplied}))
+def test_supplied_functions_are_in_the_answers(short):
+    answers = load_file(ASSIGNMENTS[short].answers, f"answers_of_{short}")
+    starter = load_file(ASSIGNMENTS[short].starter, f"starter_of_{short}")
+    for task in ASSIGNMENTS[short].tasks:
+        for name in (name for part in task.parts for name in part.supplied):
+            assert isinstance(vars(answers)[name], types.FunctionType) and name in vars(starter)
+            assert name != task.name
