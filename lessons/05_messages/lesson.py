@@ -29,6 +29,7 @@ from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
 from lessons.style import start_lesson
 from minigrad import mnist
+from minigrad.figures import save
 
 FIGURES = start_lesson("05_messages")
 
@@ -121,7 +122,7 @@ assert accuracy > 0.88, f"accuracy {accuracy:.1%}, expected more than 88 %"
 # %%
 losses, losses_2 = ([-np.log((softmax(x @ w) * y).sum(axis=1)).mean() for w in ws] for ws in (path, path_2))
 figure = drawings.gradient_descent(losses, losses_2, differences, path_2[-1])
-figure.savefig(FIGURES / "gradient_descent.png")
+save(figure, FIGURES / "gradient_descent.png")
 
 # %% [markdown]
 # Correct; but wise? A *virtual cluster* (part 6) runs the same program, and keeps a clock and a list of
@@ -214,7 +215,7 @@ one_each = [held[k, P - 1, (k + 1) % P] for k in range(P)]  # after the reduce-s
 assert one_each == [0b1111] * P, f"after the reduce-scatter ranks are in {one_each}, expected 15 each"
 least = held[:, -1].min()  # after the all-gather
 assert least == 0b1111, f"after the all-gather a part has the ranks {least:04b}, expected 1111"
-drawings.ring(held).savefig(FIGURES / "ring.png")
+save(drawings.ring(held), FIGURES / "ring.png")
 
 # %% [markdown]
 # Read: Patarasuk and Yuan 2009 (the ring), doi:10.1016/j.jpdc.2008.09.002.
@@ -267,7 +268,7 @@ assert (careful == strip).all(), f"{np.sum(careful != strip)} pixels are wrong b
 
 # %%
 shown = {"sent, in Fortran order": fortran, "received as raw bytes": raw, "received by comm.recv": careful}
-drawings.pictures(shown).savefig(FIGURES / "fortran_order.png")
+save(drawings.pictures(shown), FIGURES / "fortran_order.png")
 
 # %% [markdown]
 # Read: Dalcin, Paz and Storti 2005 (mpi4py), doi:10.1016/j.jpdc.2005.03.010.
@@ -426,7 +427,7 @@ figure = drawings.latency_bandwidth(
     seconds,
     lambda n: latency + n * per_byte,
 )
-figure.savefig(FIGURES / "latency_bandwidth.png")
+save(figure, FIGURES / "latency_bandwidth.png")
 
 # %% [markdown]
 # Read: Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521, sections 3 and 4.
@@ -567,7 +568,7 @@ by = {name: 1e3 * by_size[0] for name, by_size in costs["2 machines of 4 GPUs"].
 assert set(fastest["2 machines of 4 GPUs"]) == {"hierarchical"}, (
     f"64 bytes take {by} ms; expected hierarchical least"
 )
-drawings.all_reduces(sizes, costs).savefig(FIGURES / "all_reduces.png")
+save(drawings.all_reduces(sizes, costs), FIGURES / "all_reduces.png")
 
 # %% [markdown]
 # Read: Thakur, Rabenseifner and Gropp 2005, section 4; Ben-Nun and Hoefler 2019, arXiv:1802.09941, the

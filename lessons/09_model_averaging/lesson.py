@@ -25,6 +25,7 @@ from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.figures import save
 from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
@@ -143,7 +144,7 @@ for start in ("same", "different"):
         assert right > rights.max() and loss < losses.min(), both
     else:  # ... and worse than each of them
         assert right < rights.min() - 0.03 and loss > 1.5 * losses.max(), both
-drawings.one_average(*curves["same"], *curves["different"]).savefig(FIGURES / "one_average.png")
+save(drawings.one_average(*curves["same"], *curves["different"]), FIGURES / "one_average.png")
 
 # %% [markdown]
 # Read: Zinkevich, Weimer, Smola and Li 2010 (NeurIPS), "Parallelized stochastic gradient descent".
@@ -221,7 +222,7 @@ for name, barrier in barriers.items():
     print(f"   highest loss between two networks, {name + ':':26} {highest}")
 assert barriers["different starts"] > 0.3 > 0.1 > barriers["different starts, matched"], barriers
 assert barriers["same start"] < 0.1, barriers
-drawings.neurons(way, between, pairs).savefig(FIGURES / "neurons.png")
+save(drawings.neurons(way, between, pairs), FIGURES / "neurons.png")
 
 # %% [markdown]
 # ## 3. Local SGD: an average every H steps
@@ -290,7 +291,7 @@ assert abs(ordered[0] - mixed[0]) < 0.05 * mixed[0], f"H = 1: mixed {mixed[0]:.3
 for H, (messages, _) in sent.items():  # a ring all-reduce sends 2 (p - 1) messages; there are ceil(steps / H)
     more, formula = messages - sent[STEPS].messages, 2 * (RANKS - 1) * (math.ceil(STEPS / H) - 1)
     assert more == formula, f"H = {H}: {more} messages more than one average, formula {formula}"
-drawings.local_sgd(results, sent).savefig(FIGURES / "local_sgd.png")
+save(drawings.local_sgd(results, sent), FIGURES / "local_sgd.png")
 
 # %% [markdown]
 # Read: Stich 2019, "Local SGD converges fast and communicates little", arXiv:1805.09767; McMahan et al. 2017
@@ -358,7 +359,7 @@ of_centre = np.linalg.norm(pulled[0, -1, 1] - best)
 print(f"   two weights: distance of the ranks from the best for all: {' '.join(f'{d:.2f}' for d in apart)},")
 print(f"   of their centre: {of_centre:.2f}")
 assert of_centre < 0.5 * apart.min(), f"the centre {of_centre:.3f}, the ranks {apart.round(3)}"
-drawings.springs(own, wanted, best, jumps, pulled).savefig(FIGURES / "springs.png")
+save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png")
 
 # %% [markdown]
 # On the digits the centre follows the ranks slowly, and in a short run it is behind them. With sorted shares
@@ -418,7 +419,7 @@ for share, H, better in (
 ):
     ours, of_local = outer_losses[share][H], results[share][H][0]
     assert (ours < of_local) == better, f"{share}, H = {H}: DiLoCo {ours:.3f}, local SGD {of_local:.3f}"
-drawings.outer(results, outer_losses).savefig(FIGURES / "outer.png")
+save(drawings.outer(results, outer_losses), FIGURES / "outer.png")
 
 # %% [markdown]
 # With the same messages the loss is lower for H = 16, most of all with sorted shares: what the ranks'

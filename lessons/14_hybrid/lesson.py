@@ -39,6 +39,7 @@ from lessons.style import start_lesson
 from minigrad import mnist, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.models import SAMPLE, lenet, mlp
 
 FIGURES = start_lesson("14_hybrid")
@@ -69,7 +70,7 @@ for name, layer, d_in in zip(NAMES, ALEXNET, INPUTS, strict=True):
     )
 assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05), crossovers[2:5]
 assert round(crossovers[6], 1) == round(2 * 4096 / 3, 1) == 2730.7, crossovers[6]
-drawings.level(NAMES, crossovers).savefig(FIGURES / "level.png")
+save(drawings.level(NAMES, crossovers), FIGURES / "level.png")
 
 # %% [markdown]
 # A convolution uses each weight at every place of the image: few weights, many activations. A linear layer
@@ -140,7 +141,7 @@ fall, rise = parts.values()
 assert np.all(np.diff(fall) < 0) and np.all(np.diff(rise) > 0), parts
 rest = np.abs(np.array(large[:5]) - fall - rise).max()
 assert rest <= 4e-4, f"all but weights and activations takes {rest:.1e} s"  # the rest is latency
-drawings.alexnet(PR, curves, parts).savefig(FIGURES / "alexnet.png")
+save(drawings.alexnet(PR, curves, parts), FIGURES / "alexnet.png")
 
 # %% [markdown]
 # If the convolutions are not split, their activations are not sent, and the optimum moves to Pr = 32. Each
@@ -200,7 +201,7 @@ for p, two, three in zip(MORE[:-1], *list(by_ranks.values())[1:], strict=False):
     assert three < two, f"{p} ranks: {three:.4f} s with domain, {two:.4f} s without"
 two, three = by_ranks["batch x model"][-1], by_ranks["batch x model x domain"][-1]
 assert two < three, f"{MORE[-1]} ranks: {three:.4f} s with domain, {two:.4f} s without"
-drawings.three_ways(MORE, by_ranks, SAMPLES).savefig(FIGURES / "three_ways.png")
+save(drawings.three_ways(MORE, by_ranks, SAMPLES), FIGURES / "three_ways.png")
 
 # %% [markdown]
 # Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos, and the gain
@@ -340,7 +341,7 @@ for i, b in enumerate(BATCHES):
     best = "1 x 4" if b < borders[0] else "2 x 2" if b < borders[1] else "4 x 1"
     least = min(GRIDS, key=lambda name: measured[name][i])
     assert least == best, f"batch {b}: {least} sends least, the formula says {best}"
-drawings.grids(BATCHES, measured, formula, borders).savefig(FIGURES / "grids.png")
+save(drawings.grids(BATCHES, measured, formula, borders), FIGURES / "grids.png")
 
 # %% [markdown]
 # ## 4. A plan for every layer

@@ -17,8 +17,12 @@ SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
 def test_runs_as_a_plain_script(lesson, tmp_path):
-    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
+
+    They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
+    """
+    checks = str(Path(__file__).with_name("checked_figures"))
+    paths = [checks, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     found = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,
