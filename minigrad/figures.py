@@ -33,7 +33,7 @@ DASHES: dict[str, Any] = {
 }
 MARKERS = {BLUE: "o", ORANGE: "s", GREEN: "^", RED: "D", PURPLE: "v", SKY: "P", INK: "o", GREY: "X"}
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.titlesize": 12,
     "axes.spines.top": False,

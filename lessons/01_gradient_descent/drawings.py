@@ -148,7 +148,7 @@ def double_well(height, wells, shares):
     middle.text(345, 0.2, "barrier", color=INK, ha="center")
     middle.legend(loc="lower center", ncols=3, fontsize=9)
     middle.set(xlabel="step", ylabel="weight", ylim=(-2.2, 1.7))
-    middle.set_title("Noise crosses the barrier", fontsize=11)
+    middle.set_title("Noise crosses\nthe barrier", fontsize=11)
     places = np.arange(len(shares))
     right.bar(places, list(shares.values()), 0.7, color=GREEN)
     for place, share in zip(places, shares.values(), strict=True):
@@ -158,7 +158,7 @@ def double_well(height, wells, shares):
     right.set(
         xlabel="b, samples in the mini-batch (of 64)", ylabel="of 200 runs in the deep well", ylim=(0, 1)
     )
-    right.set_title("Small batches leave the shallow minimum", fontsize=11)
+    right.set_title("Small batches leave\nthe shallow minimum", fontsize=11)
     return figure
 
 

@@ -210,7 +210,23 @@ assert small < needed < large, (
 )
 
 # %% [markdown]
-# Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf.
+# A message from one GPU to another has the same problem. MPI reads memory of the host, so minigrad copies the
+# array to the host, sends it, and copies it to the other GPU. An MPI library that was built for CUDA, a
+# *CUDA-aware MPI*, takes the address of GPU memory itself; and with *GPUDirect RDMA* the network card reads
+# GPU memory over the bus, without the host. `MINIGRAD_CUDA_AWARE=1` passes device arrays to MPI directly
+# (`minigrad doctor` says which way is taken). Set it only for an MPI that can: any other one would take the
+# address for one of the host's memory. What the copies cost, by the figures above and with 400 Gbit/s:
+
+# %%
+NETWORK = 50e9  # bytes a second
+through_host = 2 / H200.link + 1 / NETWORK  # seconds a byte, one after the other
+staged = through_host * NETWORK
+print(f"   a large message between two GPUs through the hosts' memory takes {staged:.1f} times as long")
+assert 2.5 < staged < 2.6, f"{staged:.2f} times as long as by GPUDirect, expected 1 + 2 * 50 / 64"
+
+# %% [markdown]
+# Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf; Potluri et al. 2013
+# (GPUDirect RDMA and MPI), doi:10.1109/ICPP.2013.17.
 #
 # ## 4. Few launches, few waits
 # Training asks for many small operations, not for one product. So count what one step asks of a GPU. The
@@ -377,7 +393,7 @@ for name, x in KINDS.items():
     assert copied == (name in ("with gaps", "backwards")), f"{name}: packing copies: {copied}"
 
 # %% [markdown]
-# And who says what is expected is told when something else comes:
+# A receiver can also say which shape it expects. If an array of another shape comes, `recv` raises an error:
 
 
 # %%

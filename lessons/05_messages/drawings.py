@@ -110,15 +110,16 @@ def latency_bandwidth(sizes, tree, ring, crossover, lengths, seconds, fitted):
 
 def all_reduces(sizes, costs):
     """Seconds of each all-reduce by size, a panel for each cluster: ``costs[cluster][name]``."""
-    figure, panels = plt.subplots(1, len(costs), figsize=(12, 4.6), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(1, len(costs), figsize=(11, 5), layout="constrained", sharey=True)
     names = {name: None for by in costs.values() for name in by}
     colors = dict(zip(names, (GREY, SKY, BLUE, GREEN, ORANGE, RED, INK), strict=True))
     for panel, (cluster, by) in zip(panels, costs.items(), strict=True):
         for name, seconds in by.items():
             panel.loglog(sizes, seconds, **line(colors[name]), label=name)
         best = np.min(list(by.values()), axis=0)
-        panel.loglog(sizes, best, "o", mfc="none", mec=INK, ms=8, label="the fastest")
+        panel.loglog(sizes, best, "o", color=INK, mfc="none", ms=8, label="the fastest")
         panel.set(xlabel="message size n (bytes)", title=cluster)
     panels[0].set_ylabel("seconds")
-    panels[-1].legend(fontsize=9)
+    handles = panels[-1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=4)
     return figure

@@ -126,7 +126,7 @@ def outer(local, diloco):
 def springs(data, wanted, best, jumps, pulled):
     """Where the ranks' two weights went, between their own minima and the best for all.
 
-    ``jumps`` and ``pulled`` are [rank, time, model or centre, weight].
+    ``jumps`` and ``pulled`` are [rank, time, model or center, weight].
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.8), sharex=True, sharey=True, layout="constrained")
     grid = np.stack(np.meshgrid(np.linspace(-2.6, 2.6, 80), np.linspace(-2.1, 2.5, 80)), axis=-1)

@@ -1,7 +1,7 @@
 """Lesson 09. Model averaging: train apart, communicate rarely, and take the mean of the models.
 
 Lecture section: ParallelSGD. One average at the very end (Zinkevich et al. 2010), why it needs a common
-start, an average every few steps (local SGD), models tied to a centre by springs (elastic averaging), and an
+start, an average every few steps (local SGD), models tied to a center by springs (elastic averaging), and an
 outer optimizer (DiLoCo). Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941, section 7.
 
     python lessons/09_model_averaging/lesson.py
@@ -298,14 +298,14 @@ save(drawings.local_sgd(results, sent), FIGURES / "local_sgd.png")
 # (federated averaging, with sorted data), arXiv:1602.05629.
 #
 # ## 4. Elastic averaging: springs instead of jumps
-# Local SGD replaces every model by the mean. Elastic averaging (EASGD) ties each model x to a centre c by a
+# Local SGD replaces every model by the mean. Elastic averaging (EASGD) ties each model x to a center c by a
 # spring instead. Every H steps
 #
 #     d_i = alpha (x_i - c)        the pull of spring i
-#     x_i <- x_i - d_i             each model moves towards the centre
-#     c   <- c + d_1 + ... + d_p   the centre moves towards the models
+#     x_i <- x_i - d_i             each model moves towards the center
+#     c   <- c + d_1 + ... + d_p   the center moves towards the models
 #
-# What the models lose, the centre gains: the sum of all x and c does not change. At the end the centre is the
+# What the models lose, the center gains: the sum of all x and c does not change. At the end the center is the
 # model. The example is a model of two weights, y = w_1 x_1 + w_2 x_2; each rank's data have another minimum.
 
 # %%
@@ -318,7 +318,7 @@ best = np.linalg.lstsq(inputs.reshape(-1, 2), np.concatenate([batch.y for batch 
 
 
 def two_weights(make):
-    """Where each rank's model and centre were, [rank, time, model or centre, weight].
+    """Where each rank's model and center were, [rank, time, model or center, weight].
 
     At the start and after every step; before each exchange, too.
     """
@@ -352,17 +352,17 @@ pulled = two_weights(lambda comm: ElasticAveraging(comm, period=8))
 before, after = pulled[:, 8::9], pulled[:, 9::9]  # start, 7 steps, the 8th before and after its exchange, ...
 total_before, total_after = (x[:, :, 0].sum(axis=0) + x[0, :, 1] for x in (before, after))
 np.testing.assert_allclose(total_after, total_before, atol=1e-12)
-assert not np.allclose(before[0, :, 1], after[0, :, 1], atol=1e-6), "the centre does not move"
-assert (pulled[:, :, 1] == pulled[0, :, 1]).all(), "the ranks have different centres"
+assert not np.allclose(before[0, :, 1], after[0, :, 1], atol=1e-6), "the center does not move"
+assert (pulled[:, :, 1] == pulled[0, :, 1]).all(), "the ranks have different centers"
 apart = np.linalg.norm(pulled[:, -1, 0] - best, axis=1)
-of_centre = np.linalg.norm(pulled[0, -1, 1] - best)
+of_center = np.linalg.norm(pulled[0, -1, 1] - best)
 print(f"   two weights: distance of the ranks from the best for all: {' '.join(f'{d:.2f}' for d in apart)},")
-print(f"   of their centre: {of_centre:.2f}")
-assert of_centre < 0.5 * apart.min(), f"the centre {of_centre:.3f}, the ranks {apart.round(3)}"
+print(f"   of their center: {of_center:.2f}")
+assert of_center < 0.5 * apart.min(), f"the center {of_center:.3f}, the ranks {apart.round(3)}"
 save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png")
 
 # %% [markdown]
-# On the digits the centre follows the ranks slowly, and in a short run it is behind them. With sorted shares
+# On the digits the center follows the ranks slowly, and in a short run it is behind them. With sorted shares
 # the springs hold the ranks together less than the mean does. (In the authors' long runs of convolutional
 # networks elastic averaging was ahead: there it helped that the ranks explore different weights.)
 # Read: Zhang, Choromanska and LeCun 2015, arXiv:1412.6651.

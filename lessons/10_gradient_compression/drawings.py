@@ -77,8 +77,8 @@ PLACES = {  # of the labels: bytes and loss
     "top-k": (5_000, 0.42),
     "random-k": (40_000, 0.45),
     "DGC": (1_400, 0.46),
-    "1-bit": (7_500, 0.22),
-    "scaled sign": (4_200, 0.29),
+    "1-bit": (7_500, 0.19),
+    "scaled sign": (4_000, 0.3),
     "QSGD": (48_000, 0.29),
     "TernGrad": (25_000, 0.25),
     "PowerSGD": (14_000, 0.2),
@@ -103,7 +103,7 @@ def family(results):
         color, hollow = colors[method], method != name
         panel.plot(sent, loss, MARKERS[color], ms=9, mew=2, color=color, mfc="white" if hollow else color)
         other = results[method]
-        panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=color, zorder=0)
+        panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=GREY, zorder=0)
         left = name in ("top-k, dropped", "scaled sign", "top-k")
         side = "right" if left else "left" if hollow else "center"
         line = None if hollow else {"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkB": 5}

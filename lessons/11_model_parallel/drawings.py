@@ -26,7 +26,7 @@ def parts_of_a_gradient(whole, parts):
 
 
 def who_holds_what(owned, ranks):
-    """x W1, tanh, times W2: every number in the colour of the rank that holds it, grey on all ranks.
+    """x W1, tanh, times W2: every number in the color of the rank that holds it, grey on all ranks.
 
     ``owned`` gives the owner of each element by parameter name, None for what every rank has.
     """
@@ -67,7 +67,7 @@ def who_holds_what(owned, ranks):
 
 
 def cells(axes, left, top, owners):
-    """A square for each element, in its owner's colour."""
+    """A square for each element, in its owner's color."""
     for (row, column), owner in np.ndenumerate(owners):
         color = SAND if owner < 0 else COLORS[int(owner)]
         axes.add_patch(Rectangle((left + column + 0.05, top + row + 0.05), 0.9, 0.9, color=color, lw=0))

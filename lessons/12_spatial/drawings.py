@@ -24,7 +24,7 @@ def shade(panel, top, rows, color, left=0, columns=28, **settings):
 def halo(digit, bounds, needs):
     """Who has which rows of the digit, and what each rank needs: its own rows, halo, padding."""
     ranks = len(needs)
-    figure, panels = plt.subplots(1, ranks + 1, figsize=(2.9 * (ranks + 1), 4), layout="constrained")
+    figure, panels = plt.subplots(1, ranks + 1, figsize=(2.6 * (ranks + 1), 3.7), layout="constrained")
     picture(panels[0], digit, "who has which rows")
     for rank in range(ranks):
         shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], COLORS[rank])
@@ -102,7 +102,7 @@ def rows_or_filters(heights, rows, filters, formula):
 
 
 def corners(digit, needed, wrong):
-    """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbour's; the error without."""
+    """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbor's; the error without."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 5), layout="constrained")
     picture(left, digit, "The halo of rank 3's tile has a corner\n(needed from rank 1, rank 2 and rank 0)")
     for rank in range(4):

@@ -30,7 +30,7 @@ def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
             **points(color) | {"ms": 8 + 5 * (color == GREEN)},
         )
         left.text(*places[name], name, color=color, ha="right")
-    left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=9)
+    left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=10)
     left.plot([], [], "o", color=GREY, ms=8, label="published")
     left.plot([], [], color=GREY, lw=2, label="model")
     left.legend(loc="lower left")

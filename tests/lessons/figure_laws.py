@@ -56,7 +56,8 @@ def colors_of(artist: Artist) -> Iterator[Any]:
     elif isinstance(artist, Patch):
         yield from (c for c in (artist.get_facecolor(), artist.get_edgecolor()) if to_rgba(c)[3] > 0)
     elif isinstance(artist, Collection) and not isinstance(artist, ContourSet):
-        yield from (c for c in (*artist.get_facecolor(), *artist.get_edgecolor()) if to_rgba(c)[3] > 0)
+        colors = [np.reshape(c, (-1, 4)) for c in (artist.get_facecolor(), artist.get_edgecolor())]
+        yield from (color for color in np.concatenate(colors) if color[3] > 0)
 
 
 def foreign_colors(figure: Figure) -> Iterator[str]:
@@ -76,7 +77,8 @@ def form_of(line: Line2D) -> tuple[object, ...]:
 
 def lines_alike(axes: Axes) -> Iterator[str]:
     """Lines of different colors that a grey print does not tell apart."""
-    lines = {(line.get_color(), form_of(line)) for line in axes.get_lines() if len(line.get_xydata()) > 1}
+    drawn = [line for line in axes.get_lines() if line.get_alpha() is None]  # pale ones go with a full one
+    lines = {(line.get_color(), form_of(line)) for line in drawn if np.shape(line.get_xydata())[0] > 1}
     for (one, form), (other, other_form) in combinations(sorted(lines, key=str), 2):
         near = abs(lightness(one) - lightness(other)) < LINES_APART
         if one != other and form == other_form and near:
