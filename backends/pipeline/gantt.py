@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
 COLORS = {Forward: FORWARD, Backward: BACKWARD, Weight: WEIGHTS}
-HATCHES = {Forward: "", Backward: "", Weight: ".."}
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
 
@@ -189,9 +188,12 @@ def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, fills: dict[str, Fill]
 
 
 def fill_of(kind: type[Instruction], chunk: int, chunks: int) -> Fill:
-    """The look of a kind's boxes, paler in later chunks."""
+    """The look of a kind's boxes, paler in later chunks.
+
+    Weights then have dots: in a grey print their green is like the pale blue of forwards.
+    """
     from matplotlib.colors import to_rgb
 
     white = 0.6 * chunk / chunks
     r, g, b = (white + (1 - white) * c for c in to_rgb(COLORS[kind]))
-    return Fill((r, g, b), HATCHES[kind])
+    return Fill((r, g, b), ".." if kind is Weight and chunks > 1 else "")

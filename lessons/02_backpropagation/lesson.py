@@ -651,4 +651,9 @@ for step in range(20):
 size = sum(p.size for p in parameters)
 print(f"   {size:,} derivatives in each of 20 steps: they differ by {worst:.0e} at most")
 assert worst < 1e-12, f"the derivatives differ by {worst:.1e} of the largest one, limit 1e-12"
+
+# %% [markdown]
+# Read: Baydin et al. 2018, arXiv:1502.05767, section 5 (implementations).
+
+# %%
 print(f"\nFigures: {FIGURES}/")

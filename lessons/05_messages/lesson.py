@@ -457,6 +457,13 @@ save(figure, FIGURES / "latency_bandwidth.png")
 # Our communicator over MPI sends its own messages, so that all of this can be read and counted, and offers
 # MPI's calls as well: `comm.collective(broadcast, x)` is MPI's `Ibcast` there. It sends shapes, dtypes and
 # memory orders ahead, so the trap of part 4 is avoided: backends/comm/mpi_collectives.py.
+#
+# `minigrad experiment article` trains by such a program: three layers of logistic units, all 5,000 digits in
+# each of 1,000 iterations, learning rate 2. Beside it the library trains the same net. The costs are equal to
+# 1e-9 in every iteration (0.192 at the end, with 98.3 % of the digits right). On two cores, two processes of
+# the library were 1.6 times as fast as one, and the program 1.3 times, because it sends the samples in every
+# iteration. `minigrad experiment slow-link` puts a link of 1 Gbit/s between the two: an iteration then took
+# 11 ms with the library, 145 ms with the program, and 14 ms on one process (benchmarks/README.md).
 
 # %%
 print("\n7. The same with MPI")

@@ -42,7 +42,7 @@ def bucket_sizes(layers, measured, formula, computing):
         axes.annotate(
             f"latency {name}",
             (layers[-1], 1e3 * seconds[-1]),
-            (0, 9),
+            (0, 9 if color == ORANGE else -18),
             textcoords="offset points",
             color=color,
             ha="right",
@@ -87,7 +87,7 @@ def zero_stages(ranks, optimizer_bytes):
         axes.text(place, total + 0.25, f"{total:g}", ha="center")
     sent = ("2", "2", "2", "3")
     for place, times in enumerate(sent):
-        axes.text(place, -4.1, f"sends {times} (N-1)/N\nper parameter", ha="center", color=GREY)
+        axes.text(place, -4.5, f"sends {times} (N-1)/N\nper parameter", ha="center", color=GREY)
     axes.set(
         ylabel="bytes per parameter on each rank",
         xlim=(-1.25, 3.5),

@@ -530,5 +530,8 @@ for name in ("serial, batch 16", "serial, batch 64", "serial, batch 256", "data 
 serial, parallel = (first_at(curves[name], 0.95)["steps"] for name in ("serial, batch 64", "data parallel"))
 assert serial == parallel, f"serial training took {serial} steps, data parallel {parallel}"
 
+# %% [markdown]
+# Read: Li et al. 2020, arXiv:2006.15704, section 5 (measured on up to 256 GPUs).
+
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -3,7 +3,22 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, SKY, curve, hollow, line, points
+from minigrad.figures import (
+    BLUE,
+    COLORS,
+    COMMUNICATION,
+    COMPUTING,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SKY,
+    curve,
+    hollow,
+    line,
+    points,
+)
 
 
 def messages(runs, push, answer, seconds=9.7):
@@ -16,16 +31,18 @@ def messages(runs, push, answer, seconds=9.7):
             panel.axhline(y, color=GREY, lw=0.6, zorder=0)
         for worker, start, stop in run.computed:
             bar = [(start - zero, stop - start)]
-            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=SKY, edgecolor=BLUE, lw=0.8)
+            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=COMPUTING, edgecolor=BLUE, lw=0.8)
         for message in run.cluster.transfers:
             if message.tag in (push, answer):
                 tail, head = message.start - zero, message.stop - zero
-                color = ORANGE if message.tag == push else GREEN
+                style = "-" if message.tag == push else (0, (2, 1.5))
                 panel.annotate(
                     "",
                     (head, rows[message.destination]),
                     (tail, rows[message.source]),
-                    arrowprops=dict(arrowstyle="->", color=color, lw=1.4, shrinkA=0, shrinkB=0),
+                    arrowprops=dict(
+                        arrowstyle="->", color=COMMUNICATION, ls=style, lw=1.4, shrinkA=0, shrinkB=0
+                    ),
                     annotation_clip=True,
                 )
         for applied in run.applied:
@@ -47,11 +64,12 @@ def messages(runs, push, answer, seconds=9.7):
         panel.spines["left"].set_visible(False)
         panel.tick_params(axis="y", length=0)
     panels[-1].set_xlabel(
-        "seconds\nbars: a gradient, 1 s (worker 1 below: 3 s); arrows: a message, 0.2 s; circles: staleness, "
-        "red above 1\nat 1.0 s worker 1 above waits: the server receives one message at a time"
+        "seconds\nbars: a gradient, 1 s (worker 1 below: 3 s); arrows: a message, 0.2 s (dashed: pull); "
+        "circles: staleness, red above 1\n"
+        "at 1.0 s worker 1 above waits: the server receives one message at a time"
     )
-    panels[0].text(1.06, 1.45, "push", color=ORANGE, fontweight="bold", ha="right")
-    panels[0].text(1.35, 1.45, "pull", color=GREEN, fontweight="bold", ha="left")
+    panels[0].text(1.06, 1.45, "push", color=COMMUNICATION, fontweight="bold", ha="right")
+    panels[0].text(1.35, 1.45, "pull", color=COMMUNICATION, fontweight="bold", ha="left")
     return figure
 
 

@@ -347,6 +347,9 @@ assert max(reached["naive"][2:]) < 0.5 < 0.7 < min(reached["damped"]), reached
 save(drawings.momentum(TAUS, limit, heavy, MANY, reached), FIGURES / "momentum.png")
 
 # %% [markdown]
+# Read: Levin and May 1976, Theoretical Population Biology 9, pages 178-187; Zhang et al. 2016,
+# arXiv:1511.05950, section 3; Mitliagkas et al. 2016, arXiv:1605.09774.
+#
 # ## 4. One worker is slow
 # The gain is that no worker waits for a *straggler*, a worker that is slower than the others. Three rules,
 # all with four workers and one server:
@@ -486,6 +489,9 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
     )
 
 # %% [markdown]
+# Read: Zhang et al. 2016, arXiv:1511.05950 (n-softsync); Li et al. 2014 (OSDI), the section on
+# consistency.
+#
 # ## 6. No server at all: one-sided communication
 # Does the server need a program? With MPI a rank can expose an array in a *window*, and others read it
 # (`Get`) and add to it (`Accumulate`) without any code on that rank. Each number is added atomically, so
@@ -504,4 +510,10 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
 print("\n6. No server at all: one-sided communication")
 nothing = ["   needs MPI processes; run: minigrad run -n 3 lessons/08_parameter_server/lesson.py"]
 print(*(told or nothing), sep="\n")
+
+# %% [markdown]
+# Read: Recht et al. 2011 (Hogwild), arXiv:1106.5730; the MPI standard, the chapter on one-sided
+# communication.
+
+# %%
 print(f"\nFigures: {FIGURES}/")

@@ -478,6 +478,8 @@ save(drawings.density(densities, gathered, ring, LENGTH), FIGURES / "density.png
 # %% [markdown]
 # A quarter of the entries on 32 ranks is *eight times more* than everything in a dense ring.
 #
+# Read: Renggli et al. 2019 (SparCML), arXiv:1802.08021.
+#
 # ## 6. What it is worth on a slow link
 # Eight machines with LeNet and a virtual clock: computing takes 20 ms a step, a message 0.1 ms and what its
 # bytes take. Compressing itself takes no time on this clock; on a real one it does.
@@ -543,4 +545,10 @@ print(
     f"   ResNet-50 on 64 machines, 1 Gbit/s: dense ring {ring_takes:.1f} s of sending, DGC {dgc_takes:.2f} s"
 )
 assert ring_takes > 10 * dgc_takes, f"ring {ring_takes:.2f} s, DGC {dgc_takes:.2f} s"
+
+# %% [markdown]
+# Read: Agarwal et al. 2022, "On the utility of gradient compression in distributed training systems",
+# arXiv:2103.00543.
+
+# %%
 print(f"\nFigures: {FIGURES}/")

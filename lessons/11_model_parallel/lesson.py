@@ -131,6 +131,8 @@ save(drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]), FIGURES / "
 # What is missing on each rank is the part of the other. No error is raised: below these layers each rank
 # would continue with another gradient, and weights that should be equal on all ranks would become different.
 #
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Model parallelism".
+#
 # ## 3. Columns, then rows: a conjugate pair
 # A split by columns leaves its outputs split, and a split by rows needs its inputs split. So use rows for
 # the second layer, and nothing has to be sent between the two, not even at the activation function, which
@@ -207,6 +209,8 @@ for name, plan in (("column, then row", PAIR), ("each layer gathered", NAIVE)):
     assert off <= 1e-12, f"{name}: gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
+# Read: Shoeybi et al. 2019 (Megatron-LM), arXiv:1909.08053, section 3.
+#
 # ## 5. What the pair saves
 # Count the numbers that a rank sends: p ranks, b samples, layers of widths d - h - d, all-reduces around a
 # ring (lesson 05).
@@ -291,6 +295,9 @@ save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 # %% [markdown]
 # A bias that starts at zero hides this mistake in the first step, and a test that compares one gradient of a
 # new network passes. Test with random biases, or with two steps.
+#
+# Read: the source of Megatron-LM, `RowParallelLinear` in megatron/core/tensor_parallel/layers.py: there
+# too the bias is added after the sum.
 #
 # ## 7. By channels: filters, then channels
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its

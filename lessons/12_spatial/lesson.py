@@ -90,6 +90,8 @@ for k, s, p in WINDOWS:
     print(f"   {k:6}  {s:6}  {p:7}   {before:6}  {behind:6}{note}")
 
 # %% [markdown]
+# Read: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 2 (kernel, stride and padding).
+#
 # ## 3. With and without
 # The exchange: each rank sends its first row to the rank above and its last row to the rank below, and puts
 # the rows that it receives around its own. Where there is no neighbor, at the edge of the image, it puts

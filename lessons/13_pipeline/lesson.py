@@ -100,6 +100,8 @@ save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "sl
 # %% [markdown]
 # m samples in p stages take m + p - 1 slots instead of m p.
 #
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Pipelining".
+#
 # ## 2. Fill and drain
 # A training step goes forward and back. A *micro-batch* is a part of the batch that passes the stages as one.
 # GPipe takes all micro-batches forward, then all back; their gradients are added, and only then the weights
@@ -241,6 +243,8 @@ save(drawings.one_buffer(errors, curves), FIGURES / "one_buffer.png")
 # The accuracy rises although the gradients are wrong. And the mistake is invisible on a rank that has only
 # one micro-batch *in flight* (forward done, backward not yet): the last rank of the next schedule. With that
 # schedule two ranks show no error at all. So test with three ranks or more.
+#
+# Read: Huang et al. 2019 (GPipe), arXiv:1811.06965, section 2.3 (what all micro-batches keep).
 #
 # ## 4. One forward, one backward
 # 1F1B takes a micro-batch back as soon as possible. Its bubble is that of GPipe, but rank s holds
@@ -639,6 +643,9 @@ for net, figures in read_result("speedup")["nets"].items():
     print(f"   {net}, batch {figures['batch_size']}: on one process {one:.2f}, on two {two:.2f}")
     difference = figures["largest_difference"]
     assert difference < 1e-12, f"{net}: a loss differs from serial by {difference:.1e}, limit 1e-12"
+
+# %% [markdown]
+# Read: Qi et al. 2024, arXiv:2405.15362, section 3 (schedules made of repeated blocks).
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -76,6 +76,8 @@ save(drawings.level(NAMES, crossovers), FIGURES / "level.png")
 # A convolution uses each weight at every place of the image: few weights, many activations. A linear layer
 # uses each once. So one network holds both kinds, and no single answer suits it.
 #
+# Read: Krizhevsky 2014, arXiv:1404.5997; Gholami et al. 2018, arXiv:1712.04432, section 2.
+#
 # ## 2. A grid: Pr ranks share the model, Pc the batch
 # P = Pr Pc. The Pr ranks that share a model see B / Pc samples, and the Pc ranks that share the batch have
 # 1 / Pr of the weights, so both kinds of messages become smaller. This is called "1.5D": a layer is a product
@@ -344,6 +346,8 @@ for i, b in enumerate(BATCHES):
 save(drawings.grids(BATCHES, measured, formula, borders), FIGURES / "grids.png")
 
 # %% [markdown]
+# Read: Dean et al. 2012 (NeurIPS), "Large scale distributed deep networks", sections 3 and 4.1.
+#
 # ## 4. A plan for every layer
 # The grid is chosen once, the split layer by layer. `choose` takes what moves the fewest numbers: for each
 # layer twice the weights that a rank holds, and the activations that its split moves. A column layer and a
@@ -398,6 +402,10 @@ assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2
 # by both ranks of a pair, for all samples of the pair; the formula of part 2 shares those samples too. With
 # rows of the images in the convolutions ("rows") the pair shares that work, for halos: the third line is
 # all three ways at once, and it trains like one machine too.
+
+# %% [markdown]
+# Read: Jia, Zaharia and Aiken 2019, "Beyond data and model parallelism for deep neural networks",
+# arXiv:1807.05358.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -138,6 +138,8 @@ assert all(a > b for a, b in pairwise(found)), f"slower links, pipeline {found}"
 print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slower links: never faster")
 
 # %% [markdown]
+# Read: Hockney 1994 (latency and bandwidth), doi:10.1016/S0167-8191(06)80021-9.
+#
 # ## 2. Data parallelism on hundreds of GPUs
 # A step computes forward, then backward. Gradients are summed in buckets; bucket j is ready at R_j, its
 # all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. `lessons/networks.py` has the
