@@ -146,7 +146,7 @@ def double_well(height, wells, shares):
         )
     middle.axhline(0.152, color=INK, ls="--", lw=1)
     middle.text(345, 0.2, "barrier", color=INK, ha="center")
-    middle.legend(loc="lower center", ncols=3, fontsize=9)
+    middle.legend(loc="lower center", ncols=3, fontsize=9, handlelength=1.4, columnspacing=0.8)
     middle.set(xlabel="step", ylabel="weight", ylim=(-2.2, 1.7))
     middle.set_title("Noise crosses\nthe barrier", fontsize=11)
     places = np.arange(len(shares))

@@ -118,7 +118,7 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for tau, color in zip((0, 4, 8), (BLUE, GREEN, RED), strict=True):
         left.plot(swings(0.19, tau, 60), **line(color))
-    left.axhline(0, color=GREY, lw=0.6)
+    left.axhline(0, color=GREY, lw=0.8, ls=":")
     left.text(6.2, 0.42, r"$\tau = 0$", color=BLUE)
     left.text(20, 0.17, r"$\tau = 4$", color=GREEN, ha="right")
     left.text(31, 1.23, r"$\tau = 8$", color=RED, ha="center")

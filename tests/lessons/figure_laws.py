@@ -100,7 +100,8 @@ def words_in_the_way(figure: Figure) -> Iterator[str]:
     figure.draw_without_rendering()
     unseen = {text for axes in figure.axes for text in unseen_words(axes)}
     texts = [t for t in figure.findobj(Text) if isinstance(t, Text) and t.get_visible() and t not in unseen]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text().strip()]
+    written = [text for text in texts if text.get_text().strip()]
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in written]  # without arrows
     whole = figure.bbox
     for text, box in boxes:
         if min(box.x0, box.y0) < -1 or box.x1 > whole.x1 + 1 or box.y1 > whole.y1 + 1:
