@@ -35,6 +35,7 @@ STRATEGIES = (
     "server",
     "compressed",
     "local-sgd",
+    "diloco",
     "elastic-averaging",
     "parallel-sgd",
     "pipedream",

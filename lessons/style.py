@@ -1,4 +1,4 @@
-"""The start that all lessons share, and the colors of their figures."""
+"""The start that all lessons share. The look of their figures is that of all: ``minigrad.figures``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ import matplotlib.pyplot as plt
 from threadpoolctl import threadpool_limits
 
 from backends.launch import only_rank_0
-
-BLUE, ORANGE, GREEN, RED = COLORS = ("#3b6fb6", "#e8963a", "#4f9d69", "#c8504f")
-INK, GREY = "#222222", "#8a8a8a"  # text and lines
-PAPER, SAND, SKY = "#f1efea", "#e4e1da", "#dfe7f1"  # areas
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "savefig.dpi": 150}
+from minigrad.figures import STYLE
 
 
 def start_lesson(name: str) -> Path:

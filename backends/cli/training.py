@@ -18,6 +18,7 @@ from rich.table import Table
 from minigrad.backend import Backend
 from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
+from minigrad.figures import BLUE, ORANGE, STYLE, curve, line, save
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
@@ -26,7 +27,6 @@ from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
-from ..comm.timeline import save
 from ..launch.signals import uninterrupted
 from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
@@ -270,23 +270,27 @@ def check_drawing() -> None:
 
 def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     """The loss of every step and the test accuracy of every epoch, as a PNG."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
 
     losses, accuracies = metrics["losses"], metrics["test_accuracies"]
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    left = figure.subplots()
-    left.set(title=title_of(metrics), xlabel="step", ylabel="loss")
     steps = np.arange(1, len(losses) + 1)
-    left.plot(steps, losses, color="tab:blue", linewidth=0.8, alpha=0.5, label="loss of each step")
-    if len(losses) >= 50:
-        width = max(len(losses) // 50, 5)
-        smooth = np.convolve(losses, np.ones(width) / width, "valid")
-        left.plot(steps[width - 1 :], smooth, color="tab:blue", label=f"mean of {width} steps")
-    left.set_ylim(bottom=0)
-    right = left.twinx()
-    ends = np.linspace(0, len(losses), len(accuracies) + 1)[1:]
-    right.plot(ends, accuracies, "o-", color="tab:orange", markersize=4, label="test accuracy")
-    right.set(ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
-    lines = [*left.get_lines(), *right.get_lines()]
-    left.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
-    save(figure, file)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure.suptitle(title_of(metrics))
+        left, right = figure.subplots(1, 2)
+        if len(losses) >= 50:
+            width = max(len(losses) // 50, 5)
+            smooth = np.convolve(losses, np.ones(width) / width, "valid")
+            left.plot(steps, losses, color=BLUE, lw=0.7, alpha=0.4, label="each step")
+            left.plot(steps[width - 1 :], smooth, **line(BLUE), label=f"mean of {width} steps")
+            left.legend()
+        else:
+            left.plot(steps, losses, **line(BLUE))
+        left.set(xlabel="step", ylabel="training loss", ylim=0)
+        right.plot(np.arange(1, len(accuracies) + 1), accuracies, **curve(ORANGE))
+        right.set(xlabel="epoch", ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
+        right.xaxis.get_major_locator().set_params(integer=True)
+        right.yaxis.set_major_formatter(PercentFormatter(1))
+        save(figure, file)

@@ -14,28 +14,54 @@ from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minigrad.files import replacement
+from minigrad.figures import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPUTING,
+    FORWARD,
+    GREEN,
+    INK,
+    SAND,
+    SKY,
+    WAITING,
+    WEIGHTS,
+    save,
+)
 
 from .spans import RECEIVED, Span, Trace, is_started
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KINDS = {
-    "forward": ("F", "#4c78a8"),
-    "backward": ("B", "#72b7b2"),
-    "update": ("U", "#54a24b"),
-    "test": ("T", "#bab0ac"),
-    "compute": ("C", "#9ecae9"),
-    "send": ("S", "#f2a93b"),
-    "recv": ("R", "#e45756"),
-    "allreduce": ("A", "#b279a2"),
-    "post": ("P", "#fbe0a6"),
-    "wait": ("W", "#a01c2c"),
-    "split": ("X", "#9d755d"),
+LETTERS = {
+    **{"forward": "F", "backward": "B", "update": "U", "test": "T", "compute": "C", "send": "S"},
+    **{"recv": "R", "allreduce": "A", "post": "P", "wait": "W", "split": "X"},
 }
-OTHER_COLORS = ("#6a51a3", "#8ca252", "#d6616b", "#637939", "#ce6dbd", "#393b79")
-IDLE = "#ececec"
+
+
+class Fill(NamedTuple):
+    """How a box looks: its color, and the pattern of lines on it, as matplotlib writes it."""
+
+    color: Any
+    hatch: str = ""
+
+
+FILLS = {
+    "forward": Fill(FORWARD),
+    "backward": Fill(BACKWARD),
+    "weight": Fill(WEIGHTS, ".."),
+    "update": Fill(INK),
+    "test": Fill(SAND),
+    "compute": Fill(COMPUTING, "\\\\\\\\"),
+    "send": Fill(COMMUNICATION, "////"),
+    "recv": Fill(COMMUNICATION, "...."),
+    "allreduce": Fill(COMMUNICATION),
+    "post": Fill(COMMUNICATION, "||||"),
+    "wait": Fill(WAITING, "xxxx"),
+    "split": Fill(SAND, "xx"),
+}
+OTHER_FILLS = [Fill(color, hatch) for hatch in ("oo", "++") for color in (SAND, GREEN, SKY)]
+IDLE = Fill("#ECECEC")
 NUMBERS = re.compile(r" [\d,/-]+$")  # of a micro-batch or a chunk
 
 
@@ -47,7 +73,7 @@ def kind(what: str) -> str:
 def kinds(spans: Iterable[Span]) -> list[str]:
     """The kinds of the spans, those with a letter of their own first."""
     names = {kind(s.what) for s in spans}
-    return [*(k for k in KINDS if k in names), *sorted(names - KINDS.keys())]
+    return [*(k for k in LETTERS if k in names), *sorted(names - LETTERS.keys())]
 
 
 def innermost(spans: Iterable[Span]) -> list[Span]:
@@ -135,7 +161,7 @@ def gantt(trace: Trace, width: int = 80, start: float | None = None, stop: float
 
 def distinct_letters(names: list[str]) -> dict[str, str]:
     """A letter for each kind; where the kind has none of its own, the first of its name that is free."""
-    letters = {name: KINDS[name][0] for name in names if name in KINDS}
+    letters = {name: LETTERS[name] for name in names if name in LETTERS}
     for name in names:
         if name not in letters:
             spare = (c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" if c.isalnum())
@@ -192,8 +218,8 @@ class Panel(NamedTuple):
 
 def figure_of(
     panels: Sequence[Panel],
-    color: Callable[[Span], Any],
-    legend: Mapping[str, Any],
+    fill: Callable[[Span], Fill],
+    legend: Mapping[str, Fill],
     *,
     title: str = "",
     width: float = 11,
@@ -201,7 +227,7 @@ def figure_of(
 ) -> Figure:
     """The panels above one another, each as wide as the figure; ``width`` and a ``row``'s height in inches.
 
-    Each span is a box, whose color ``legend`` explains.
+    Each span is a box, whose look ``legend`` explains.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
@@ -209,39 +235,38 @@ def figure_of(
     height = 0.6 + sum(0.8 + row * panel.ranks for panel in panels)
     figure = Figure(figsize=(width, height), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(title, fontsize=12)
     heights = [1 + panel.ranks for panel in panels]
     rows = figure.subplots(len(panels), squeeze=False, height_ratios=heights).flat
     for axes, panel in zip(rows, panels, strict=True):
         scale, unit = panel.scale
         end = (panel.last - panel.first) * scale
         for rank in range(panel.ranks):
-            axes.broken_barh([(0, end)], (rank - 0.42, 0.84), facecolors=IDLE)
+            axes.broken_barh([(0, end)], (rank - 0.42, 0.84), facecolors=IDLE.color)
         for middle, thickness, spans in panel.bars:
             for span in spans:
                 start, stop = max(span.start, panel.first), min(span.stop, panel.last)
                 length = (stop - start) * scale
                 corner = (start - panel.first) * scale, middle - thickness / 2
                 edge = 0.6 if length > 0.004 * end else 0.0  # it would hide what is narrower than itself
-                axes.add_patch(
-                    Rectangle(corner, length, thickness, fc=color(span), ec="white", linewidth=edge)
-                )
+                color, hatch = fill(span)
+                look = {"fc": color, "ec": "white", "linewidth": edge, "hatch": hatch}
+                axes.add_patch(Rectangle(corner, length, thickness, **look))
         axes.set(xlim=(0, end), ylim=(panel.ranks - 0.5, -0.5), xlabel=f"time ({unit})")
         axes.set_yticks(range(panel.ranks), [f"rank {rank}" for rank in range(panel.ranks)])
-        axes.set_title(panel.title, loc="left", fontsize=10)
+        axes.set_title(panel.title, loc="left", fontsize=11)
         axes.spines[:].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    handles = [Patch(color=c, label=name) for name, c in (*legend.items(), ("idle", IDLE))]
-    columns = min(len(handles), int(width / 1.9))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    looks = (*legend.items(), ("idle", IDLE))
+    handles = [Patch(fc=look.color, ec="white", lw=0, hatch=look.hatch, label=name) for name, look in looks]
+    columns = min(len(handles), int(width / 2.1))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
     return figure
 
 
-def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
-    """A PNG: a bar for each rank, and thin ones below it for what was started and not yet finished."""
+def panel_of(trace: Trace, title: str = "", start: float | None = None, stop: float | None = None) -> Panel:
+    """A bar for each rank, and thin ones below it for what was started and not yet finished."""
     first, last = window(trace, start, stop)
-    others = cycle(OTHER_COLORS)
-    colors = {name: KINDS[name][1] if name in KINDS else next(others) for name in kinds(trace.spans)}
     bars = []
     for rank in range(trace.size):
         mine = [s for s in trace.spans if s.rank == rank and s.start < last and s.stop > first]
@@ -249,11 +274,21 @@ def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = Non
         lanes = side_by_side([s for s in mine if is_started(s.what)])
         height = 0.24 / max(len(lanes), 1)
         bars += [(rank + 0.16 + (i + 0.5) * height, height, lane) for i, lane in enumerate(lanes)]
-    shown = {kind(span.what) for *_, spans in bars for span in spans}
     thin = "; thin bars: started and not yet finished" if any(is_started(s.what) for s in trace.spans) else ""
-    panel = Panel((title or summary(trace)) + thin, trace.size, first, last, bars)
-    legend = {name: color for name, color in colors.items() if name in shown}
-    save(figure_of([panel], lambda span: colors[kind(span.what)], legend, row=0.62), file)
+    return Panel((title or summary(trace)) + thin, trace.size, first, last, bars)
+
+
+def figure_of_kinds(panels: Sequence[Panel], *, width: float = 11) -> Figure:
+    """The panels above one another; what kind of work a box is, its look says."""
+    shown = kinds(span for panel in panels for *_, spans in panel.bars for span in spans)
+    others = cycle(OTHER_FILLS)
+    legend = {name: FILLS[name] if name in FILLS else next(others) for name in shown}
+    return figure_of(panels, lambda span: legend[kind(span.what)], legend, row=0.62, width=width)
+
+
+def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
+    """A PNG of the trace, or of a part of it, in its seconds: a row for each rank."""
+    save(figure_of_kinds([panel_of(trace, title, start, stop)]), file)
 
 
 def side_by_side(spans: list[Span]) -> list[list[Span]]:
@@ -265,9 +300,3 @@ def side_by_side(spans: list[Span]) -> list[list[Span]]:
             lanes.append(lane := [])
         lane.append(span)
     return lanes
-
-
-def save(figure: Figure, file: Path) -> None:
-    """Write a PNG, whole or not at all."""
-    with replacement(file) as part:
-        figure.savefig(part, dpi=120)

@@ -6,14 +6,17 @@ of a running pipeline's communicator; ``between`` takes one step out of many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from minigrad.figures import BACKWARD, FORWARD, WEIGHTS, save
+
 from ..comm import timeline
 from ..comm.spans import Trace
-from ..comm.timeline import Panel, save, text_runs
+from ..comm.timeline import Fill, Panel, text_runs
 from .schedules import find_schedule
 from .simulation import Costs, simulate
 from .timetable import Backward, Forward, Instruction, Weight, numbers
@@ -25,11 +28,9 @@ if TYPE_CHECKING:
 
 LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
-COLORS = {Forward: "#4c78a8", Backward: "#f58518", Weight: "#54a24b"}
+COLORS = {Forward: FORWARD, Backward: BACKWARD, Weight: WEIGHTS}
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
-
-Color = tuple[float, float, float]
 
 
 def text_of_plan(schedule: str, *, ranks: int, micros: int, weight: int = 0) -> str:
@@ -127,15 +128,22 @@ def draw_pair(plan: Trace, run: Trace, file: Path, *, title: str = "") -> None:
     save(figure_of({"plan": plan, "run": run}, title), file)
 
 
-def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
-    """The traces above one another, each under its name and the share of its ranks' time that is idle."""
+def figure_of(
+    traces: dict[str, Trace], title: str = "", *, one_clock: bool = False, chunk_names: Sequence[str] = ()
+) -> Figure:
+    """The traces above one another, each under its name and the share of its ranks' time that is idle.
+
+    Each is as wide as the figure, or with ``one_clock`` as wide as it is long beside the longest one.
+    ``chunk_names`` are the words for the chunks in the key; the default is chunk 0, chunk 1 and so on.
+    """
     every = [instructions_of(trace) for trace in traces.values()]
     instructions = {span.what: i for pairs in every for span, i in pairs}
     chunks = 1 + max(i.chunk for i in instructions.values())
-    colors = {what: shade(type(i), i.chunk, chunks) for what, i in instructions.items()}
+    words = chunk_names or [f"chunk {chunk}" for chunk in range(chunks)]
+    fills = {what: fill_of(type(i), i.chunk, chunks) for what, i in instructions.items()}
     present = {(type(i), i.chunk) for i in instructions.values()}
     legend = {
-        f"{NAMES[kind]}, chunk {chunk}" if chunks > 1 else NAMES[kind]: shade(kind, chunk, chunks)
+        f"{NAMES[kind]}, {words[chunk]}" if chunks > 1 else NAMES[kind]: fill_of(kind, chunk, chunks)
         for kind in COLORS
         for chunk in range(chunks)
         if (kind, chunk) in present
@@ -149,36 +157,43 @@ def figure_of(traces: dict[str, Trace], title: str = "") -> Figure:
         (p.last - p.first) / median(span.stop - span.start for span, _ in pairs)
         for p, pairs in zip(panels, every, strict=True)
     )
-    width = min(max(2 + 0.28 * boxes, 7), 17)
-    figure = timeline.figure_of(panels, lambda span: colors[span.what], legend, title=title, width=width)
+    width = min(max(2 + 0.28 * boxes, 10 if one_clock else 7), 12)
+    figure = timeline.figure_of(panels, lambda span: fills[span.what], legend, title=title, width=width)
     for axes, trace in zip(figure.axes, traces.values(), strict=True):
         for rank, share in enumerate(bubbles_of(trace)):
             at = (1, rank), (4, 0), ("axes fraction", "data"), "offset points"
             axes.annotate(f"{share:.0%} idle", *at, va="center")
+    if one_clock:
+        for axes in figure.axes:
+            axes.set_xlim(0, max(panel.scale[0] * (panel.last - panel.first) for panel in panels))
     figure.draw_without_rendering()  # lays it out: from here on it is known how wide the boxes are
     for axes, panel, pairs in zip(figure.axes, panels, every, strict=True):
-        write_numbers(axes, panel, pairs, colors)
+        write_numbers(axes, panel, pairs, fills)
     return figure
 
 
-def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, colors: dict[str, Color]) -> None:
+def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, fills: dict[str, Fill]) -> None:
     """In each box the numbers of its micro-batches, as large as fits; none where none could be read."""
     points = 72 / axes.figure.dpi
-    points_per_second = axes.get_window_extent().width * points / (panel.last - panel.first)
+    points_per_second = axes.get_window_extent().width * points / (axes.get_xlim()[1] / panel.scale[0])
     for span, i in pairs:
         text = numbers(i.micros)
         room = (span.stop - span.start) * points_per_second - 2
         size = min(9.0, room / (0.65 * len(text)))
         if size >= 4.5:
             middle = ((span.start + span.stop) / 2 - panel.first) * panel.scale[0]
-            color = "white" if sum(colors[span.what]) < 1.5 else "black"
+            red, green, blue = fills[span.what].color
+            color = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.4 else "black"
             axes.text(middle, span.rank, text, size=size, color=color, ha="center", va="center_baseline")
 
 
-def shade(kind: type[Instruction], chunk: int, chunks: int) -> Color:
-    """A kind's color, paler in later chunks."""
+def fill_of(kind: type[Instruction], chunk: int, chunks: int) -> Fill:
+    """The look of a kind's boxes, paler in later chunks.
+
+    Weights then have dots: in a grey print their green is like the pale blue of forwards.
+    """
     from matplotlib.colors import to_rgb
 
     white = 0.6 * chunk / chunks
     r, g, b = (white + (1 - white) * c for c in to_rgb(COLORS[kind]))
-    return r, g, b
+    return Fill((r, g, b), ".." if kind is Weight and chunks > 1 else "")

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, DASHES, GREEN, GREY, INK, ORANGE, RED, curve, line, points
 
 
 def contours(panel, height, best, spans):
@@ -24,7 +24,7 @@ def bowl(height, best, paths, plans):
     figure, panels = plt.subplots(1, 3, figsize=(11, 4.6), sharex=True, sharey=True, layout="constrained")
     for panel, (name, path), color in zip(panels, paths.items(), (BLUE, GREEN, RED), strict=True):
         contours(panel, height, best, ((-2.4, 2.6), (-2.6, 2.0)))
-        panel.plot(*path.T, color=color, lw=1.2, marker=".", ms=4)
+        panel.plot(*path.T, color=color, lw=1.2, marker=".", ms=4, ls=DASHES[color])
         panel.plot(*path[0], "s", color=INK, ms=5, zorder=5)
         panel.annotate("start", path[0], (6, 6), textcoords="offset points")
         epochs = plans[name][2]
@@ -39,12 +39,12 @@ def rates(falls, sweep):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
     colors = dict(zip(falls, (GREY, BLUE, GREEN, ORANGE, RED), strict=True))
     for name, distance in falls.items():
-        left.semilogy(distance, color=colors[name], lw=2)
+        left.semilogy(distance, **line(colors[name]))
         at = (len(distance) - 1, distance[-1])
         left.annotate(f"{name} / L", at, (5, -3), textcoords="offset points", color=colors[name])
     left.set(xlabel="step", ylabel="distance to the best weights", xlim=(0, 48), ylim=(1e-5, None))
     left.set_title("A bowl: above 2 / L the steps lead away")
-    right.semilogx(list(sweep), list(sweep.values()), "o-", color=BLUE, lw=2, ms=7, mec="white")
+    right.semilogx(list(sweep), list(sweep.values()), **curve(BLUE))
     right.text(1.2e-4, 0.42, "too small:\nslow", color=GREY)
     right.text(1.2, 0.55, "too large:\ndiverges", color=GREY)
     right.set(xlabel="learning rate", ylabel="test accuracy after one epoch", ylim=(0, 1), xlim=(7e-5, 9))
@@ -57,26 +57,27 @@ def noise(sizes, measured, of_one, n, squared):
     """The squared error of a mini-batch's gradient by its size, measured and by the formula."""
     figure, panel = plt.subplots(figsize=(7, 4.4), layout="constrained")
     fine = np.geomspace(1, n / 1.3, 100)
-    panel.loglog(fine, of_one / fine * (n - fine) / (n - 1), color=BLUE, lw=1.5)
-    panel.loglog(sizes, measured, "o", color=BLUE, ms=8, mec="white")
+    panel.loglog(fine, of_one / fine * (n - fine) / (n - 1), color=BLUE, lw=1.5, label="formula")
+    panel.loglog(sizes, measured, **points(BLUE), label="100 draws each")
+    panel.legend()
     panel.axhline(squared, color=GREY, ls="--", lw=1)
     panel.text(1, squared * 1.12, "squared length of the gradient itself", color=GREY)
     panel.set_xticks(sizes, [str(b) for b in sizes])
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set(xlabel="b, samples in the mini-batch", ylabel="squared error of its gradient")
-    panel.set_title("b samples: a b-th of the squared error\n(dots: 100 draws each; line: the formula)")
+    panel.set_title("b samples: a b-th of the squared error")
     return figure
 
 
 def sizes(curves):
     """Test accuracy by epochs, and by steps."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), sharey=True, layout="constrained")
-    for (b, curve), color in zip(curves.items(), (RED, GREEN, BLUE, INK), strict=True):
-        epochs, right_share = curve.T
+    for (b, found), color in zip(curves.items(), (RED, GREEN, BLUE, INK), strict=True):
+        epochs, right_share = found.T
         n = max(curves)
         name = "all samples" if b == n else "per sample" if b == 1 else f"b = {b}"
-        left.plot(epochs, right_share, "o-", color=color, lw=2, ms=4, label=name)
-        right.semilogx(epochs * n / b, right_share, "o-", color=color, lw=2, ms=4)
+        left.plot(epochs, right_share, **curve(color) | {"ms": 5}, label=name)
+        right.semilogx(epochs * n / b, right_share, **curve(color) | {"ms": 5})
     left.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
     left.set(xlabel="epochs", ylabel="test accuracy", ylim=(0, 1), xlim=(0, 2.05))
     right.set(xlabel="steps")
@@ -98,7 +99,7 @@ def larger(scaled, fixed, n, most_epochs):
         for panel, per_step in ((left, lambda b: 1), (right, lambda b: b / n)):
             b = np.array([b for b, steps in runs.items() if steps < math.inf])
             values = [runs[size] * per_step(size) for size in b]
-            panel.plot(b, values, "o-", color=color, lw=2, ms=7, mec="white", label=name)
+            panel.plot(b, values, **curve(color), label=name)
         for b in (b for b, steps in runs.items() if steps == math.inf):
             right.plot(b, most_epochs, "x", color=color, ms=10, mew=2.5)
     right.plot([], [], "x", color=INK, ms=8, mew=2, label=f"not reached in {most_epochs} epochs")
@@ -118,7 +119,7 @@ def larger(scaled, fixed, n, most_epochs):
 
 def double_well(height, wells, shares):
     """The loss with a shallow and a deep minimum, three runs in it, and the share of runs that leave."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 4.2), layout="constrained")
     w = np.linspace(-1.65, 1.65, 200)
     left.plot(w, height(w), color=INK, lw=1.5)
     start = max(wells)
@@ -140,12 +141,14 @@ def double_well(height, wells, shares):
     for b, color in ((1, RED), (4, GREEN), (max(wells), BLUE)):
         path = wells[b]
         one = path[:, int(np.argmin(path[-1]))]  # the run that ends furthest to the left
-        middle.plot(one, color=color, lw=1, label=f"b = {b}" if b < max(wells) else "all samples")
+        middle.plot(
+            one, color=color, lw=1, ls=DASHES[color], label=f"b = {b}" if b < max(wells) else "all samples"
+        )
     middle.axhline(0.152, color=INK, ls="--", lw=1)
     middle.text(345, 0.2, "barrier", color=INK, ha="center")
-    middle.legend(loc="lower center", ncols=3, fontsize=9)
+    middle.legend(loc="lower center", ncols=3, fontsize=9, handlelength=1.4, columnspacing=0.8)
     middle.set(xlabel="step", ylabel="weight", ylim=(-2.2, 1.7))
-    middle.set_title("Noise crosses the barrier", fontsize=11)
+    middle.set_title("Noise crosses\nthe barrier", fontsize=11)
     places = np.arange(len(shares))
     right.bar(places, list(shares.values()), 0.7, color=GREEN)
     for place, share in zip(places, shares.values(), strict=True):
@@ -155,7 +158,7 @@ def double_well(height, wells, shares):
     right.set(
         xlabel="b, samples in the mini-batch (of 64)", ylabel="of 200 runs in the deep well", ylim=(0, 1)
     )
-    right.set_title("Small batches leave the shallow minimum", fontsize=11)
+    right.set_title("Small batches leave\nthe shallow minimum", fontsize=11)
     return figure
 
 
@@ -165,13 +168,13 @@ def walks(height, goal, found, needed, losses):
     contours(left, height, goal, ((-2.3, 2.4), (-4.2, 2.4)))
     for (name, path), color in zip(found.items(), (BLUE, RED, GREEN), strict=True):
         label = f"{name}: {needed[name]} steps"
-        left.plot(*path[:60].T, color=color, lw=1.4, marker=".", ms=5, label=label)
+        left.plot(*path[:60].T, **curve(color) | {"lw": 1.2, "ms": 4}, label=label)
     left.plot(*path[0], "s", color=INK, ms=5, zorder=5)
     left.legend(loc="upper right", framealpha=0.9, frameon=True, edgecolor="white", fontsize=9)
     left.set(ylabel="weight 2", title="A long valley")
     for (name, loss), color in zip(losses.items(), (GREY, RED, BLUE, GREEN), strict=True):
         smooth = np.convolve(loss, np.ones(15) / 15, mode="valid")
-        right.plot(np.arange(len(smooth)) + 8, smooth, color=color, lw=2, label=name)
+        right.plot(np.arange(len(smooth)) + 8, smooth, **line(color), label=name)
     right.legend(loc="upper right")
     right.set(
         xlabel="step (mini-batches of 50)", ylabel="loss, mean over 15 steps", ylim=(0, 2.4), title="Digits"

@@ -19,6 +19,7 @@ import numpy as np
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches
+from minigrad.figures import save
 from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
@@ -81,7 +82,7 @@ for name, (size, rate, epochs) in plans.items():
     off = np.linalg.norm(paths[name][-1] - best)
     print(f"   {name + ':':17} {len(paths[name]) - 1:3} steps, {64 * epochs:4} samples seen; ", end="")
     print(f"{uphill:3.0%} of the steps go uphill; ends {off:.3f} from the best")
-drawings.bowl(lambda w: height(bowl, w), best, paths, plans).savefig(FIGURES / "bowl.png")
+save(drawings.bowl(lambda w: height(bowl, w), best, paths, plans), FIGURES / "bowl.png")
 
 # %% [markdown]
 # With all samples every step goes downhill, and the path is smooth. The gradient of a single sample is the
@@ -176,7 +177,7 @@ good, bad = max(sweep[0.03], sweep[0.1], sweep[0.3]), max(sweep[1e-4], sweep[3.0
 assert good > 0.8 and bad < 0.5, (
     f"accuracy {good:.0%} at the best rates, {bad:.0%} at the smallest and largest"
 )
-drawings.rates(falls, sweep).savefig(FIGURES / "rates.png")
+save(drawings.rates(falls, sweep), FIGURES / "rates.png")
 
 # %% [markdown]
 # Read: LeCun, Bottou, Orr and Müller 1998, "Efficient BackProp", doi:10.1007/3-540-49430-8_2, section 5.
@@ -227,7 +228,7 @@ for b, found, theory in zip(sizes, measured, expected, strict=True):
         f"b = {b}: squared error {found:.4f}, the formula gives {theory:.4f}, more than 20% apart"
     )
 print(f"   the squared length of the gradient itself is {full @ full:.4f}")
-drawings.noise(sizes, measured, of_one, n, full @ full).savefig(FIGURES / "noise.png")
+save(drawings.noise(sizes, measured, of_one, n, full @ full), FIGURES / "noise.png")
 
 # %% [markdown]
 # Four times the samples halve the error (its square falls to a quarter), but cost four times the work. So
@@ -274,7 +275,7 @@ assert shares[1] > 0.7, f"single samples reached the deep well in {shares[1]:.0%
 minimum = min(np.roots([1, 0, -1, 0.15]).real, key=lambda w: abs(w - 1))  # where the slope is 0
 off = np.abs(wells[64][-1] - minimum).max()
 assert off < 1e-6, f"the full batch ends {off:.1e} from the shallow minimum at {minimum:.3f}, limit 1e-6"
-drawings.double_well(double_well, wells, shares).savefig(FIGURES / "double_well.png")
+save(drawings.double_well(double_well, wells, shares), FIGURES / "double_well.png")
 
 # %% [markdown]
 # With one or two samples most runs end in the deep well; with large mini-batches the noise is too small.
@@ -305,7 +306,7 @@ for b, rate in ((1, 0.01), (16, 0.1), (256, 0.5), (len(train), 0.5)):
     assert taken == due, f"b = {b}: {taken} steps in two epochs, expected {due}"
     print(f"   b = {b:4}, rate {rate:4}: {len(history.losses):5} steps in {history.seconds:5.2f} s, ", end="")
     print(f"{history.samples_per_second:7,.0f} samples a second, accuracy {passing[b]:.1%}")
-drawings.sizes(curves).savefig(FIGURES / "sizes.png")
+save(drawings.sizes(curves), FIGURES / "sizes.png")
 small, all_at_once = min(passing[1], passing[16]), passing[len(train)]
 assert small > 0.85 and all_at_once < 0.7, f"accuracy {small:.1%} for b of 1 or 16, {all_at_once:.1%} for all"
 assert passing[16] > passing[256], f"accuracy {passing[16]:.1%} for b = 16, {passing[256]:.1%} for b = 256"
@@ -367,7 +368,7 @@ def in_words(b, steps):
 for b, steps in scaled.items():
     print(f"   b = {b:3}: rate {0.0025 * b:4.2f}: {in_words(b, np.mean(steps))}", end="")
     print(f"; rate 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
-drawings.larger(scaled, fixed, len(train), MOST_EPOCHS).savefig(FIGURES / "larger.png")
+save(drawings.larger(scaled, fixed, len(train), MOST_EPOCHS), FIGURES / "larger.png")
 
 # %%
 flat = [np.mean(steps) * b / len(train) for b, steps in scaled.items() if b <= 256]
@@ -458,7 +459,7 @@ ratio = last["rate 0.02, momentum 0.9"] / last["rate 0.2"]
 assert abs(ratio - 1) < 0.1, f"momentum 0.9 ends at {ratio:.2f} times the loss of ten times the rate"
 better, plain = max(last["rate 0.2"], last["Adagrad, rate 0.02"]), last["rate 0.02"]
 assert better < 0.6 * plain, f"losses {better:.2f} (rate 0.2, Adagrad) and {plain:.2f} (rate 0.02)"
-drawings.walks(lambda w: height(long, w), goal, walks, needed, losses).savefig(FIGURES / "walks.png")
+save(drawings.walks(lambda w: height(long, w), goal, walks, needed, losses), FIGURES / "walks.png")
 
 # %% [markdown]
 # Read: Polyak 1964, doi:10.1016/0041-5553(64)90137-5; Duchi, Hazan and Singer 2011, "Adaptive subgradient

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from lessons.style import BLUE, GREY, INK, ORANGE, PAPER, RED
+from minigrad.figures import BACKWARD, BLUE, FORWARD, GREY, INK, PAPER, RED, WEIGHTS, curve, line
 
 
 def number(x):
@@ -47,8 +47,8 @@ def graphs(found):
         panel.set(xlim=(min(xs) - 0.5, max(xs) + 1.7), ylim=(min(ys) - 0.6, max(ys) + 0.5))
         panel.set_title(title, fontsize=14)
         panel.axis("off")
-    figure.text(0.02, 0.02, "values, forward", color=RED, fontsize=11)
-    figure.text(0.2, 0.02, "derivatives, backward", color=BLUE, fontsize=11)
+    figure.text(0.02, 0.02, "values", color=RED, fontsize=11)
+    figure.text(0.2, 0.02, "derivatives", color=BLUE, fontsize=11)
     return figure
 
 
@@ -71,9 +71,9 @@ def careless(right, wrong):
     figure, (left, panel) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     for (losses, errors), color, name in ((right, BLUE, "right pullback"), (wrong, RED, "wrong pullback")):
         smooth = np.convolve(losses, np.ones(10) / 10, mode="valid")
-        left.plot(np.arange(len(smooth)) + 5, smooth, color=color, lw=2, label=name)
+        left.plot(np.arange(len(smooth)) + 5, smooth, **line(color), label=name)
         steps = np.linspace(0, len(losses), len(errors), endpoint=False)
-        panel.plot(steps, errors, "o-", color=color, lw=2, ms=5, label=name)
+        panel.plot(steps, errors, **curve(color), label=name)
     left.legend()
     left.set(xlabel="step", ylabel="loss, mean over 10 steps", ylim=0, title="Both learn, so all is well?")
     panel.legend(loc="center right")
@@ -87,14 +87,14 @@ def cost(counted):
     figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
     for row, found in enumerate(counted.values()):
         parts = [found[what] / found["forward"] for what in ("forward", "to weights", "to inputs")]
-        panel.barh(row - 0.19, parts[0], 0.34, color=BLUE)
-        panel.barh(row + 0.19, parts[1], 0.34, color=RED)
-        panel.barh(row + 0.19, parts[2], 0.34, left=parts[1], color=ORANGE)
+        panel.barh(row - 0.19, parts[0], 0.34, color=FORWARD)
+        panel.barh(row + 0.19, parts[1], 0.34, color=WEIGHTS)
+        panel.barh(row + 0.19, parts[2], 0.34, left=parts[1], color=BACKWARD)
         total, white = parts[1] + parts[2], {"fc": "white", "ec": "none", "pad": 1.5}
         panel.text(total + 0.03, row + 0.19, f"{total:.2f}", va="center", bbox=white)
     panel.text(0.03, -0.19, "forward", color="white", va="center")
-    panel.text(0.03, 0.19, "backward, to the weights", color="white", va="center")
-    panel.text(1.03, len(counted) - 1 + 0.19, "to the inputs", color="white", va="center")
+    panel.text(0.03, 0.19, "backward, to the weights", color=INK, va="center")
+    panel.text(1.03, len(counted) - 1 + 0.19, "to the inputs", color=INK, va="center")
     panel.axvline(2, color=GREY, ls="--", lw=1, zorder=0)
     panel.set_yticks(range(len(counted)), list(counted))
     panel.invert_yaxis()
@@ -148,6 +148,6 @@ def pooling(found):
                 panel.plot([0, 4], [2, 2], color=INK, lw=2)
                 panel.plot([2, 2], [0, 4], color=INK, lw=2)
     figure.supxlabel(" ")  # room for the two words below
-    figure.text(0.3, 0.01, "values, forward", color=RED, fontsize=11)
-    figure.text(0.55, 0.01, "derivatives, backward", color=BLUE, fontsize=11)
+    figure.text(0.3, 0.01, "values", color=RED, fontsize=11)
+    figure.text(0.55, 0.01, "derivatives", color=BLUE, fontsize=11)
     return figure

@@ -20,6 +20,7 @@ import numpy as np
 import minigrad
 from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, op, ops, optim
+from minigrad.figures import save
 from minigrad.models import one_hot
 from minigrad.testing import gradient_matches_difference
 
@@ -110,7 +111,7 @@ print(f"   f = {f.value}; from the tape {x.grad}, {y.grad}, {z.grad}; on the way
 by_tape = (f.value, x.grad, y.grad, z.grad, q.grad)
 assert by_tape == (15, 5, 5, 3, 5), f"f, df/dx, df/dy, df/dz, df/dq are {by_tape}, expected 15, 5, 5, 3, 5"
 places = {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), q: (1.5, 1, "+"), f: (3, 0.4, "×")}
-drawings.graphs({"f = (x + y) z": (tape, places)}).savefig(FIGURES / "by_hand.png")
+save(drawings.graphs({"f = (x + y) z": (tape, places)}), FIGURES / "by_hand.png")
 
 # %% [markdown]
 # Read: Linnainmaa 1976, doi:10.1007/BF01931367; Griewank and Walther 2008, "Evaluating Derivatives",
@@ -146,7 +147,7 @@ for name, values in gates.items():
         tape,
         {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), m: (1.5, 1, "max"), f: (3, 0.4, "×")},
     )
-drawings.graphs(tapes).savefig(FIGURES / "max_gate.png")
+save(drawings.graphs(tapes), FIGURES / "max_gate.png")
 
 # %% [markdown]
 # ### One unit
@@ -173,7 +174,7 @@ for name, node, difference in zip("wxb", (w, x, b), found, strict=True):
     assert abs(node.grad - difference) < 1e-9, f"da/d{name}: tape {node.grad}, by difference {difference}"
 spots = {w: (0, 2, "w"), x: (0, 0, "x"), b: (1.5, -0.6, "b")}
 spots |= {product: (1.5, 1, "×"), total: (3, 0.4, "+"), a: (4.5, 0.4, "σ")}
-drawings.graphs({"a = sigmoid(w x + b)": (tape, spots)}).savefig(FIGURES / "unit.png")
+save(drawings.graphs({"a = sigmoid(w x + b)": (tape, spots)}), FIGURES / "unit.png")
 
 # %% [markdown]
 # Read: LeCun, Bottou, Orr and Müller 1998, "Efficient BackProp", doi:10.1007/3-540-49430-8_2, section 4.4
@@ -213,7 +214,7 @@ _, forgotten, _ = twice(Forgetful)
 print(f"   tape {x.grad:.8f}, by difference {found:.8f}; the tape that forgets {forgotten.grad:.8f}")
 assert abs(x.grad - found) < 1e-9, f"df/dx: tape {x.grad}, by difference {found}"
 assert abs(forgotten.grad - found) > 0.1, f"without the +: {forgotten.grad}, right: {found}; too close to see"
-drawings.graphs({"f = x sigmoid(x)": (tape, spots)}).savefig(FIGURES / "twice.png")
+save(drawings.graphs({"f = x sigmoid(x)": (tape, spots)}), FIGURES / "twice.png")
 
 # %% [markdown]
 # Read: Griewank and Walther 2008, section 3.2 (reverse mode).
@@ -410,7 +411,7 @@ print(
 print(f"{ends[1]:.3f}, its gradient off by {min(wrong[1]):.0%} or more")
 assert max(ends) < right[0][0] / 2, f"losses {right[0][0]:.3f} at the start, {max(ends):.3f} at the end"
 assert min(wrong[1]) > 0.2 and max(right[1]) == 0, f"errors {min(wrong[1]):.0%} and {max(right[1]):.0%}"
-drawings.careless(right, wrong).savefig(FIGURES / "careless.png")
+save(drawings.careless(right, wrong), FIGURES / "careless.png")
 
 # %% [markdown]
 # A falling loss does not prove that the gradients are right. So this course compares gradients.
@@ -499,7 +500,7 @@ by_turning, _ = convolution(np.pad(g[0, 0], 2), turned)
 error = np.abs(by_turning - pullbacks[0](g[0, 0])).max()
 print(f"   {np.count_nonzero(used)} outputs use one pixel; to_x against the turned kernel: {error:.0e}")
 assert error < 1e-12, f"to_x and the convolution with the turned kernel differ by {error:.1e}, limit 1e-12"
-drawings.one_pixel(numbers, one_pixel, used).savefig(FIGURES / "one_pixel.png")
+save(drawings.one_pixel(numbers, one_pixel, used), FIGURES / "one_pixel.png")
 
 # %% [markdown]
 # If the kernel is not turned, a test with a symmetric kernel still passes. The law with a random kernel
@@ -556,7 +557,7 @@ for ours, library in ((max_pooling, ops.max_pool2d), (average_pooling, ops.avg_p
     )
     assert max(errors) < 1e-12, f"they differ by {max(errors):.1e}, limit 1e-12"
     assert back(g).sum() == g.sum(), f"derivatives sum to {back(g).sum()} before pooling, {g.sum()} behind it"
-drawings.pooling(pictures).savefig(FIGURES / "pooling.png")
+save(drawings.pooling(pictures), FIGURES / "pooling.png")
 
 # %% [markdown]
 # The library's `conv2d` does the same for many images, channels and filters; `direct`, the first function in
@@ -615,7 +616,7 @@ for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
         f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - the first layer's share = {2 - first:.3f}"
     )
     assert abs(ratio - (2 - first)) < 1e-12, f"backward / forward is {ratio}, the formula gives {2 - first}"
-drawings.cost(counted).savefig(FIGURES / "cost.png")
+save(drawings.cost(counted), FIGURES / "cost.png")
 
 # %% [markdown]
 # Read: Griewank and Walther 2008, section 3.3 (a gradient costs a small multiple of its function).
@@ -650,4 +651,9 @@ for step in range(20):
 size = sum(p.size for p in parameters)
 print(f"   {size:,} derivatives in each of 20 steps: they differ by {worst:.0e} at most")
 assert worst < 1e-12, f"the derivatives differ by {worst:.1e} of the largest one, limit 1e-12"
+
+# %% [markdown]
+# Read: Baydin et al. 2018, arXiv:1502.05767, section 5 (implementations).
+
+# %%
 print(f"\nFigures: {FIGURES}/")

@@ -2,11 +2,12 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, SAND, YELLOW, curve, line
 
-COLORS = {"activation": BLUE, "gradient": ORANGE, "weights": GREY}
+COLORS = {"activation": BLUE, "gradient": ORANGE, "weights": GREEN}
 WORDS = {
     "activation": "activations",
     "gradient": "gradients of activations",
@@ -17,7 +18,7 @@ WORDS = {
 def lifetimes(inference, training, layers):
     """Bars: each array from the step that makes it to the one after which it goes. Below: all their bytes."""
     figure, panels = plt.subplots(
-        2, 2, figsize=(12, 7), sharex="col", sharey="row", width_ratios=[1, 2], layout="constrained"
+        2, 2, figsize=(11, 7), sharex="col", sharey="row", width_ratios=[1, 2], layout="constrained"
     )
     names = inference.names[:layers]
     for (above, below), diary in zip(panels.T, (inference, training), strict=True):
@@ -40,7 +41,7 @@ def lifetimes(inference, training, layers):
             np.array(diary.most) / 1e6, edges, color=INK, lw=1.2, label="measured, at most in a step"
         )
         below.set(xlim=(0, steps), xlabel="step")
-        below.set_xticks(np.arange(steps) + 0.5, range(steps), fontsize=8)
+        below.set_xticks(np.arange(steps) + 0.5, range(steps), fontsize=9)
     panels[0, 0].set_yticks(range(layers), names)
     panels[0, 0].invert_yaxis()
     panels[0, 0].set(title="Inference: needed for one more step", ylabel="output of")
@@ -56,18 +57,23 @@ def lifetimes(inference, training, layers):
 
 def layers(full):
     """For each layer of VGG-16 what it keeps of one image, and its parameters."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5.6), sharey=True, layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6), sharey=True, layout="constrained")
     names = [layer.name for layer in full]
     kept = [4 * layer.outputs / 1e6 for layer in full]
     weights = [4 * layer.parameters / 1e6 for layer in full]
-    colors = [GREY if "pool" in name else ORANGE if "fc" in name else BLUE for name in names]
+    colors = [SAND if "pool" in name else ORANGE if "fc" in name else BLUE for name in names]
     for panel, numbers in ((left, kept), (right, weights)):
         panel.barh(names, numbers, color=colors)
         for place, number in enumerate(numbers):
             text = f"{number:.1f}" if number >= 0.05 else f"{number:.2f}" if number else ""
-            panel.text(number, place, f" {text}", va="center", color=INK, fontsize=8)
+            panel.text(number, place, f" {text}", va="center", color=INK, fontsize=9)
         panel.set_xlabel("MB")
     left.invert_yaxis()
+    right.set_xlim(0, 1.12 * max(weights))
+    left.set_xlim(0, 1.08 * max(kept))
+    names_of = {BLUE: "convolution", SAND: "pooling", ORANGE: "fully connected"}
+    keys = [Patch(color=color, label=name) for color, name in names_of.items()]
+    right.legend(handles=keys, loc="upper right")
     left.set_title(f"Activations of one image: {sum(kept):.0f} MB, and the image")
     right.set_title(f"Parameters: {sum(weights):.0f} MB")
     return figure
@@ -78,7 +84,7 @@ def by_batch(batches, parts):
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     names = ("weights", "their gradients", "momentum", "activations")
     floor, places = np.zeros(len(batches)), np.arange(len(batches))
-    for name, sizes, color in zip(names, np.array(parts).T / 1e9, (GREEN, GREY, ORANGE, BLUE), strict=True):
+    for name, sizes, color in zip(names, np.array(parts).T / 1e9, (GREEN, ORANGE, YELLOW, BLUE), strict=True):
         axes.bar(places, sizes, 0.7, floor, color=color, label=name)
         floor += sizes
     for place, total in zip(places, floor, strict=True):
@@ -92,7 +98,7 @@ def by_batch(batches, parts):
 def recomputation(plain, runs, layers, size, most, forwards):
     """Activations that exist over time; by segments the most of them, and the layers run forward."""
     figure, (left, middle, right) = plt.subplots(
-        1, 3, figsize=(13, 4.4), width_ratios=[1.4, 1, 1], layout="constrained"
+        1, 3, figsize=(11.5, 4.4), width_ratios=[1.4, 1, 1], layout="constrained"
     )
     shown = (
         ("all kept", plain, RED),
@@ -100,28 +106,28 @@ def recomputation(plain, runs, layers, size, most, forwards):
         ("1 segment", runs[1, True], GREEN),
     )
     for name, diary, color in shown:
-        left.stairs(np.array(diary.most) / size, color=color, lw=1.6, label=name, baseline=None)
+        left.stairs(np.array(diary.most) / size, **line(color) | {"lw": 1.6}, label=name, baseline=None)
     left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
     left.set(xlabel="layers run forward, again, or backward", ylabel="activations at a time", ylim=0)
     left.set_title(f"{layers} layers: many small peaks instead of a large one")
     ks = sorted(k for k, all_again in runs if all_again)
     fine = np.geomspace(1, layers, 60)
-    middle.plot(fine, fine + layers / fine, color=GREY, lw=1.2, ls=":", label="k + n / k")
+    middle.plot(fine, fine + layers / fine, **line(GREY) | {"lw": 1.2}, label="k + n / k")
     for all_again, color, name in (
         (True, BLUE, "all segments again"),
         (False, ORANGE, "all but the last again"),
     ):
         some = [k for k in ks if (k, all_again) in runs]
         for panel, value in ((middle, most), (right, forwards)):
-            style = {"color": color, "lw": 1.5, "mec": "white", "ms": 7 if all_again else 5, "label": name}
-            panel.plot(some, [value(runs[k, all_again]) for k in some], "o-", **style)
+            style = {**curve(color), "lw": 1.5, "label": name}
+            panel.plot(some, [value(runs[k, all_again]) for k in some], **style)
     for panel, value in ((middle, most(plain)), (right, forwards(plain))):
-        panel.axhline(value, color=RED, lw=1.2, ls="--", label="all kept")
+        panel.axhline(value, **line(RED) | {"lw": 1.6}, label="all kept")
         panel.set_xscale("log")
         panel.set_xticks(ks, [str(k) for k in ks])
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_xlabel("k, segments")
     middle.set(ylabel="activations, most at a time", ylim=0, title="What is saved")
     right.set(ylabel="layers run forward in a step", ylim=(0, 2 * layers + 5), title="What it costs")
-    middle.legend(loc="lower left", fontsize=9)
+    middle.legend(loc="lower left", fontsize=10)
     return figure

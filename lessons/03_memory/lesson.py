@@ -21,6 +21,7 @@ from diary import Diary, Mark
 from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.memory import base_of, retained_arrays
 
 FIGURES = start_lesson("03_memory")
@@ -106,7 +107,7 @@ given_back = [
     name for (kind, name), life in training.lives.items() if kind == "weights" and life[1] is not None
 ]
 assert not given_back, f"{len(given_back)} gradients of weights are gone at the end, expected 0: {given_back}"
-drawings.lifetimes(inference, training, layers).savefig(FIGURES / "lifetimes.png")
+save(drawings.lifetimes(inference, training, layers), FIGURES / "lifetimes.png")
 
 # %% [markdown]
 # This gives two formulas. Inference needs memory for the *largest* pair of neighbors, input + output of a
@@ -253,7 +254,7 @@ for what, number, expected in (
     ("units of 10 million products", round(products / 1e7), 1547),
 ):
     assert number == expected, f"{what}: {number:,}, expected {expected:,}"
-drawings.layers(full).savefig(FIGURES / "vgg16_layers.png")
+save(drawings.layers(full), FIGURES / "vgg16_layers.png")
 
 # %% [markdown]
 # The two kinds of layers differ: the convolutions have the activations and the work, the fully-connected
@@ -283,7 +284,7 @@ print(f"   the model's part is {fixed / 1e9:.2f} GB (Adam {sum(training_bytes(0,
 print(f"from {even} images on, the activations are more")
 assert round(fixed / 1e7) == 166, f"the model's part is {fixed / 1e9:.2f} GB, expected 1.66 GB"
 assert even == 28, f"the activations are more from {even} images on, expected 28"
-drawings.by_batch(BATCHES, [training_bytes(n) for n in BATCHES]).savefig(FIGURES / "vgg16_training.png")
+save(drawings.by_batch(BATCHES, [training_bytes(n) for n in BATCHES]), FIGURES / "vgg16_training.png")
 
 # %% [markdown]
 # These are the arrays that must be kept. Working memory (the windows of a convolution, the gradients of
@@ -371,7 +372,5 @@ for k, found in memory.items():  # more than the formula, by what a layer works 
 # Griewank and Walther 2008, chapter 12.
 
 # %%
-drawings.recomputation(plain, runs, DEEP, tall.x.nbytes, most, forwards).savefig(
-    FIGURES / "recomputation.png"
-)
+save(drawings.recomputation(plain, runs, DEEP, tall.x.nbytes, most, forwards), FIGURES / "recomputation.png")
 print(f"\nFigures: {FIGURES}/")

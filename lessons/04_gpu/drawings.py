@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, curve, line, points
 
 
 def edge(size):
@@ -24,16 +24,18 @@ def rates(found, overhead, flop):
     fine = np.geomspace(min(flop.values()), max(flop.values()), 200)
     axes.plot(fine, fine / (overhead + fine / best) / 1e9, color=GREY, lw=1.5)
     axes.text(3e3, 1.5 * 3e3 / overhead / 1e9, "overhead, then\nfull speed", color=GREY, ha="right")
-    axes.loglog([flop[s] for s in found], [rate / 1e9 for rate in found.values()], "o", color=BLUE, ms=7)
+    axes.loglog(
+        [flop[s] for s in found], [rate / 1e9 for rate in found.values()], **points(BLUE), label="measured"
+    )
     for size, rate in found.items():
-        place = (-4, -18) if len(set(size)) == 1 else (9, -12)
+        place = (-4, 9) if len(set(size)) == 1 else (9, -14)
         axes.annotate(label(size), (flop[size], rate / 1e9), place, textcoords="offset points", color=BLUE)
     axes.set(
         xlabel="operations in the product",
         ylabel="GFLOP/s, one thread",
         title="Small products are all overhead",
     )
-    axes.set_ylim(bottom=min(found.values()) / 3e9)
+    axes.set_ylim(min(found.values()) / 3e9, 3 * best / 1e9)
     return figure
 
 
@@ -49,7 +51,7 @@ def roofline(measured, bandwidth, roof, sheet):
         text += "" if color == BLUE else " (data sheet)"
         axes.text(1500, 1.25 * units / 1e9, text, color=color, ha="right", va="bottom")
     for name, (intensity, rate) in measured.items():
-        axes.plot(intensity, rate / 1e9, "o", color=ORANGE, ms=8, mec="white")
+        axes.plot(intensity, rate / 1e9, **points(ORANGE))
         axes.annotate(
             name, (intensity, rate / 1e9), (7, -13), textcoords="offset points", color=INK, fontsize=9
         )
@@ -66,16 +68,19 @@ def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
     """Seconds of a product by its size, on the CPU, on a GPU, and with the copies."""
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
     lines = (
-        (cpu, BLUE, "o-", "CPU, one thread, measured"),
-        (there, GREEN, "s--", "data on the GPU already"),
-        (with_copies, ORANGE, "^--", "copied there, and back"),
+        (cpu, BLUE, "CPU, one thread, measured"),
+        (there, GREEN, "data on the GPU already"),
+        (with_copies, ORANGE, "copied there, and back"),
     )
-    for times, color, style, name in lines:
+    for times, color, name in lines:
         n, took = zip(*((edge(size), 1e6 * t) for size, t in times.items()), strict=True)
-        axes.loglog(n[1:], took[1:], style, color=color, lw=1.8, ms=6, label=name)
-    for size, color in ((wins, GREEN), (wins_with_copies, ORANGE)):
-        axes.axvline(size, color=color, lw=1, ls=":")
-        axes.text(size, axes.get_ylim()[0] * 1.15, f" {size:.0f}", color=color)
+        axes.loglog(n[1:], took[1:], **curve(color), label=name)
+    bottom = axes.get_ylim()[0]
+    for size, times, color in ((wins, there, GREEN), (wins_with_copies, with_copies, ORANGE)):
+        sides, seconds = zip(*sorted((edge(s), t) for s, t in times.items()), strict=True)
+        axes.plot([size] * 2, [bottom, 1e6 * np.interp(size, sides, seconds)], **line(color) | {"lw": 1})
+        axes.text(size, bottom * 1.15, f" {size:.0f}", color=color)
+    axes.set_ylim(bottom=bottom)
     sizes = list(cpu)[1:]  # from 30 x 20 up
     axes.set_xticks([edge(size) for size in sizes], [label(size).replace(" by ", "\n") for size in sizes])
     axes.minorticks_off()
@@ -92,6 +97,7 @@ def scrambled(sent, as_memory, as_array):
     for panel, picture, title in zip(panels, (sent, as_memory, as_array), titles, strict=True):
         panel.imshow(picture, cmap="gray_r")
         panel.set(xticks=[], yticks=[], title=title)
+        panel.spines[:].set(visible=True, color=GREY)
     panels[1].title.set_color(RED)
     panels[2].title.set_color(GREEN)
     return figure

@@ -23,6 +23,7 @@ from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, ops, optim
 from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host
+from minigrad.figures import save
 from minigrad.models import NETS
 
 FIGURES = start_lesson("04_gpu")
@@ -70,7 +71,7 @@ assert times < 100, f"a thousand times the work takes {times:.0f} times as long,
 least, small, most = (rate / 1e9 for rate in (rates[SMALLEST], rates[SMALL], max(rates.values())))
 assert least < small / 5, f"{least:.2f} GFLOP/s, expected less than a fifth of {small:.2f}"
 assert small < 0.8 * most, f"{small:.2f} GFLOP/s, expected less than 0.8 of {most:.2f}"
-drawings.rates(rates, overhead, flop).savefig(FIGURES / "rates.png")
+save(drawings.rates(rates, overhead, flop), FIGURES / "rates.png")
 
 # %% [markdown]
 # So collect work: all samples of a batch in one product.
@@ -119,7 +120,7 @@ assert per_byte(WIDE) == WIDE / 6, f"{per_byte(WIDE):.1f} operations a byte, exp
 many, one, relu = (measured[name][1] / 1e9 for name in ("batch 256", "batch 1", "max(x, 0)"))
 assert many > 3 * one, f"{many:.1f} GFLOP/s for 256 samples, expected three times the {one:.1f} for one"
 assert one > relu, f"{one:.1f} GFLOP/s for one sample, expected more than the {relu:.1f} of max(x, 0)"
-drawings.roofline(measured, bandwidth, roof, H200).savefig(FIGURES / "roofline.png")
+save(drawings.roofline(measured, bandwidth, roof, H200), FIGURES / "roofline.png")
 
 # %% [markdown]
 # A GPU has both roofs higher, by a hundred times and more: an H200 4.8 TB/s and 67 TFLOP/s in float32
@@ -181,8 +182,8 @@ assert cpu < gpu, f"the small product takes {cpu:.1f} us in NumPy, {gpu:.1f} us 
 cpu, gpu = 1e3 * on_cpu[LARGEST], 1e3 * with_copies[LARGEST]
 assert gpu < cpu, f"the largest takes {gpu:.2f} ms on a GPU with copies, {cpu:.2f} ms in NumPy"
 assert wins < wins_with_copies, f"a GPU wins from {wins:.0f} on, with copies from {wins_with_copies:.0f}"
-drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source).savefig(
-    FIGURES / "crossover.png"
+save(
+    drawings.crossover(on_cpu, there, with_copies, wins, wins_with_copies, source), FIGURES / "crossover.png"
 )
 
 # %% [markdown]
@@ -209,7 +210,23 @@ assert small < needed < large, (
 )
 
 # %% [markdown]
-# Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf.
+# A message from one GPU to another has the same problem. MPI reads memory of the host, so minigrad copies the
+# array to the host, sends it, and copies it to the other GPU. An MPI library that was built for CUDA, a
+# *CUDA-aware MPI*, takes the address of GPU memory itself; and with *GPUDirect RDMA* the network card reads
+# GPU memory over the bus, without the host. `MINIGRAD_CUDA_AWARE=1` passes device arrays to MPI directly
+# (`minigrad doctor` says which way is taken). Set it only for an MPI that can: any other one would take the
+# address for one of the host's memory. What the copies cost, by the figures above and with 400 Gbit/s:
+
+# %%
+NETWORK = 50e9  # bytes a second
+through_host = 2 / H200.link + 1 / NETWORK  # seconds a byte, one after the other
+staged = through_host * NETWORK
+print(f"   a large message between two GPUs through the hosts' memory takes {staged:.1f} times as long")
+assert 2.5 < staged < 2.6, f"{staged:.2f} times as long as by GPUDirect, expected 1 + 2 * 50 / 64"
+
+# %% [markdown]
+# Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf; Potluri et al. 2013
+# (GPUDirect RDMA and MPI), doi:10.1109/ICPP.2013.17.
 #
 # ## 4. Few launches, few waits
 # Training asks for many small operations, not for one product. So count what one step asks of a GPU. The
@@ -342,7 +359,7 @@ assert wrong(scrambled, a.T) > 100, f"{wrong(scrambled, a.T)} numbers at wrong p
 assert np.array_equal(right, a.T), f"{wrong(right, a.T)} numbers at wrong places, expected 0"
 in_c_order = wrong(arrived(send_memory, a), a)
 assert in_c_order == 0, f"{in_c_order} of a at wrong places, expected 0"  # why nobody noticed
-drawings.scrambled(a.T, scrambled, right).savefig(FIGURES / "scrambled.png")
+save(drawings.scrambled(a.T, scrambled, right), FIGURES / "scrambled.png")
 
 # %% [markdown]
 # `comm.send` has to be right for every order. Between threads it copies. Between processes a first piece says
@@ -376,7 +393,7 @@ for name, x in KINDS.items():
     assert copied == (name in ("with gaps", "backwards")), f"{name}: packing copies: {copied}"
 
 # %% [markdown]
-# And who says what is expected is told when something else comes:
+# A receiver can also say which shape it expects. If an array of another shape comes, `recv` raises an error:
 
 
 # %%

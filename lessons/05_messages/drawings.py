@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, PAPER, RED
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, ORANGE, PAPER, RED, SKY, line, points
 
 
 def gradient_descent(losses, losses_2, differences, weights):
@@ -14,7 +14,7 @@ def gradient_descent(losses, losses_2, differences, weights):
     left, right = above.subplots(1, 2)
     iterations = np.arange(1, len(losses) + 1)
     left.plot(iterations, losses, color=BLUE, lw=2, label="serial")
-    left.plot(iterations[::3], losses_2[::3], "o", color=ORANGE, ms=5, label="two ranks (every third)")
+    left.plot(iterations[::3], losses_2[::3], **points(ORANGE), label="two ranks (every third)")
     left.set(
         xlabel="iteration", ylabel="mean cross-entropy", ylim=0, title="Two ranks walk the serial path ..."
     )
@@ -24,7 +24,7 @@ def gradient_descent(losses, losses_2, differences, weights):
     right.text(len(losses), 1.6e-10, "asserted", color=RED, ha="right")
     right.set(xlabel="iteration", ylabel="largest difference of a weight", ylim=(1e-18, 1e-8))
     right.set_title("... to the last bits")
-    below.suptitle("The weights they found, one picture for each digit")
+    below.suptitle("The weights that they found, a picture for each digit (red: positive, blue: negative)")
     for digit, panel in enumerate(below.subplots(1, 10)):
         panel.imshow(weights[:784, digit].reshape(28, 28), cmap="RdBu_r", vmin=-0.3, vmax=0.3)
         panel.set_xlabel(digit)
@@ -91,8 +91,8 @@ def latency_bandwidth(sizes, tree, ring, crossover, lengths, seconds, fitted):
     n = np.geomspace(sizes[0], sizes[-1], 200)
     names = ("tree: 2 L (latency + n / bandwidth)", "ring: 2 (p - 1) (latency + n / p / bandwidth)")
     for (formula, measured), name, color in zip((tree, ring), names, (BLUE, ORANGE), strict=True):
-        left.loglog(n, formula(n), color=color, lw=2, label=name)
-        left.loglog(sizes, measured, "o", color=color, mec="white")
+        left.loglog(n, formula(n), **line(color), label=name)
+        left.loglog(sizes, measured, **points(color))
     bottom = tree[0](sizes[0]) / 1.6
     left.plot([crossover] * 2, [bottom, tree[0](crossover)], color=GREY, ls="--", lw=1, zorder=0)
     left.text(crossover * 1.15, bottom * 1.1, f"n* = {crossover / 1e3:.1f} kB", color=INK, va="bottom")
@@ -100,7 +100,7 @@ def latency_bandwidth(sizes, tree, ring, crossover, lengths, seconds, fitted):
     left.set_title("All-reduce: 8 ranks, 50 µs, 1 Gbit/s\n(points: virtual cluster; lines: the formulas)")
     left.legend(loc="upper left", fontsize=9)
     n = np.geomspace(lengths[0], lengths[-1], 200)
-    right.loglog(n, fitted(n), color=GREEN, lw=2, label="latency + n / bandwidth, fitted")
+    right.loglog(n, fitted(n), **line(GREEN), label="latency + n / bandwidth, fitted")
     right.loglog(lengths, seconds, "o", color=INK, ms=5, label="measured")
     right.set(xlabel="message size n (bytes)", ylabel="seconds for one message", ylim=min(seconds) / 2)
     right.set_title("Ping-pong of two thread ranks")
@@ -110,16 +110,16 @@ def latency_bandwidth(sizes, tree, ring, crossover, lengths, seconds, fitted):
 
 def all_reduces(sizes, costs):
     """Seconds of each all-reduce by size, a panel for each cluster: ``costs[cluster][name]``."""
-    figure, panels = plt.subplots(1, len(costs), figsize=(12, 4.6), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(1, len(costs), figsize=(11, 5), layout="constrained", sharey=True)
     names = {name: None for by in costs.values() for name in by}
-    colors = dict(zip(names, (GREY, GREY, BLUE, GREEN, ORANGE, RED, INK), strict=True))
-    dashes = dict(zip(names, (":", "--", "-", "-", "-", "-", "-"), strict=True))
+    colors = dict(zip(names, (GREY, SKY, BLUE, GREEN, ORANGE, RED, INK), strict=True))
     for panel, (cluster, by) in zip(panels, costs.items(), strict=True):
         for name, seconds in by.items():
-            panel.loglog(sizes, seconds, dashes[name], color=colors[name], lw=1.8, label=name)
+            panel.loglog(sizes, seconds, **line(colors[name]), label=name)
         best = np.min(list(by.values()), axis=0)
-        panel.loglog(sizes, best, "o", mfc="none", mec=INK, ms=8, label="the fastest")
+        panel.loglog(sizes, best, "o", color=INK, mfc="none", ms=8, label="the fastest")
         panel.set(xlabel="message size n (bytes)", title=cluster)
     panels[0].set_ylabel("seconds")
-    panels[-1].legend(fontsize=9)
+    handles = panels[-1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=4)
     return figure

@@ -3,14 +3,14 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
+from minigrad.figures import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, curve, line, points
 
 
 def weighted_mean(sizes, plain_errors, right_errors, curves):
     """The gradient's error by batch size, with and without weights; the accuracy that hides it."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
-    left.semilogy(sizes, np.maximum(plain_errors, 1e-17), "o", color=RED)
-    left.semilogy(sizes, np.maximum(right_errors, 1e-17), "o", color=GREEN, ms=4)
+    left.semilogy(sizes, np.maximum(plain_errors, 1e-17), **points(RED))
+    left.semilogy(sizes, np.maximum(right_errors, 1e-17), **points(GREEN))
     left.text(sizes[-1], 2, "plain mean of the ranks' means", color=RED, ha="right")
     left.text(sizes[-1], 2e-15, "weighted by samples", color=GREEN, ha="right")
     left.set(
@@ -21,7 +21,7 @@ def weighted_mean(sizes, plain_errors, right_errors, curves):
     )
     for (name, accuracies), color in zip(curves.items(), (BLUE, RED), strict=True):
         epochs = np.arange(1, len(accuracies) + 1)
-        right.plot(epochs, accuracies, "o-", color=color, lw=2, label=name)
+        right.plot(epochs, accuracies, **curve(color), label=name)
     right.legend(loc="lower right", labelcolor="linecolor")
     right.set(
         xlabel="epoch",
@@ -37,12 +37,12 @@ def bucket_sizes(layers, measured, formula, computing):
     """Time of a step against the bucket size, for two latencies, on the formula's lines."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for (name, seconds), color in zip(measured.items(), (BLUE, ORANGE), strict=True):
-        axes.plot(layers, 1e3 * np.array(formula[name]), "-", color=color, lw=1.5)
-        axes.plot(layers, 1e3 * np.array(seconds), "o", color=color, ms=7)
+        axes.plot(layers, 1e3 * np.array(formula[name]), **line(color))
+        axes.plot(layers, 1e3 * np.array(seconds), **points(color))
         axes.annotate(
             f"latency {name}",
             (layers[-1], 1e3 * seconds[-1]),
-            (0, 9),
+            (0, 9 if color == ORANGE else -18),
             textcoords="offset points",
             color=color,
             ha="right",
@@ -51,39 +51,30 @@ def bucket_sizes(layers, measured, formula, computing):
         axes.annotate(
             "best",
             (layers[best], 1e3 * seconds[best]),
-            (0, -17),
+            (0, 8),
             textcoords="offset points",
             color=color,
             ha="center",
         )
     axes.axhline(1e3 * computing, color=GREY, ls="--", lw=1)
-    axes.text(layers[-1], 1e3 * computing * 1.01, "computing alone", color=GREY, ha="right")
+    axes.text(layers[-1], 1e3 * computing * 0.98, "computing alone", color=GREY, ha="right", va="top")
     axes.set(
         xlabel="layers in a bucket (6: everything in one message, after backward)",
         ylabel="ms a step",
         xticks=layers,
-        ylim=(0.94e3 * computing, 1.06e3 * max(map(max, measured.values()))),
+        ylim=(0, 1.12e3 * max(map(max, measured.values()))),
         title="Small buckets overlap, large ones save latency\n(dots: virtual cluster; lines: the formula)",
     )
     return figure
-
-
-def one_above_the_other(files, file):
-    """One picture of several that are equally wide, which are deleted."""
-    pictures = [plt.imread(path) for path in files]
-    width = min(picture.shape[1] for picture in pictures)
-    plt.imsave(file, np.concatenate([picture[:, :width] for picture in pictures]))
-    for path in files:
-        path.unlink()
 
 
 def zero_stages(ranks, optimizer_bytes):
     """Bytes per parameter on each rank, by what they are for, replicated and in the three stages."""
     part = 1 / ranks
     held = {
-        "weights": (BLUE, [4, 4, 4, 4 * part]),
+        "weights": (GREEN, [4, 4, 4, 4 * part]),
         "gradients": (ORANGE, [4, 4, 4 * part, 4 * part]),
-        "Adam's state": (GREEN, [optimizer_bytes, *[optimizer_bytes * part] * 3]),
+        "Adam's state": (YELLOW, [optimizer_bytes, *[optimizer_bytes * part] * 3]),
     }
     names = ["replicated", "stage 1:\nstate in parts", "stage 2:\nand gradients", "stage 3:\nand weights"]
     figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
@@ -96,7 +87,7 @@ def zero_stages(ranks, optimizer_bytes):
         axes.text(place, total + 0.25, f"{total:g}", ha="center")
     sent = ("2", "2", "2", "3")
     for place, times in enumerate(sent):
-        axes.text(place, -3.4, f"sends {times} x (N-1)/N", ha="center", color=GREY)
+        axes.text(place, -4.5, f"sends {times} (N-1)/N\nper parameter", ha="center", color=GREY)
     axes.set(
         ylabel="bytes per parameter on each rank",
         xlim=(-1.25, 3.5),
@@ -108,8 +99,8 @@ def zero_stages(ranks, optimizer_bytes):
 def stragglers(backups, simulated, expected, needed):
     """The mean time of a step against the number of backup workers."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    axes.plot(backups, expected, "-", color=GREY, lw=1.5)
-    axes.plot(backups, simulated, "o", color=BLUE, ms=6)
+    axes.plot(backups, expected, **line(GREY))
+    axes.plot(backups, simulated, **points(BLUE))
     axes.text(backups[1] + 0.4, expected[1], "H(N + b) - H(b)", color=GREY)
     axes.annotate(
         f"{simulated[4]:.2f}", (4, simulated[4]), (0, 9), textcoords="offset points", color=BLUE, ha="center"

@@ -24,7 +24,7 @@ from measured import (
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
-from backends.comm.timeline import draw, gantt
+from backends.comm.timeline import figure_of_kinds, gantt, panel_of
 from backends.comm.virtual import Link
 from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
 from backends.data_parallel.backup_workers import step_seconds
@@ -35,6 +35,7 @@ from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.figures import save
 from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
@@ -170,7 +171,7 @@ first, last = curves["plain mean"][0], curves["plain mean"][-1]
 assert first < last and last > 0.85, f"plain mean: accuracy {first:.1%}, then {last:.1%}"
 
 # %%
-drawings.weighted_mean(sizes, plain_errors, right_errors, curves).savefig(FIGURES / "weighted_mean.png")
+save(drawings.weighted_mean(sizes, plain_errors, right_errors, curves), FIGURES / "weighted_mean.png")
 
 # %% [markdown]
 # This is why this course compares gradients and not accuracies.
@@ -346,20 +347,15 @@ strategies = {
         comm, ring_allreduce, bucket_bytes=LAYER_BYTES, first_bucket_bytes=LAYER_BYTES
     ),
 }
-times, gradients = {}, {}
+times, gradients, panels = {}, {}, []
 for name, strategy in strategies.items():
     trace, start, times[name], gradients[name] = timed_step(strategy)
     words = name.replace("_", " ")
     print(f"\n   {words}: {1e3 * times[name]:.2f} ms")
     print("   " + gantt(trace, 76, start, start + max(times.values())).replace("\n", "\n   "))
-    draw(
-        trace,
-        FIGURES / f"{name}.png",
-        title=f"{words}: {1e3 * times[name]:.1f} ms a step",
-        start=start,
-        stop=start + max(times.values()),
-    )
-drawings.one_above_the_other([FIGURES / f"{name}.png" for name in times], FIGURES / "overlap.png")
+    title = f"{words}: {1e3 * times[name]:.1f} ms a step"
+    panels.append(panel_of(trace, title, start, start + max(times.values())))
+save(figure_of_kinds(panels), FIGURES / "overlap.png")
 computing = 3 * WORK * LAYERS
 print(f"\n   computing alone takes {1e3 * computing:.1f} ms: overlap hides all but the last bucket's message")
 off = np.abs(np.subtract(*gradients.values())).max() / np.abs(gradients["with_overlap"]).max()
@@ -420,7 +416,7 @@ for name, seconds in measured.items():
     assert off < 2e-3, f"latency {name}: measured and formula differ by {off:.2%}, limit 0.2%"
 best = {name: per_bucket[int(np.argmin(seconds))] for name, seconds in measured.items()}
 assert best["20 us"] == 1 and 1 < best["400 us"] < 6, f"best buckets {best}, expected 1 layer, and 2 to 5"
-drawings.bucket_sizes(per_bucket, measured, formula, computing).savefig(FIGURES / "bucket_size.png")
+save(drawings.bucket_sizes(per_bucket, measured, formula, computing), FIGURES / "bucket_size.png")
 
 # %% [markdown]
 # Read: Li et al. 2020, arXiv:2006.15704, the measurements by bucket size.
@@ -454,7 +450,7 @@ for name, nbytes, factor in (("replicated", 8, 2), ("stage 1", 2, 2), ("stage 2"
     assert abs(sent - factor * 3 / 4) < 0.02, f"{name}: {sent:.3f} numbers sent, expected {factor * 3 / 4}"
 
 # %%
-drawings.zero_stages(ranks=4, optimizer_bytes=8).savefig(FIGURES / "who_holds_what.png")
+save(drawings.zero_stages(ranks=4, optimizer_bytes=8), FIGURES / "who_holds_what.png")
 
 # %% [markdown]
 # Read: Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054, sections 5 and 7.
@@ -476,7 +472,7 @@ expected = harmonic[NEEDED + backups] - harmonic[backups]
 print(f"   {NEEDED} workers, no backup: {simulated[0]:.2f} s a step; with 4 backups {simulated[4]:.2f} s")
 off = np.abs(simulated / expected - 1).max()
 assert off < 0.01, f"simulated and formula differ by {off:.2%}, limit 1%"
-drawings.stragglers(backups, simulated, expected, NEEDED).savefig(FIGURES / "backup_workers.png")
+save(drawings.stragglers(backups, simulated, expected, NEEDED), FIGURES / "backup_workers.png")
 
 # %% [markdown]
 # Read: Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981.
@@ -518,7 +514,7 @@ for net, figures in measured["nets"].items():
         print(f"      {strategy:28} {two['samples_per_second']:9,.0f}  {two['speedup']:.2f}")
     difference = figures["largest_difference"]
     assert difference < 1e-12, f"{net}: a loss differs from serial by {difference:.1e}, limit 1e-12"
-Speedup().draw(measured).savefig(FIGURES / "two_processes.png")
+save(Speedup().draw(measured), FIGURES / "two_processes.png")
 
 # %% [markdown]
 # How long until 90, 95 and 97 % of the test digits are right? `minigrad experiment to-target` trains until
@@ -533,6 +529,9 @@ for name in ("serial, batch 16", "serial, batch 64", "serial, batch 256", "data 
     print(f"   95 % with {name:17}: {steps:4} steps, {epochs:4.1f} epochs, {seconds:4.1f} s")
 serial, parallel = (first_at(curves[name], 0.95)["steps"] for name in ("serial, batch 64", "data parallel"))
 assert serial == parallel, f"serial training took {serial} steps, data parallel {parallel}"
+
+# %% [markdown]
+# Read: Li et al. 2020, arXiv:2006.15704, section 5 (measured on up to 256 GPUs).
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
+from minigrad.figures import BLUE, GREEN, GREY, ORANGE, RED, curve, line, points
 
 
 def one_step_for_many(errors, rules):
@@ -13,9 +13,7 @@ def one_step_for_many(errors, rules):
     for panel, (where, by_k) in zip(panels, errors.items(), strict=True):
         ks = list(by_k)
         for rule, color in zip(rules, (BLUE, ORANGE, RED), strict=True):
-            panel.plot(
-                ks, [by_k[k][rule] for k in ks], "o-", color=color, lw=2, ms=6, mec="white", label=rule
-            )
+            panel.plot(ks, [by_k[k][rule] for k in ks], **curve(color), label=rule)
         panel.axhline(1, color=GREY, ls="--", lw=1, zorder=0)
         panel.set_xscale("log", base=2)
         panel.set_xticks(ks, [str(k) for k in ks])
@@ -61,19 +59,19 @@ def traps(rates, sgd, corrected, uncorrected, same, different):
         left.axvline(jump - 0.5, color=GREY, ls=":", lw=1, zorder=0)
     for start, stop in ((0, 40), (40, 80), (80, 120)):
         left.text((start + stop) / 2, 12.2, f"lr = {rates[start]:g}", color=GREY, ha="center")
-    left.step(t, sgd, where="mid", color=BLUE, lw=2)
-    left.plot(t[::4], corrected[::4], "o", color=ORANGE, ms=5)
-    left.plot(t, uncorrected, color=RED, lw=2)
+    left.step(t, sgd, where="mid", color=BLUE, lw=2, label="SGD")
+    left.plot(t[::4], corrected[::4], **points(ORANGE))
+    left.plot(t, uncorrected, **line(RED))
     left.text(60, 10.9, "SGD", color=BLUE, ha="center")
     left.text(60, 10.3, "HeavyBall, corrected", color=ORANGE, ha="center", fontsize=9)
     left.text(92, 5.2, "HeavyBall,\nnot corrected", color=RED)
     left.set(xlabel="step", ylabel="length of the step", ylim=(0, 13), xlim=(-2, 120))
     left.set_title("Without correction, momentum keeps the old learning rate")
     steps = np.arange(1, len(same[0]) + 1)
-    right.plot(steps, same[0], color=GREY, lw=2)
-    right.plot(steps[::8], same[1][::8], "o", color=GREY, ms=5)
-    right.plot(steps, different[0], color=ORANGE, lw=2)
-    right.plot(steps, different[1], color=BLUE, lw=2)
+    right.plot(steps, same[0], **line(GREY))
+    right.plot(steps[::8], same[1][::8], **points(GREY))
+    right.plot(steps, different[0], **line(ORANGE))
+    right.plot(steps, different[1], **line(BLUE))
     end, top = len(steps), same[0][-1]
     right.text(end * 0.7, top, "no decay, 32 times\nthe loss or the rate", color=GREY, ha="right", va="top")
     right.text(end, different[0][-1] - 0.6, "decay, 32 times the loss", color=ORANGE, ha="right", va="top")
@@ -91,17 +89,12 @@ def lars(ratios, right_by_rate, small):
     for name, color in (("SGD", BLUE), ("LARS", GREEN)):
         found = right_by_rate[name]
         means = [seeds.mean() for seeds in found.values()]
-        right.plot(
-            list(found), means, color=color, lw=2, label=f"{name}, mean of {len(found[min(found)])} seeds"
-        )
+        right.plot(list(found), means, **line(color), label=f"{name}, mean of {len(found[min(found)])} seeds")
         places = [rate for rate, seeds in found.items() for _ in seeds]
         right.plot(
             places,
             np.concatenate(list(found.values())),
-            "o",
-            color=color,
-            ms=6,
-            mec="white",
+            **points(color),
             label="each seed",
         )
     right.legend(loc="lower left", bbox_to_anchor=(0, 0.4), fontsize=9)

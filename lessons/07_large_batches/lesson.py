@@ -24,6 +24,7 @@ from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches
 from minigrad.device import unflatten
+from minigrad.figures import save
 from minigrad.lr_schedules import constant, cosine, scaled_lr, warm_up
 from minigrad.train import accuracy, fit
 
@@ -164,7 +165,7 @@ assert worst < 1e-12, f"k = 1: the two formulas differ by {worst:.1e}, limit 1e-
 assert later[32]["linear"] > 1, (
     f"k = 32 after two epochs: error {later[32]['linear']:.0%}, expected above 100%"
 )
-drawings.one_step_for_many(errors, list(RULES)).savefig(FIGURES / "one_step_for_many.png")
+save(drawings.one_step_for_many(errors, list(RULES)), FIGURES / "one_step_for_many.png")
 
 # %% [markdown]
 # At the start the linear rule is closest to the small steps, for every k, and the closer the smaller the
@@ -213,7 +214,7 @@ gradual, without, jump = (last[kind].mean() for kind in ("gradual", "no", "const
 assert gradual < without < jump, f"losses {gradual:.2f} (gradual), {without:.2f} (no), {jump:.2f} (constant)"
 least = right["gradual"].min()
 assert least > 0.85, f"gradual warm-up: the lowest accuracy is {least:.1%}, expected more than 85%"
-drawings.warm_up(warm_ups, curves, right, in_epoch, WARM).savefig(FIGURES / "warm_up.png")
+save(drawings.warm_up(warm_ups, curves, right, in_epoch, WARM), FIGURES / "warm_up.png")
 
 # %% [markdown]
 # Constant warm-up is worse than none, as in the paper: the jump only comes later, and the loss jumps with it.
@@ -285,7 +286,7 @@ by_loss, by_rate = (1 - shrunk[-1] / same[0][-1] for shrunk in different)
 print(f"   weight decay: shrinks the weights by {by_rate:.0%} with 32 times the learning rate,")
 print(f"   by {by_loss:.0%} with 32 times the loss")
 assert by_rate > 0.1 > by_loss, f"the weights shrink by {by_rate:.1%} (rate) and {by_loss:.1%} (loss)"
-drawings.traps(rates, sgd, corrected, uncorrected, same, different).savefig(FIGURES / "traps.png")
+save(drawings.traps(rates, sgd, corrected, uncorrected, same, different), FIGURES / "traps.png")
 
 # %% [markdown]
 # Read: Goyal et al. 2017, section 3 (remarks 1 and 2).
@@ -340,7 +341,7 @@ for name, by_rate in right.items():
 print(f"   SGD with batches of 32: {small:.1%}")
 assert best["LARS"] > best["SGD"] + 0.03, f"best accuracy: LARS {best['LARS']:.1%}, SGD {best['SGD']:.1%}"
 assert best["LARS"] > small - 0.05, f"best accuracy: LARS {best['LARS']:.1%}, SGD, batches of 32 {small:.1%}"
-drawings.lars(ratios, right, small).savefig(FIGURES / "lars.png")
+save(drawings.lars(ratios, right, small), FIGURES / "lars.png")
 
 # %% [markdown]
 # LARS needs a suitable learning rate too: with its largest one training fails. It helps where the ratio |w|

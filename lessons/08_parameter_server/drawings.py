@@ -3,7 +3,22 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, SKY
+from minigrad.figures import (
+    BLUE,
+    COLORS,
+    COMMUNICATION,
+    COMPUTING,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SKY,
+    curve,
+    hollow,
+    line,
+    points,
+)
 
 
 def messages(runs, push, answer, seconds=9.7):
@@ -16,16 +31,18 @@ def messages(runs, push, answer, seconds=9.7):
             panel.axhline(y, color=GREY, lw=0.6, zorder=0)
         for worker, start, stop in run.computed:
             bar = [(start - zero, stop - start)]
-            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=SKY, edgecolor=BLUE, lw=0.8)
+            panel.broken_barh(bar, (rows[worker] - 0.13, 0.26), color=COMPUTING, edgecolor=BLUE, lw=0.8)
         for message in run.cluster.transfers:
             if message.tag in (push, answer):
                 tail, head = message.start - zero, message.stop - zero
-                color = ORANGE if message.tag == push else GREEN
+                style = "-" if message.tag == push else (0, (2, 1.5))
                 panel.annotate(
                     "",
                     (head, rows[message.destination]),
                     (tail, rows[message.source]),
-                    arrowprops=dict(arrowstyle="->", color=color, lw=1.4, shrinkA=0, shrinkB=0),
+                    arrowprops=dict(
+                        arrowstyle="->", color=COMMUNICATION, ls=style, lw=1.4, shrinkA=0, shrinkB=0
+                    ),
                     annotation_clip=True,
                 )
         for applied in run.applied:
@@ -47,11 +64,12 @@ def messages(runs, push, answer, seconds=9.7):
         panel.spines["left"].set_visible(False)
         panel.tick_params(axis="y", length=0)
     panels[-1].set_xlabel(
-        "seconds\nbars: a gradient, 1 s (worker 1 below: 3 s); arrows: a message, 0.2 s; circles: staleness, "
-        "red above 1\nat 1.0 s worker 1 above waits: the server receives one message at a time"
+        "seconds\nbars: a gradient, 1 s (worker 1 below: 3 s); arrows: a message, 0.2 s (dashed: pull); "
+        "circles: staleness, red above 1\n"
+        "at 1.0 s worker 1 above waits: the server receives one message at a time"
     )
-    panels[0].text(1.06, 1.45, "push", color=ORANGE, fontweight="bold", ha="right")
-    panels[0].text(1.35, 1.45, "pull", color=GREEN, fontweight="bold", ha="left")
+    panels[0].text(1.06, 1.45, "push", color=COMMUNICATION, fontweight="bold", ha="right")
+    panels[0].text(1.35, 1.45, "pull", color=COMMUNICATION, fontweight="bold", ha="left")
     return figure
 
 
@@ -77,13 +95,12 @@ def contention(measured, formula, workers, servers, ring):
     """Time of a round by workers, for several numbers of servers, on the formula's lines."""
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
     fine = np.linspace(1, max(workers), 60)
-    shades = plt.get_cmap("Blues")(np.linspace(0.95, 0.45, len(servers)))
-    for s, color in zip(servers, shades, strict=True):
-        axes.plot(fine, [1e3 * formula(p, s) for p in fine], "-", color=color, lw=1.5)
-        axes.plot(workers, [1e3 * measured[p, s] for p in workers], "o", color=color, ms=7, mec="white")
+    for s, color in zip(servers, (BLUE, ORANGE, GREEN, SKY), strict=True):
+        axes.plot(fine, [1e3 * formula(p, s) for p in fine], **line(color))
+        axes.plot(workers, [1e3 * measured[p, s] for p in workers], **points(color))
         text = f"{s} server" + ("s" if s > 1 else "")
         axes.text(max(workers) + 0.4, 1e3 * formula(max(workers), s), text, color=color, va="center")
-    axes.plot(fine, 2e3 * ring * (fine - 1) / fine, "--", color=RED, lw=1.5)
+    axes.plot(fine, 2e3 * ring * (fine - 1) / fine, **line(RED))
     axes.text(max(workers) + 0.4, 1e3 * ring * 1.55, "ring all-reduce", color=RED, va="center")
     axes.set(
         xlabel="workers",
@@ -100,8 +117,8 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
     """Where w² / 2 is left by stale gradients; the loss of a network by staleness and rate."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for tau, color in zip((0, 4, 8), (BLUE, GREEN, RED), strict=True):
-        left.plot(swings(0.19, tau, 60), color=color, lw=1.8)
-    left.axhline(0, color=GREY, lw=0.6)
+        left.plot(swings(0.19, tau, 60), **line(color))
+    left.axhline(0, color=GREY, lw=0.8, ls=":")
     left.text(6.2, 0.42, r"$\tau = 0$", color=BLUE)
     left.text(20, 0.17, r"$\tau = 4$", color=GREEN, ha="right")
     left.text(31, 1.23, r"$\tau = 8$", color=RED, ha="center")
@@ -113,8 +130,12 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
         ylim=(-1.4, 1.4),
     )
     for rate, color in zip(losses, (RED, BLUE), strict=True):
-        right.plot(taus, losses[rate], "o-", color=color, lw=2, ms=6, mec="white")
-        right.plot(taus, careful[rate], "o--", color=color, lw=1.5, ms=5, mec="white")
+        right.plot(taus, losses[rate], **curve(color))
+        right.plot(
+            taus,
+            careful[rate],
+            **hollow(color),
+        )
         right.text(taus[-1] + 0.4, losses[rate][-1], f"lr {rate}", color=color, va="center")
         right.text(taus[-1] + 0.4, careful[rate][-1], f"lr {rate} / tau", color=color, va="center")
     right.set(
@@ -132,7 +153,7 @@ def momentum(taus, plain, heavy, workers, reached):
     """The largest rates by staleness, without and with momentum; the accuracy by workers and rule."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.3), layout="constrained")
     for limit, color, text in ((plain, BLUE, "no momentum"), (heavy, RED, "momentum 0.9")):
-        left.plot(taus, [limit[tau] for tau in taus], "o-", color=color, lw=2, ms=6, mec="white")
+        left.plot(taus, [limit[tau] for tau in taus], **curve(color))
         left.text(taus[-1] + 0.4, limit[taus[-1]], text, color=color, va="center")
     left.set(
         xlabel="staleness tau",
@@ -144,7 +165,7 @@ def momentum(taus, plain, heavy, workers, reached):
     )
     names = {"naive": "lr", "divided": "lr / tau", "damped": "lr / (W + tau)"}
     for (name, found), color in zip(reached.items(), (RED, ORANGE, BLUE), strict=True):
-        right.plot(range(len(workers)), [100 * x for x in found], "o-", color=color, lw=2, ms=6, mec="white")
+        right.plot(range(len(workers)), [100 * x for x in found], **curve(color))
         right.text(len(workers) - 0.9, 100 * found[-1], names[name], color=color, va="center")
     right.set(
         xlabel="workers W, equally fast",
@@ -162,15 +183,15 @@ def slow_worker(scenes, shown=26.0):
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     panels = figure.subplots(2, len(scenes), sharey="row", height_ratios=[1.25, 1])
     for (upper, lower), (scene, found) in zip(panels.T, scenes.items(), strict=True):
-        for i, ((run, _, curve), color) in enumerate(zip(found.values(), COLORS, strict=False)):
+        for i, ((run, _, by_time), color) in enumerate(zip(found.values(), COLORS, strict=False)):
             for worker in range(4):
                 bars = [
                     (start, stop - start) for w, start, stop in run.computed if w == worker and start < shown
                 ]
                 place = 5 * i + worker
                 upper.broken_barh(bars, (place - 0.4, 0.8), color=color, edgecolor="white", lw=1.0)
-            times, losses = np.array(curve).T
-            lower.plot(times, losses, color=color, lw=2)
+            times, losses = np.array(by_time).T
+            lower.plot(times, losses, **line(color))
         upper.set(xlim=(0, shown), xlabel="seconds", ylim=(14, -1), title=scene[0].upper() + scene[1:])
         upper.set_yticks([1.5, 6.5, 11.5], list(found))
         upper.tick_params(axis="y", length=0)

@@ -29,6 +29,7 @@ from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import minibatches, shares
+from minigrad.figures import save
 from minigrad.train import accuracy
 
 # Under mpiexec part 6 comes first, so that the other ranks, which only it needs, may end.
@@ -66,8 +67,9 @@ assert found == [0] + [1] * 11, f"two equal workers: staleness {found}, expected
 for worker, expected in ((0, {0, 1}), (1, {2, 3})):
     found = {a.staleness for a in unequal.applied[:12] if a.worker == worker}
     assert found == expected, f"worker {worker}: staleness {found}, expected {expected}"
-drawings.messages({"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL).savefig(
-    FIGURES / "messages.png"
+save(
+    drawings.messages({"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL),
+    FIGURES / "messages.png",
 )
 
 # %% [markdown]
@@ -91,7 +93,7 @@ under_way = sum(a.time < last[w] for a in random.applied for w in last if w != a
 total = sum(a.staleness for a in random.applied)
 assert total == under_way, f"staleness of {total} in all, expected {under_way}"
 assert WORKERS - 2 < of_random <= WORKERS - 1 < max(random.counts), f"mean staleness {of_random:.2f}"
-drawings.histogram(equal.counts, random.counts, WORKERS).savefig(FIGURES / "staleness.png")
+save(drawings.histogram(equal.counts, random.counts, WORKERS), FIGURES / "staleness.png")
 
 # %% [markdown]
 # Read: Dean et al. 2012 (NeurIPS), section 4.1 (Downpour SGD); Zhang et al. 2016, arXiv:1511.05950, section
@@ -154,8 +156,9 @@ for p in PS:
         for s in SS
     )
     print(f"     {p:2}  " + "".join(cells))
-drawings.contention(measured, round_formula, PS, SS, 4 * N / GIGABIT.bandwidth).savefig(
-    FIGURES / "contention.png"
+save(
+    drawings.contention(measured, round_formula, PS, SS, 4 * N / GIGABIT.bandwidth),
+    FIGURES / "contention.png",
 )
 
 # %% [markdown]
@@ -273,7 +276,7 @@ assert fast[2] / fast[0] > 3 > slow[2] / slow[0] and fast[3] / fast[0] > slow[3]
 rescued = careful[0.2]  # lr / tau helps where tau is large, and costs where it is small
 assert rescued[2] < 0.5 * fast[2] and rescued[3] < 0.5 * fast[3], f"lr / tau {rescued}, lr {fast}"
 assert rescued[1] > 1.05 * fast[1] and careful[0.05][1] > 1.5 * slow[1], f"{careful}, {losses}"
-drawings.cost_of_staleness(swings, limit, FEW, losses, careful).savefig(FIGURES / "cost_of_staleness.png")
+save(drawings.cost_of_staleness(swings, limit, FEW, losses, careful), FIGURES / "cost_of_staleness.png")
 
 # %% [markdown]
 # Momentum makes it far worse. With v <- m v + w_(tau updates ago), w <- w - lr v the largest learning rate is
@@ -341,9 +344,12 @@ for name, found in reached.items():
     print(f"      {name:38}   " + "".join(f"{100 * x:6.1f} %" for x in found))
 assert len({found[0] for found in reached.values()}) == 1, reached  # one worker: nothing is stale
 assert max(reached["naive"][2:]) < 0.5 < 0.7 < min(reached["damped"]), reached
-drawings.momentum(TAUS, limit, heavy, MANY, reached).savefig(FIGURES / "momentum.png")
+save(drawings.momentum(TAUS, limit, heavy, MANY, reached), FIGURES / "momentum.png")
 
 # %% [markdown]
+# Read: Levin and May 1976, Theoretical Population Biology 9, pages 178-187; Zhang et al. 2016,
+# arXiv:1511.05950, section 3; Mitliagkas et al. 2016, arXiv:1605.09774.
+#
 # ## 4. One worker is slow
 # The gain is that no worker waits for a *straggler*, a worker that is slower than the others. Three rules,
 # all with four workers and one server:
@@ -412,7 +418,7 @@ for scene, seconds in (("worker 3 is always slow", one_slow), ("each is slow now
             f"      {name:15} {samples:5} samples used, {1e3 * end / samples:5.1f} ms a sample, "
             f"staleness up to {stale:2}, loss {curve[-1][1]:.3f}"
         )
-drawings.slow_worker(scenes).savefig(FIGURES / "slow_worker.png")
+save(drawings.slow_worker(scenes), FIGURES / "slow_worker.png")
 
 # %%
 used = {scene: [samples for _, samples, _ in found.values()] for scene, found in scenes.items()}
@@ -483,6 +489,9 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
     )
 
 # %% [markdown]
+# Read: Zhang et al. 2016, arXiv:1511.05950 (n-softsync); Li et al. 2014 (OSDI), the section on
+# consistency.
+#
 # ## 6. No server at all: one-sided communication
 # Does the server need a program? With MPI a rank can expose an array in a *window*, and others read it
 # (`Get`) and add to it (`Accumulate`) without any code on that rank. Each number is added atomically, so
@@ -501,4 +510,10 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
 print("\n6. No server at all: one-sided communication")
 nothing = ["   needs MPI processes; run: minigrad run -n 3 lessons/08_parameter_server/lesson.py"]
 print(*(told or nothing), sep="\n")
+
+# %% [markdown]
+# Read: Recht et al. 2011 (Hogwild), arXiv:1106.5730; the MPI standard, the chapter on one-sided
+# communication.
+
+# %%
 print(f"\nFigures: {FIGURES}/")

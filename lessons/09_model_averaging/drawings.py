@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
-from lessons.style import BLUE, COLORS, GREEN, GREY, INK, RED
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, curve, hollow, line
 
 
 def one_average(same, same_mean, different, different_mean):
@@ -13,8 +13,8 @@ def one_average(same, same_mean, different, different_mean):
     found = ((same, same_mean), (different, different_mean))
     for panel, (alone, together) in zip(panels, found, strict=True):
         epochs = np.arange(1, len(together) + 1)
-        for accuracies, color in zip(alone, COLORS, strict=True):
-            panel.plot(epochs, accuracies, color=color, lw=1.5)
+        for accuracies, color in zip(alone, COLORS, strict=False):
+            panel.plot(epochs, accuracies, **line(color) | {"lw": 1.5})
         panel.plot(epochs, together, "o-", color=INK, lw=2.5, ms=5, mec="white")
         panel.set_xlabel("epoch")
         panel.yaxis.set_major_locator(MultipleLocator(0.05))
@@ -37,12 +37,12 @@ def neurons(way, between, pairs, shown=6):
     panel = left.subplots()
     colors = dict(zip(pairs, (BLUE, RED, GREEN), strict=True))
     for name, losses in between.items():
-        panel.plot(way, losses, "o-", color=colors[name], lw=2, ms=5, mec="white")
+        panel.plot(way, losses, **curve(colors[name]))
     top = max(between["different starts"])
     panel.text(0.5, top * 1.02, "different starts", color=RED, ha="center")
     panel.text(
         0.5,
-        between["different starts, matched"][5] * 1.03,
+        between["different starts, matched"][5] * 1.06,
         "different starts, matched",
         color=GREEN,
         ha="center",
@@ -51,6 +51,7 @@ def neurons(way, between, pairs, shown=6):
     panel.set(xticks=[0, 0.5, 1], ylim=(0.3, top * 1.1), ylabel="loss on the test digits")
     panel.set_xticklabels(["rank 0's network", "their mean", "rank 1's network"])
     panel.set_title("The hill in between is a matter of order")
+    right.supxlabel("red: positive weights, blue: negative ones", fontsize=10)
     for block, (name, states) in zip(right.subfigures(3, 1), pairs.items(), strict=True):
         block.suptitle(f"{name}: neurons at the same places", color=colors[name], fontsize=10)
         busy = np.argsort(-np.linalg.norm(states[0]["3.weight"], axis=0))[:shown]
@@ -72,8 +73,8 @@ def local_sgd(results, sent):
     periods = list(sent)
     for (name, found), color in zip(results.items(), (BLUE, RED), strict=True):
         losses, rights = np.array(list(found.values())).T
-        left.plot(periods, losses, "o-", color=color, lw=2, ms=6, mec="white")
-        right.plot(megabytes, rights, "o-", color=color, lw=2, ms=6, mec="white")
+        left.plot(periods, losses, **curve(color))
+        right.plot(megabytes, rights, **curve(color))
         words = {"mixed": "a random share each", "sorted": "sorted by digit"}[name]
         left.text(
             16 if name == "mixed" else 9,
@@ -105,9 +106,14 @@ def outer(local, diloco):
         periods = list(diloco[share])
         words = {"mixed": "a random share each", "sorted": "sorted by digit"}[share]
         plain = [local[share][H][0] for H in periods]
-        axes.plot(periods, plain, "o--", color=color, lw=1.5, ms=6, mec="white", label=f"local SGD, {words}")
+        axes.plot(
+            periods,
+            plain,
+            **hollow(color),
+            label=f"local SGD, {words}",
+        )
         found = list(diloco[share].values())
-        axes.plot(periods, found, "o-", color=color, lw=2.2, ms=7, mec="white", label=f"DiLoCo, {words}")
+        axes.plot(periods, found, **curve(color), label=f"DiLoCo, {words}")
     axes.legend(loc="upper left")
     axes.set_xscale("log")
     axes.set_xticks(periods, [str(H) for H in periods])
@@ -120,15 +126,15 @@ def outer(local, diloco):
 def springs(data, wanted, best, jumps, pulled):
     """Where the ranks' two weights went, between their own minima and the best for all.
 
-    ``jumps`` and ``pulled`` are [rank, time, model or centre, weight].
+    ``jumps`` and ``pulled`` are [rank, time, model or center, weight].
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.8), sharex=True, sharey=True, layout="constrained")
     grid = np.stack(np.meshgrid(np.linspace(-2.6, 2.6, 80), np.linspace(-2.1, 2.5, 80)), axis=-1)
     loss = sum(((grid @ batch.x.T - batch.y[:, 0]) ** 2).mean(axis=-1) for batch in data) / len(data)
     for panel, paths in zip(panels, (jumps, pulled), strict=True):
         panel.contour(*grid.transpose(2, 0, 1), loss, levels=12, colors=GREY, linewidths=0.5, alpha=0.5)
-        for rank, (path, color) in enumerate(zip(paths, COLORS, strict=True)):
-            panel.plot(*path[:, 0].T, color=color, lw=1, marker=".", ms=3)
+        for rank, (path, color) in enumerate(zip(paths, COLORS, strict=False)):
+            panel.plot(*path[:, 0].T, **curve(color) | {"lw": 1, "ms": 4})
             panel.plot(*wanted[rank], "x", color=color, ms=9, mew=2.5)
             above = 8 if wanted[rank, 1] > 0 else -18
             name = f"rank {rank}'s best"
@@ -143,5 +149,5 @@ def springs(data, wanted, best, jumps, pulled):
     panels[1].annotate("center", pulled[0, -1, 1], (6, -14), textcoords="offset points")
     panels[1].annotate("best for\nall data", best, (10, 2), textcoords="offset points")
     panels[0].set(ylabel="weight 2", title="Local SGD: all jump to the mean, and leave again")
-    panels[1].set_title("Elastic averaging: all are tied to a centre")
+    panels[1].set_title("Elastic averaging: all are tied to a center")
     return figure

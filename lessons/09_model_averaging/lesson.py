@@ -1,7 +1,7 @@
 """Lesson 09. Model averaging: train apart, communicate rarely, and take the mean of the models.
 
 Lecture section: ParallelSGD. One average at the very end (Zinkevich et al. 2010), why it needs a common
-start, an average every few steps (local SGD), models tied to a centre by springs (elastic averaging), and an
+start, an average every few steps (local SGD), models tied to a center by springs (elastic averaging), and an
 outer optimizer (DiLoCo). Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941, section 7.
 
     python lessons/09_model_averaging/lesson.py
@@ -25,6 +25,7 @@ from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.figures import save
 from minigrad.lr_schedules import cosine
 from minigrad.train import accuracy, fit
 
@@ -143,7 +144,7 @@ for start in ("same", "different"):
         assert right > rights.max() and loss < losses.min(), both
     else:  # ... and worse than each of them
         assert right < rights.min() - 0.03 and loss > 1.5 * losses.max(), both
-drawings.one_average(*curves["same"], *curves["different"]).savefig(FIGURES / "one_average.png")
+save(drawings.one_average(*curves["same"], *curves["different"]), FIGURES / "one_average.png")
 
 # %% [markdown]
 # Read: Zinkevich, Weimer, Smola and Li 2010 (NeurIPS), "Parallelized stochastic gradient descent".
@@ -221,7 +222,7 @@ for name, barrier in barriers.items():
     print(f"   highest loss between two networks, {name + ':':26} {highest}")
 assert barriers["different starts"] > 0.3 > 0.1 > barriers["different starts, matched"], barriers
 assert barriers["same start"] < 0.1, barriers
-drawings.neurons(way, between, pairs).savefig(FIGURES / "neurons.png")
+save(drawings.neurons(way, between, pairs), FIGURES / "neurons.png")
 
 # %% [markdown]
 # ## 3. Local SGD: an average every H steps
@@ -290,21 +291,21 @@ assert abs(ordered[0] - mixed[0]) < 0.05 * mixed[0], f"H = 1: mixed {mixed[0]:.3
 for H, (messages, _) in sent.items():  # a ring all-reduce sends 2 (p - 1) messages; there are ceil(steps / H)
     more, formula = messages - sent[STEPS].messages, 2 * (RANKS - 1) * (math.ceil(STEPS / H) - 1)
     assert more == formula, f"H = {H}: {more} messages more than one average, formula {formula}"
-drawings.local_sgd(results, sent).savefig(FIGURES / "local_sgd.png")
+save(drawings.local_sgd(results, sent), FIGURES / "local_sgd.png")
 
 # %% [markdown]
 # Read: Stich 2019, "Local SGD converges fast and communicates little", arXiv:1805.09767; McMahan et al. 2017
 # (federated averaging, with sorted data), arXiv:1602.05629.
 #
 # ## 4. Elastic averaging: springs instead of jumps
-# Local SGD replaces every model by the mean. Elastic averaging (EASGD) ties each model x to a centre c by a
+# Local SGD replaces every model by the mean. Elastic averaging (EASGD) ties each model x to a center c by a
 # spring instead. Every H steps
 #
 #     d_i = alpha (x_i - c)        the pull of spring i
-#     x_i <- x_i - d_i             each model moves towards the centre
-#     c   <- c + d_1 + ... + d_p   the centre moves towards the models
+#     x_i <- x_i - d_i             each model moves towards the center
+#     c   <- c + d_1 + ... + d_p   the center moves towards the models
 #
-# What the models lose, the centre gains: the sum of all x and c does not change. At the end the centre is the
+# What the models lose, the center gains: the sum of all x and c does not change. At the end the center is the
 # model. The example is a model of two weights, y = w_1 x_1 + w_2 x_2; each rank's data have another minimum.
 
 # %%
@@ -317,7 +318,7 @@ best = np.linalg.lstsq(inputs.reshape(-1, 2), np.concatenate([batch.y for batch 
 
 
 def two_weights(make):
-    """Where each rank's model and centre were, [rank, time, model or centre, weight].
+    """Where each rank's model and center were, [rank, time, model or center, weight].
 
     At the start and after every step; before each exchange, too.
     """
@@ -351,17 +352,17 @@ pulled = two_weights(lambda comm: ElasticAveraging(comm, period=8))
 before, after = pulled[:, 8::9], pulled[:, 9::9]  # start, 7 steps, the 8th before and after its exchange, ...
 total_before, total_after = (x[:, :, 0].sum(axis=0) + x[0, :, 1] for x in (before, after))
 np.testing.assert_allclose(total_after, total_before, atol=1e-12)
-assert not np.allclose(before[0, :, 1], after[0, :, 1], atol=1e-6), "the centre does not move"
-assert (pulled[:, :, 1] == pulled[0, :, 1]).all(), "the ranks have different centres"
+assert not np.allclose(before[0, :, 1], after[0, :, 1], atol=1e-6), "the center does not move"
+assert (pulled[:, :, 1] == pulled[0, :, 1]).all(), "the ranks have different centers"
 apart = np.linalg.norm(pulled[:, -1, 0] - best, axis=1)
-of_centre = np.linalg.norm(pulled[0, -1, 1] - best)
+of_center = np.linalg.norm(pulled[0, -1, 1] - best)
 print(f"   two weights: distance of the ranks from the best for all: {' '.join(f'{d:.2f}' for d in apart)},")
-print(f"   of their centre: {of_centre:.2f}")
-assert of_centre < 0.5 * apart.min(), f"the centre {of_centre:.3f}, the ranks {apart.round(3)}"
-drawings.springs(own, wanted, best, jumps, pulled).savefig(FIGURES / "springs.png")
+print(f"   of their center: {of_center:.2f}")
+assert of_center < 0.5 * apart.min(), f"the center {of_center:.3f}, the ranks {apart.round(3)}"
+save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png")
 
 # %% [markdown]
-# On the digits the centre follows the ranks slowly, and in a short run it is behind them. With sorted shares
+# On the digits the center follows the ranks slowly, and in a short run it is behind them. With sorted shares
 # the springs hold the ranks together less than the mean does. (In the authors' long runs of convolutional
 # networks elastic averaging was ahead: there it helped that the ranks explore different weights.)
 # Read: Zhang, Choromanska and LeCun 2015, arXiv:1412.6651.
@@ -418,7 +419,7 @@ for share, H, better in (
 ):
     ours, of_local = outer_losses[share][H], results[share][H][0]
     assert (ours < of_local) == better, f"{share}, H = {H}: DiLoCo {ours:.3f}, local SGD {of_local:.3f}"
-drawings.outer(results, outer_losses).savefig(FIGURES / "outer.png")
+save(drawings.outer(results, outer_losses), FIGURES / "outer.png")
 
 # %% [markdown]
 # With the same messages the loss is lower for H = 16, most of all with sorted shares: what the ranks'

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, COMMUNICATION, GREEN, GREY, INK, MARKERS, ORANGE, RED, curve, line, points
 
 
 def smooth(losses, window=10):
@@ -19,13 +19,13 @@ def threshold(gradient, limit, results):
     _, edges, bars = left.hist(np.log10(sizes), bins=np.linspace(-7, -0.5, 53), color=BLUE)
     for edge, bar in zip(edges, bars, strict=False):
         if edge >= np.log10(limit) - 1e-9:
-            bar.set_color(RED)
+            bar.set_color(COMMUNICATION)
     left.axvline(np.log10(limit), color=INK, lw=1)
     top = left.get_ylim()[1] * 1.12
     left.set_ylim(0, top)
-    left.text(np.log10(limit) + 0.12, top * 0.95, "sent", color=RED, fontweight="bold", va="top")
+    left.text(np.log10(limit) + 0.12, top * 0.95, "sent", color=COMMUNICATION, fontweight="bold", va="top")
     left.text(
-        np.log10(limit) - 0.12, top * 0.95, "waits", color=BLUE, fontweight="bold", va="top", ha="right"
+        np.log10(limit) - 0.12, top * 0.95, "stays", color=BLUE, fontweight="bold", va="top", ha="right"
     )
     zeros = (gradient == 0).mean()
     left.text(-6.9, top * 0.95, f"{zeros:.0%} are exactly 0", color=GREY, va="top")
@@ -33,7 +33,7 @@ def threshold(gradient, limit, results):
     left.set(xlabel="size of an entry of the gradient", ylabel="entries")
     left.set_title("Most entries of a gradient are small")
     for name, color in (("dense", INK), ("threshold", GREEN), ("threshold, dropped", RED)):
-        right.plot(*smooth(results[name][2]), color=color, lw=2)
+        right.plot(*smooth(results[name][2]), **line(color))
     at, last = smooth(results["threshold, dropped"][2])
     right.text(at[-1], last[-1] + 0.22, "the rest is dropped", color=RED, ha="right")
     at, last = smooth(results["threshold"][2])
@@ -46,36 +46,28 @@ def threshold(gradient, limit, results):
 
 def momentum(moved, valley, trained):
     """A gradient that waits; velocities that go on in a valley; training."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    steps = np.arange(len(moved["dense"]))
-    for name, color in (("dense", INK), ("basic", RED), ("corrected", BLUE)):
-        left.plot(steps, moved[name], color=color, lw=2, drawstyle="steps-post")
-    left.text(4, 5.4, "dense", color=INK, ha="right")
-    left.text(14.5, 3.6, "basic", color=RED)
-    left.text(9.4, 5.7, "corrected", color=BLUE, fontsize=9)
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 4.4), layout="constrained")
+    colors = {"dense": INK, "basic": RED, "corrected": BLUE, "masked": GREEN}
+    for name, path in moved.items():
+        left.plot(path, **line(colors[name]), drawstyle="steps-post")
     left.axvline(9, color=GREY, lw=0.8, ls=":")
-    left.text(14, 0.2, "sent for the first time", color=GREY)
+    left.text(10, 0.3, "sent for\nthe first time", color=GREY)
     left.set(xlabel="step", ylabel="the weight", ylim=(0, 10.5))
     left.set_title("A gradient of 1 in step 0")
-    for name, color in (("dense", INK), ("basic", RED), ("corrected", BLUE), ("masked", GREEN)):
-        middle.plot(valley[name], color=color, lw=2, drawstyle="steps-post")
+    for name, path in valley.items():
+        middle.plot(path, **line(colors[name]), drawstyle="steps-post")
     middle.axhline(0, color=GREY, lw=0.8, ls=":")
-    middle.text(18, -1.1, "basic", color=RED, ha="right")
-    middle.text(31, -0.84, "corrected", color=BLUE, ha="left")
-    middle.text(11.5, 0.2, "masked", color=GREEN)
-    middle.text(44, 0.13, "dense", color=INK, ha="center")
     middle.set(xlabel="step", ylabel="the weight", ylim=(-1.2, 1.05))
-    middle.set_title("Down into a valley, sent every 10th step")
-    for name, color in (("basic", RED), ("corrected", BLUE), ("masked", GREEN), ("dense", INK)):
+    middle.set_title("Into a valley,\nsent every 10th step")
+    for name, color in colors.items():
         curves = [smooth(losses, 25) for _, _, losses, _ in trained[name]]
         for steps, losses in curves:
             right.plot(steps, losses, color=color, lw=0.6, alpha=0.5)
-        right.plot(
-            curves[0][0], np.mean([losses for _, losses in curves], axis=0), color=color, lw=2, label=name
-        )
-    right.legend(loc="upper right", labelcolor="linecolor", handlelength=0)
+        mean = np.mean([losses for _, losses in curves], axis=0)
+        right.plot(curves[0][0], mean, **line(color), label=name)
     right.set(xlabel="step", ylabel="loss (mean of 25 steps)", yscale="log", ylim=(0.02, 4))
-    right.set_title("The digits, one entry in 1,000 sent\n(thin: three seeds; thick: their mean)")
+    right.set_title("Digits, 1 entry in 1,000 sent\n(thin: 3 seeds; thick: their mean)")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -85,8 +77,8 @@ PLACES = {  # of the labels: bytes and loss
     "top-k": (5_000, 0.42),
     "random-k": (40_000, 0.45),
     "DGC": (1_400, 0.46),
-    "1-bit": (7_500, 0.22),
-    "scaled sign": (4_200, 0.29),
+    "1-bit": (7_500, 0.19),
+    "scaled sign": (4_000, 0.3),
     "QSGD": (48_000, 0.29),
     "TernGrad": (25_000, 0.25),
     "PowerSGD": (14_000, 0.2),
@@ -109,9 +101,9 @@ def family(results):
     for name, (loss, _, _, sent) in results.items():
         method = name.removesuffix(", dropped")
         color, hollow = colors[method], method != name
-        panel.plot(sent, loss, "o", ms=9, mew=2, color=color, mfc="white" if hollow else color)
+        panel.plot(sent, loss, MARKERS[color], ms=9, mew=2, color=color, mfc="white" if hollow else color)
         other = results[method]
-        panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=color, zorder=0)
+        panel.plot([other[3], sent], [other[0], loss], ":", lw=1, color=GREY, zorder=0)
         left = name in ("top-k, dropped", "scaled sign", "top-k")
         side = "right" if left else "left" if hollow else "center"
         line = None if hollow else {"arrowstyle": "-", "color": color, "lw": 0.8, "shrinkB": 5}
@@ -134,9 +126,9 @@ def sign(paths, samples):
         *grid.transpose(2, 0, 1), ((grid @ samples.T) ** 2).mean(axis=-1), 14, colors=GREY, linewidths=0.5
     )
     for path, color in zip(paths.values(), (INK, RED, GREEN), strict=True):
-        left.plot(*path.T, ".-", color=color, lw=1.5, ms=5)
+        left.plot(*path.T, **curve(color) | {"lw": 1.2, "ms": 4})
         distance = np.maximum(np.linalg.norm(path, axis=1), 1e-8)
-        right.plot(distance, color=color, lw=2)
+        right.plot(distance, **line(color))
     left.plot(0, 0, "*", color=INK, ms=14, mec="white", zorder=5)
     left.annotate("the best", (0, 0), (-10, -16), textcoords="offset points", ha="center")
     left.annotate("start", paths["its sign"][0], (4, 6), textcoords="offset points")
@@ -154,11 +146,11 @@ def sign(paths, samples):
 def density(densities, gathered, ring, length):
     """Bytes of the all-gather against those of the ring, by density; the density at which both are equal."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
-    line = np.geomspace(0.008, 1, 50)
+    share = np.geomspace(0.008, 1, 50)
     for p, color in zip(gathered, (BLUE, GREEN, ORANGE, RED), strict=True):
         one = 2 * (p - 1) / p * 4
-        left.plot(line, (p - 1) * 8 * line / one, color=color, lw=1.2)
-        left.plot(densities, np.array(gathered[p]) / ring[p], "o", color=color, ms=6, mec="white")
+        left.plot(share, (p - 1) * 8 * share / one, **line(color) | {"lw": 1.2})
+        left.plot(densities, np.array(gathered[p]) / ring[p], **points(color))
         left.text(1.05, p, f"{p} ranks", color=color, va="center")
     left.axhline(1, color=INK, lw=1.5)
     left.text(0.0085, 1.08, "a dense ring", color=INK)
@@ -173,7 +165,7 @@ def density(densities, gathered, ring, length):
         (4 / 3, "8 bytes and an index: 4 / (3 p)", GREEN),
         (1, "4 bytes and an index: 1 / p", BLUE),
     ):
-        right.plot(p, np.minimum(factor / p, 1), color=color, lw=2, label=name)
+        right.plot(p, np.minimum(factor / p, 1), **line(color), label=name)
     right.plot(32, 0.25, "x", color=RED, ms=9, mew=2.5)
     right.annotate(
         "25% on 32 ranks:\n8 times the ring", (32, 0.25), (8, 0), textcoords="offset points", color=RED
@@ -191,12 +183,12 @@ def density(densities, gathered, ring, length):
 def slow_link(seconds, speeds, formula, computing):
     """Seconds a step against the bandwidth: measured on the virtual clock, and the formulas."""
     figure, panel = plt.subplots(figsize=(8, 4.6), layout="constrained")
-    line = np.geomspace(10e6, 200e9, 100) / 8
+    speed = np.geomspace(10e6, 200e9, 100) / 8
     for (method, found), color in zip(seconds.items(), (INK, BLUE, GREEN), strict=True):
         label = {"dense": "dense ring", "DGC": "DGC, density 0.1%", "PowerSGD": "PowerSGD, rank 2"}[method]
-        panel.plot(8 * line, [1e3 * formula(method, b) for b in line], color=color, lw=2, label=label)
-        for speed, t in found.items():
-            panel.plot(8 * speeds[speed], 1e3 * t, "o", color=color, ms=8, mec="white")
+        panel.plot(8 * speed, [1e3 * formula(method, b) for b in speed], **line(color), label=label)
+        for name, t in found.items():
+            panel.plot(8 * speeds[name], 1e3 * t, **points(color))
     panel.axhline(1e3 * computing, color=GREY, lw=0.8, ls=":")
     panel.text(1.1e7, 1e3 * computing * 0.97, "computing alone", color=GREY, va="top")
     panel.legend(loc="upper right", labelcolor="linecolor")

@@ -40,6 +40,7 @@ from backends.data_parallel.flat import FlatLayout
 from lessons.style import start_lesson
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.models import lenet
 from minigrad.tensor import Parameter
 from minigrad.train import fit
@@ -114,7 +115,7 @@ assert small > 0.95 and share["threshold"] < 0.05, f"{small:.1%} small, {share['
 all_sent, kept, dropped = (results[name][0] for name in ("dense", "threshold", "threshold, dropped"))
 assert kept < 1.15 * all_sent, f"loss {kept:.3f} with error feedback, {all_sent:.3f} dense"
 assert dropped > 2 * all_sent, f"loss {dropped:.3f} where the rest is dropped, {all_sent:.3f} dense"
-drawings.threshold(gradient, THRESHOLD, results).savefig(FIGURES / "threshold.png")
+save(drawings.threshold(gradient, THRESHOLD, results), FIGURES / "threshold.png")
 
 # %% [markdown]
 # Read: Strom 2015 (Interspeech); Seide et al. 2014 (Interspeech), the first error feedback.
@@ -213,7 +214,7 @@ for better, worse in pairwise(ways):
     assert mean[better] < mean[worse], f"{better} {mean[better]:.4f}, {worse} {mean[worse]:.4f}"
 assert mean["corrected"] < 0.75 * mean["basic"], f"{mean['corrected']:.4f}, {mean['basic']:.4f}"
 assert mean["masked"] < 0.75 * mean["corrected"], f"{mean['masked']:.4f}, {mean['corrected']:.4f}"
-drawings.momentum(moved, valley, with_momentum).savefig(FIGURES / "momentum.png")
+save(drawings.momentum(moved, valley, with_momentum), FIGURES / "momentum.png")
 
 # %% [markdown]
 # Both steps of the remedy help: the correction alone is better than the basic update, and with masking the
@@ -355,7 +356,7 @@ for name, (loss, _, _, sent) in results.items():
     fits = loss > 1.3 * best if "dropped" in name else loss < 1.25 * best
     assert fits, f"{name}: loss {loss:.3f}, dense {best:.3f}"
     assert name == "dense" or sent < results["dense"][3] / 2, f"{name}: {sent:,.0f} bytes"
-drawings.family(results).savefig(FIGURES / "family.png")
+save(drawings.family(results), FIGURES / "family.png")
 
 # %% [markdown]
 # Read: Seide et al. 2014 (1-bit); Aji and Heafield 2017, arXiv:1704.05021 (top-k); Stich et al. 2018,
@@ -411,7 +412,7 @@ np.testing.assert_allclose(stuck[-1], [1, 1], rtol=1e-6)
 for name in ("the gradient", "its sign, with error feedback"):
     distance = np.linalg.norm(paths[name][-1])
     assert distance < 1e-4, f"{name}: ends at a distance of {distance:.1e}, allowed 1e-4"
-drawings.sign(paths, two_samples.x).savefig(FIGURES / "sign.png")
+save(drawings.sign(paths, two_samples.x), FIGURES / "sign.png")
 
 # %% [markdown]
 # ## 5. When is a dense ring cheaper?
@@ -472,10 +473,12 @@ for p in sizes[1:]:  # at the break-even densities of the two others
         found = bytes_sent(sparse(lambda make=make, d=d: make(density=d)), p, dtype)
         of_ring = bytes_sent(ring_allreduce, p, dtype)
         assert math.isclose(found, of_ring, rel_tol=1e-2), f"{p} ranks: {found} bytes, the ring {of_ring}"
-drawings.density(densities, gathered, ring, LENGTH).savefig(FIGURES / "density.png")
+save(drawings.density(densities, gathered, ring, LENGTH), FIGURES / "density.png")
 
 # %% [markdown]
 # A quarter of the entries on 32 ranks is *eight times more* than everything in a dense ring.
+#
+# Read: Renggli et al. 2019 (SparCML), arXiv:1802.08021.
 #
 # ## 6. What it is worth on a slow link
 # Eight machines with LeNet and a virtual clock: computing takes 20 ms a step, a message 0.1 ms and what its
@@ -526,7 +529,7 @@ for method, found in seconds.items():
 slow, fast = ({m: found[s] for m, found in seconds.items()} for s in ("100 Mbit/s", "100 Gbit/s"))
 assert slow["dense"] > 4 * max(slow["DGC"], slow["PowerSGD"]), slow
 assert fast["dense"] < fast["PowerSGD"], fast  # two all-reduces have twice the latency of one
-drawings.slow_link(seconds, SPEEDS, formula, COMPUTING).savefig(FIGURES / "slow_link.png")
+save(drawings.slow_link(seconds, SPEEDS, formula, COMPUTING), FIGURES / "slow_link.png")
 
 # %% [markdown]
 # The same formulas for ResNet-50 (25,557,032 weights) on 64 machines and 1 Gbit/s: the dense ring sends for
@@ -542,4 +545,10 @@ print(
     f"   ResNet-50 on 64 machines, 1 Gbit/s: dense ring {ring_takes:.1f} s of sending, DGC {dgc_takes:.2f} s"
 )
 assert ring_takes > 10 * dgc_takes, f"ring {ring_takes:.2f} s, DGC {dgc_takes:.2f} s"
+
+# %% [markdown]
+# Read: Agarwal et al. 2022, "On the utility of gradient compression in distributed training systems",
+# arXiv:2103.00543.
+
+# %%
 print(f"\nFigures: {FIGURES}/")

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from lessons.style import BLUE, COLORS, GREEN, GREY, INK, RED, SAND
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, SAND, curve
 
 
 def parts_of_a_gradient(whole, parts):
@@ -26,7 +26,7 @@ def parts_of_a_gradient(whole, parts):
 
 
 def who_holds_what(owned, ranks):
-    """x W1, tanh, times W2: every number in the colour of the rank that holds it, grey on all ranks.
+    """x W1, tanh, times W2: every number in the color of the rank that holds it, grey on all ranks.
 
     ``owned`` gives the owner of each element by parameter name, None for what every rank has.
     """
@@ -52,7 +52,7 @@ def who_holds_what(owned, ranks):
             bottom += 1.4
         center = left + owners.shape[1] / 2
         axes.text(center, top - 0.35, name, ha="center", va="bottom", fontweight="bold")
-        axes.text(center, bottom + 0.3, note, ha="center", va="top", color=GREY, fontsize=9)
+        axes.text(center, bottom + 0.3, note, ha="center", va="top", color=GREY, fontsize=10)
         left += owners.shape[1]
         gap = 3.6 if len(sign) > 1 else 1.4
         axes.text(left + gap / 2, middle, sign, ha="center", va="center", fontsize=11)
@@ -67,7 +67,7 @@ def who_holds_what(owned, ranks):
 
 
 def cells(axes, left, top, owners):
-    """A square for each element, in its owner's colour."""
+    """A square for each element, in its owner's color."""
     for (row, column), owner in np.ndenumerate(owners):
         color = SAND if owner < 0 else COLORS[int(owner)]
         axes.add_patch(Rectangle((left + column + 0.05, top + row + 0.05), 0.9, 0.9, color=color, lw=0))
@@ -101,7 +101,7 @@ def bias_once(once, every):
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     steps = np.arange(1, len(once) + 1)
     for errors, color in ((every, RED), (once, GREEN)):
-        axes.semilogy(steps, np.maximum(errors, 1e-17), "o-", color=color, lw=2)
+        axes.semilogy(steps, np.maximum(errors, 1e-17), **curve(color))
     axes.text(steps[-1], every[-1] * 5, "bias on every rank", color=RED, ha="right")
     axes.text(steps[-1], once[-1] * 8, "bias added once, after the sum", color=GREEN, ha="right")
     axes.set(
@@ -117,8 +117,8 @@ def bias_once(once, every):
 def many_classes(classes, gathered, three):
     """Numbers per sample that a rank sends to each other one, by the number of classes."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    axes.loglog(classes, gathered, "o-", color=RED, lw=2)
-    axes.loglog(classes, three, "o-", color=BLUE, lw=2)
+    axes.loglog(classes, gathered, **curve(RED))
+    axes.loglog(classes, three, **curve(BLUE))
     axes.text(classes[-2], gathered[-2] * 1.6, "all logits gathered", color=RED, ha="right")
     axes.text(classes[-2], three[-2] * 1.25, "largest, sum, own: always 3", color=BLUE, ha="center")
     axes.set(

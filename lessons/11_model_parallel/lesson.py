@@ -28,6 +28,7 @@ from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.figures import save
 
 FIGURES = start_lesson("11_model_parallel")
 
@@ -124,11 +125,13 @@ assert max(right) <= 1e-12, f"the gradient's error is {max(right):.1e} of its la
 assert min(wrong) > 0.1, f"without fan_out the error is only {min(wrong):.0%}, expected more than 10%"
 off = np.abs(sum(parts) - serial).max() / size
 assert off <= 1e-12, f"the sum of the parts is off by {off:.1e} of the largest element, limit 1e-12"
-drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]).savefig(FIGURES / "fan_out.png")
+save(drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]), FIGURES / "fan_out.png")
 
 # %% [markdown]
 # What is missing on each rank is the part of the other. No error is raised: below these layers each rank
 # would continue with another gradient, and weights that should be equal on all ranks would become different.
+#
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Model parallelism".
 #
 # ## 3. Columns, then rows: a conjugate pair
 # A split by columns leaves its outputs split, and a split by rows needs its inputs split. So use rows for
@@ -190,7 +193,7 @@ for rank, (held, _) in enumerate(results):
 everywhere = {name for name in results[0][1] if (results[0][1][name] != results[1][1][name]).any()}
 assert everywhere == {"3.bias"}, f"replicated: {everywhere}, expected 1 parameter, the bias of the row layer"
 owned = {name: None if name in everywhere else value for name, value in results[0][1].items()}
-drawings.who_holds_what(owned, ranks=3).savefig(FIGURES / "who_holds_what.png")
+save(drawings.who_holds_what(owned, ranks=3), FIGURES / "who_holds_what.png")
 
 # %% [markdown]
 # The same plans on digits, with the proof: every gradient is that of one machine.
@@ -206,6 +209,8 @@ for name, plan in (("column, then row", PAIR), ("each layer gathered", NAIVE)):
     assert off <= 1e-12, f"{name}: gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
+# Read: Shoeybi et al. 2019 (Megatron-LM), arXiv:1909.08053, section 3.
+#
 # ## 5. What the pair saves
 # Count the numbers that a rank sends: p ranks, b samples, layers of widths d - h - d, all-reduces around a
 # ring (lesson 05).
@@ -229,7 +234,7 @@ for n, naive_one, pair_one in zip((1, 2, 4), counts["gathered"], counts["column"
     assert (naive_one == formula).all(), f"naive: {naive_one} numbers sent, the formula gives {formula}"
     formula = np.array([2 * d * b * (p - 1) // p] * 2)
     assert (pair_one == formula).all(), f"pair: {pair_one} numbers sent, the formula gives {formula}"
-drawings.naive_and_pair((1, 2, 4), counts["gathered"], counts["column"]).savefig(FIGURES / "bytes.png")
+save(drawings.naive_and_pair((1, 2, 4), counts["gathered"], counts["column"]), FIGURES / "bytes.png")
 
 # %% [markdown]
 # At equal widths the pair saves nothing forward, and half of the numbers backward. Gradients of weights are
@@ -285,11 +290,14 @@ print("   added once    " + "".join(f"{e:9.0e}" for e in once))
 print("   on every rank " + "".join(f"{e:9.0e}" for e in thrice))
 assert once.max() <= 1e-12, f"added once: the gradient's error is {once.max():.1e}, limit 1e-12"
 assert thrice[0] <= 1e-12 and thrice[1:].min() > 1e-3, f"errors {thrice[0]:.1e}, then {thrice[1:].min():.1e}"
-drawings.bias_once(once, thrice).savefig(FIGURES / "row_bias.png")
+save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 
 # %% [markdown]
 # A bias that starts at zero hides this mistake in the first step, and a test that compares one gradient of a
 # new network passes. Test with random biases, or with two steps.
+#
+# Read: the source of Megatron-LM, `RowParallelLinear` in megatron/core/tensor_parallel/layers.py: there
+# too the bias is added after the sum.
 #
 # ## 7. By channels: filters, then channels
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
@@ -320,7 +328,7 @@ one, two = run_ranks(1, filters_then_channels)[0][2], run_ranks(2, filters_then_
 off = max(np.abs(y - one).max() for *_, y in two)
 print(f"   a digit on two ranks, two hidden channels each: {off:.0e} from one machine")
 assert off <= 1e-12, f"the sum of the partial images is off by {off:.1e}, limit 1e-12"
-drawings.filters_and_channels(image[0, 0], two).savefig(FIGURES / "channels.png")
+save(drawings.filters_and_channels(image[0, 0], two), FIGURES / "channels.png")
 
 C, N, SIDE = 3, 2, 6
 
@@ -394,7 +402,7 @@ for n in CLASSES:
     logits, three = sent["gathered"][-1], sent["classes"][-1]
     print(f"   {n:6,} classes: {logits:5.0f} logits per sample to each other rank, or {three:.0f} numbers")
     assert three == 3 and logits == n / RANKS, f"{three} numbers and {logits} logits, not 3 and {n / RANKS}"
-drawings.many_classes(CLASSES, sent["gathered"], sent["classes"]).savefig(FIGURES / "classes.png")
+save(drawings.many_classes(CLASSES, sent["gathered"], sent["classes"]), FIGURES / "classes.png")
 
 # %% [markdown]
 # Read: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (the output embedding and its loss).
@@ -434,8 +442,8 @@ draw(
 )
 
 # %% [markdown]
-# R (red in the figure) is time in which a rank waits for a message. At the end rank 2 waits for the loss,
-# which rank 3 computes, and which reaches rank 2 through rank 1.
+# R (the dotted boxes "recv" of the figure) is time in which a rank waits for a message. At the end rank 2
+# waits for the loss, which rank 3 computes, and which reaches rank 2 through rank 1.
 #
 # So: if matrices are split, all ranks work at the same time but communicate in every layer. If layers are
 # distributed, ranks communicate little but wait. Pipelines (lesson 13) use the waiting time for other

@@ -73,7 +73,7 @@ def tiles(student):
     return (
         f"a rank sends {numbers:,} numbers in {messages} messages, slices {slices:,}: rows go first, two "
         "sides of 16 pixels, then columns of 18, with the rows that have just come, so corners come by way "
-        "of a neighbour"
+        "of a neighbor"
     )
 
 

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from lessons.style import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, curve, hollow, line, points
 
 
 def picture(panel, image, title, **settings):
@@ -24,7 +24,7 @@ def shade(panel, top, rows, color, left=0, columns=28, **settings):
 def halo(digit, bounds, needs):
     """Who has which rows of the digit, and what each rank needs: its own rows, halo, padding."""
     ranks = len(needs)
-    figure, panels = plt.subplots(1, ranks + 1, figsize=(2.9 * (ranks + 1), 4), layout="constrained")
+    figure, panels = plt.subplots(1, ranks + 1, figsize=(2.6 * (ranks + 1), 3.7), layout="constrained")
     picture(panels[0], digit, "who has which rows")
     for rank in range(ranks):
         shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], COLORS[rank])
@@ -75,8 +75,12 @@ def rows_or_filters(heights, rows, filters, formula):
     """Numbers a rank sends (forward, backward, weights) by height; rows against filters forward."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.3), layout="constrained")
     for counts, color in ((filters, RED), (rows, BLUE)):
-        left.loglog(heights, counts.sum(axis=1), "o-", color=color, lw=2)
-        left.loglog(heights, counts[:, 0], "o--", color=color, lw=1, mfc="white")
+        left.loglog(heights, counts.sum(axis=1), **curve(color))
+        left.loglog(
+            heights,
+            counts[:, 0],
+            **hollow(color),
+        )
     left.text(heights[1], filters[1].sum() * 1.5, "filters", color=RED, ha="right", fontweight="bold")
     left.text(heights[-1], rows[-1].sum() * 1.25, "rows", color=BLUE, ha="right", fontweight="bold")
     left.text(
@@ -85,8 +89,8 @@ def rows_or_filters(heights, rows, filters, formula):
     )  # fmt: skip
     left.set(ylabel="numbers a rank sends", title="What a rank sends for one 3 x 3 convolution")
     h = np.geomspace(heights[0], heights[-1], 50)
-    right.loglog(h, formula(h), color=GREY, lw=1.5)
-    right.loglog(heights, rows[:, 0] / filters[:, 0], "o", color=INK, ms=7)
+    right.loglog(h, formula(h), **line(GREY))
+    right.loglog(heights, rows[:, 0] / filters[:, 0], **points(INK))
     right.text(h[25] * 1.1, formula(h[25]), "(k - 1) t / (H (t - 1))", color=GREY, va="bottom")
     right.set_yticks([0.05, 0.1, 0.2, 0.3], ["0.05", "0.1", "0.2", "0.3"])
     right.set(ylabel="rows / filters, forward", title="Rows against filters: as 1 / H")
@@ -98,7 +102,7 @@ def rows_or_filters(heights, rows, filters, formula):
 
 
 def corners(digit, needed, wrong):
-    """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbour's; the error without."""
+    """The last of 2 x 2 tiles and its halo, whose corner is the diagonal neighbor's; the error without."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 5), layout="constrained")
     picture(left, digit, "The halo of rank 3's tile has a corner\n(needed from rank 1, rank 2 and rank 0)")
     for rank in range(4):
@@ -124,8 +128,8 @@ def corners(digit, needed, wrong):
         vmin=-0.25,
         vmax=0.25,
     )
-    for line in (right.axhline, right.axvline):
-        line(14, color=GREY, lw=1, ls=":")
+    for border in (right.axhline, right.axvline):
+        border(14, color=GREY, lw=1, ls=":")
     return figure
 
 
@@ -135,7 +139,7 @@ def smaller_layers(table, accuracies):
     places = np.arange(len(table))
     ways = ("batch shared", "first layer by rows", "by columns, last by rows")
     for i, (way, kilobytes, color) in enumerate(
-        zip(ways, zip(*table.values(), strict=True), (RED, GREEN, BLUE), strict=True)
+        zip(ways, zip(*table.values(), strict=True), (BLUE, GREEN, ORANGE), strict=True)
     ):
         axes.barh(places + 0.27 * (i - 1), kilobytes, 0.25, color=color, label=way)
         for place, n in zip(places, kilobytes, strict=True):

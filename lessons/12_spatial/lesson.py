@@ -35,6 +35,7 @@ from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.models import lenet
 from minigrad.train import accuracy, fit
 
@@ -60,7 +61,7 @@ for rank, (owned, needed) in enumerate(zip(pairwise(bounds), needs, strict=True)
     )
     own = owned[1] - owned[0]
     assert needed.size == own + 4, f"rank {rank} needs {needed.size} rows, expected {own} and a halo of 2 + 2"
-drawings.halo(digit, bounds, needs).savefig(FIGURES / "halo.png")
+save(drawings.halo(digit, bounds, needs), FIGURES / "halo.png")
 
 # %% [markdown]
 # Read: Dryden et al. 2019, "Improving strong-scaling of CNN training by exploiting finer-grained
@@ -89,6 +90,8 @@ for k, s, p in WINDOWS:
     print(f"   {k:6}  {s:6}  {p:7}   {before:6}  {behind:6}{note}")
 
 # %% [markdown]
+# Read: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 2 (kernel, stride and padding).
+#
 # ## 3. With and without
 # The exchange: each rank sends its first row to the rank above and its last row to the rank below, and puts
 # the rows that it receives around its own. Where there is no neighbor, at the edge of the image, it puts
@@ -136,7 +139,7 @@ for layers in (1, 2, 3):
     assert off <= 1e-12, f"with halos the error is {off:.1e}, limit 1e-12"
     near = [row for bound in bounds[1:-1] for row in range(bound - layers, bound + layers)]
     assert wrong.tolist() == near, f"without halos rows {wrong} are wrong, expected {near}"
-drawings.torn(digit, serial[1], differences, bounds).savefig(FIGURES / "no_halo.png")
+save(drawings.torn(digit, serial[1], differences, bounds), FIGURES / "no_halo.png")
 
 # %% [markdown]
 # Without halos the rows at the borders between ranks are wrong, one more on each side with each layer. No
@@ -208,7 +211,7 @@ for side, by_row, by_filter in zip(HEIGHTS, rows, filters, strict=True):
 figure = drawings.rows_or_filters(
     HEIGHTS, np.array(rows)[:, :, 1], np.array(filters)[:, :, 1], lambda h: (K - 1) * T / (h * (T - 1))
 )
-figure.savefig(FIGURES / "rows_or_filters.png")
+save(figure, FIGURES / "rows_or_filters.png")
 
 # %% [markdown]
 # A split by rows has one more cost: the gradients of the weights must be summed over the ranks. It does not
@@ -355,7 +358,7 @@ for shared, before in zip(mixed[::2], plain[::2], strict=True):
     assert shared < 0.3 * before, f"with a 1 x 1 convolution: {shared:.0f} kB, before {before:.0f} kB"
 assert min(accuracies[:3]) > 0.8, f"accuracies {accuracies[:3]}, expected more than 0.8"
 assert accuracies[3] < accuracies[0] - 0.2, f"average: {accuracies[3]:.1%}, LeNet {accuracies[0]:.1%}"
-drawings.smaller_layers(table, accuracies).savefig(FIGURES / "smaller_layers.png")
+save(drawings.smaller_layers(table, accuracies), FIGURES / "smaller_layers.png")
 
 # %% [markdown]
 # Fewer hidden units help where weights are sent, and little where activations are sent. A 1 x 1 convolution
@@ -415,7 +418,7 @@ assert pixels and pixels <= corner_pixels, f"without corners wrong at {pixels}, 
 needed = tuple(
     RowRange(*three.receptive_field(14, 28, 28)[:2]) for _ in range(2)
 )  # of the last tile, rows and columns
-drawings.corners(digit, needed, without).savefig(FIGURES / "corners.png")
+save(drawings.corners(digit, needed, without), FIGURES / "corners.png")
 slices, squares = (sends(kind, 64, ranks=16, rank=5)[0] for kind in ("rows", "tiles 4x4"))
 print(f"   64 x 64 on 16 ranks: slices send {slices[1]:,} numbers in {slices[0]} messages a rank,", end="")
 print(f" 4 x 4 tiles {squares[1]:,} in {squares[0]}")

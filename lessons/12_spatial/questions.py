@@ -39,7 +39,7 @@ HEIGHT = 32
 # sends 2,048 numbers forward, in 2 messages. Edit: "tiles 4x4", of 16 x 16 pixels each. What does a rank in
 # the middle send?
 #
-# - a: about half as many numbers, in 8 messages: the corners are those of its diagonal neighbours
+# - a: about half as many numbers, in 8 messages: the corners are those of its diagonal neighbors
 # - b: about half as many numbers, in 4 messages
 # - c: about a quarter of the numbers, in 4 messages: each side is a quarter as long
 

@@ -1,31 +1,24 @@
-"""The pictures of lesson 13; each function takes what was measured and writes a figure."""
+"""The pictures of lesson 13; each function takes what was measured and gives a figure."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from backends.comm.timeline import save
 from backends.pipeline.gantt import figure_of
-from lessons.style import BLUE, COLORS, GREEN, GREY, ORANGE, RED
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, ORANGE, RED, curve, line, points
 
 
-def on_one_clock(traces, title, file):
-    """The traces above one another, all from 0 to the end of the longest."""
-    figure = figure_of(traces, title)
-    last = max(axes.get_xlim()[1] for axes in figure.axes)
-    for axes in figure.axes:
-        axes.set_xlim(0, last)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(max(width, 10), height)  # room for the legend
-    save(figure, file)
+def on_one_clock(traces, title, chunks=()):
+    """The traces above one another, all from 0 to the end of the longest; ``chunks`` names the chunks."""
+    return figure_of(traces, title, one_clock=True, chunk_names=chunks)
 
 
-def bubbles(micros, found, file):
+def bubbles(micros, found):
     """The idle share by micro-batches: dots were measured, lines are the formula."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     fine = np.geomspace(micros[0], micros[-1], 100)
     for (ranks, shares), color in zip(found.items(), COLORS, strict=False):
-        axes.plot(fine, (ranks - 1) / (fine + ranks - 1), "-", color=color, lw=1.5)
-        axes.plot(micros, shares, "o", color=color, ms=7)
+        axes.plot(fine, (ranks - 1) / (fine + ranks - 1), **line(color))
+        axes.plot(micros, shares, **points(color))
         axes.annotate(
             f"{ranks} ranks", (micros[0], shares[0]), (8, 4), textcoords="offset points", color=color
         )
@@ -38,10 +31,10 @@ def bubbles(micros, found, file):
         ylim=(0, None),
         title="More micro-batches, less waiting\n(dots: measured; lines: (p - 1) / (m + p - 1))",
     )
-    save(figure, file)
+    return figure
 
 
-def one_buffer(errors, curves, file):
+def one_buffer(errors, curves):
     """The error of each rank's gradient, and the accuracy that hides it."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     for place, ((name, found), color) in enumerate(zip(errors.items(), (RED, ORANGE), strict=True)):
@@ -57,54 +50,54 @@ def one_buffer(errors, curves, file):
         title="One buffer: wrong where several\nmicro-batches are in flight ...",
     )
     for (name, found), color in zip(curves.items(), (BLUE, RED), strict=True):
-        right.plot(range(len(found)), found, "o-", color=color, lw=2, label=name)
+        right.plot(range(len(found)), found, **curve(color), label=name)
     right.legend(loc="lower right")
     right.set(xlabel="epoch", ylabel="test accuracy", xticks=range(len(found)), ylim=(0, 1))
     right.set_title("... and the accuracy rises all the same")
-    save(figure, file)
+    return figure
 
 
-def memory(held, file):
+def memory(held):
     """Bytes that each rank holds for backward, over time, a panel for each schedule."""
     figure, panels = plt.subplots(1, len(held), figsize=(10.5, 4), sharey=True, layout="constrained")
     for axes, (name, by_rank) in zip(panels, held.items(), strict=True):
-        for rank, points in enumerate(by_rank):
-            times, nbytes = np.array([(0.0, 0.0), *points]).T
-            axes.step(times, nbytes / 1024, where="post", color=COLORS[rank], lw=2, label=f"rank {rank}")
+        for rank, found in enumerate(by_rank):
+            times, nbytes = np.array([(0.0, 0.0), *found]).T
+            axes.step(times, nbytes / 1024, where="post", **line(COLORS[rank]), label=f"rank {rank}")
         axes.set(xlabel="time (s)", title=name, xlim=(0, None), ylim=(0, None))
     panels[0].set_ylabel("KiB held for backward")
     panels[0].legend()
     figure.suptitle("The same time, but 1F1B holds min(m, p - s) micro-batches instead of m")
-    save(figure, file)
+    return figure
 
 
 def lines_and_dots(axes, latencies, lines, shown, dots):
     """Planned seconds by latency, and measured ones."""
     for (name, found), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
-        pale = {"lw": 6, "alpha": 0.3} if name == "gpipe" else {"lw": 1.5}  # another one lies on it
-        axes.plot(latencies, found, "-", color=color, label=name, **pale)
-        axes.plot(shown, dots[name], "o", color=color, ms=7)
+        pale = {"lw": 6, "alpha": 0.3, "ls": "-"} if name == "gpipe" else {}  # another one lies on it
+        axes.plot(latencies, found, **line(color) | pale, label=name)
+        axes.plot(shown, dots[name], **points(color))
     axes.legend()
     axes.set(
         xlabel="seconds a message takes (a stage's forward: 1)", ylabel="seconds a step", xlim=(-0.02, 1)
     )
 
 
-def slow_links(latencies, lines, shown, dots, file):
+def slow_links(latencies, lines, shown, dots):
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
     lines_and_dots(axes, latencies, lines, shown, dots)
     axes.set(
         title="Chunks shrink the bubble, and send more messages\n"
         "(lines: plan; dots: run, in which a rank receives one message at a time)"
     )
-    save(figure, file)
+    return figure
 
 
-def products(parts, apart, batched, file):
+def products(parts, apart, batched):
     """Milliseconds of all weight gradients of 512 samples, by the number of micro-batches."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     for found, color, name in ((apart, RED, "one by one, added up"), (batched, BLUE, "as one product")):
-        axes.plot(parts, 1e3 * np.array(found), "o-", color=color, lw=2, label=name)
+        axes.plot(parts, 1e3 * np.array(found), **curve(color), label=name)
     axes.legend()
     axes.set_xscale("log", base=2)
     axes.set(
@@ -115,10 +108,10 @@ def products(parts, apart, batched, file):
         ylim=(0, None),
         title="512 samples: small products against a large one\n(the fastest of 12 runs, this machine)",
     )
-    save(figure, file)
+    return figure
 
 
-def versions(curves, file, steps=25):
+def versions(curves, steps=25):
     """Training losses, [seed][step], as means over so many steps: each seed thin, the median thick."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     top = 3.0
@@ -128,20 +121,20 @@ def versions(curves, file, steps=25):
         x = np.arange(steps, steps + len(smooth[0]))
         for losses in smooth:
             axes.plot(x, losses, color=color, lw=0.7, alpha=0.5)
-        axes.plot(x, np.median(smooth, axis=0), color=color, lw=2.2, label=name)
+        axes.plot(x, np.median(smooth, axis=0), **line(color), label=name)
     axes.legend(loc="lower left", ncols=2)
     axes.set(
         xlabel="step",
-        ylabel=f"loss, mean of {steps} steps",
+        ylabel=f"loss, mean of {steps} steps (up to {top:g})",
         xlim=(0, None),
         ylim=(0, top),
         title="Four ranks, no flush: stale gradients at a large learning rate\n"
         "(thin: three seeds; thick: their median)",
     )
-    save(figure, file)
+    return figure
 
 
-def own(latencies, lines, shown, dots, held, file):
+def own(latencies, lines, shown, dots, held):
     """Seconds by latency, and bytes by rank, of a schedule beside two others."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     lines_and_dots(left, latencies, lines, shown, dots)
@@ -155,4 +148,4 @@ def own(latencies, lines, shown, dots, held, file):
         ylabel="KiB held for backward, most",
         title="... with less memory",
     )
-    save(figure, file)
+    return figure

@@ -44,6 +44,7 @@ from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.figures import save
 from minigrad.models import mlp
 from minigrad.train import accuracy, fit
 
@@ -94,10 +95,12 @@ for parts, name in ((1, "as one batch"), (3, "sample by sample")):
     assert cluster.seconds == expected, f"{name}: {cluster.seconds} seconds, expected {expected}"
     outputs, alone = np.vstack(found[2][1]), np.tanh(3 * np.tanh(2 * np.tanh(samples)))
     assert np.array_equal(outputs, alone), f"{outputs} instead of {alone}"
-drawings.on_one_clock(traces, "Three samples, three stages", FIGURES / "slots.png")
+save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "slots.png")
 
 # %% [markdown]
 # m samples in p stages take m + p - 1 slots instead of m p.
+#
+# Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Pipelining".
 #
 # ## 2. Fill and drain
 # A training step goes forward and back. A *micro-batch* is a part of the batch that passes the stages as one.
@@ -123,7 +126,7 @@ for p, found in filled.items():
         formula = (p - 1) / (m + p - 1)
         assert one.seconds == (m + p - 1) * (1 + 2), f"{one.seconds} s, not {(m + p - 1) * 3}"
         assert np.isclose(share, formula, rtol=1e-9), f"{p} ranks, {m}: idle {share:.4f}, not {formula:.4f}"
-drawings.bubbles(MICROS, bubbles, FIGURES / "fill_and_drain.png")
+save(drawings.bubbles(MICROS, bubbles), FIGURES / "fill_and_drain.png")
 
 # %% [markdown]
 # The bubble is the share (p - 1) / (m + p - 1) of the time: more micro-batches make it smaller.
@@ -234,12 +237,14 @@ for name, found in curves.items():
     print(f"   {name:10} accuracy by epoch: " + "  ".join(f"{a:.1%}" for a in found))
 rising = curves["one buffer"]
 assert rising == sorted(rising) and rising[-1] > 0.65, f"accuracies {rising} do not rise to above 0.65"
-drawings.one_buffer(errors, curves, FIGURES / "one_buffer.png")
+save(drawings.one_buffer(errors, curves), FIGURES / "one_buffer.png")
 
 # %% [markdown]
 # The accuracy rises although the gradients are wrong. And the mistake is invisible on a rank that has only
 # one micro-batch *in flight* (forward done, backward not yet): the last rank of the next schedule. With that
 # schedule two ranks show no error at all. So test with three ranks or more.
+#
+# Read: Huang et al. 2019 (GPipe), arXiv:1811.06965, section 2.3 (what all micro-batches keep).
 #
 # ## 4. One forward, one backward
 # 1F1B takes a micro-batch back as soon as possible. Its bubble is that of GPipe, but rank s holds
@@ -264,7 +269,7 @@ for name in ("gpipe", "1f1b"):
     in_flight = [M if name == "gpipe" else min(M, P - s) for s in range(P)]
     expected = [n * nbytes for n, nbytes in zip(in_flight, one, strict=True)]
     assert peaks(runs[name]) == expected, f"{name}: {peaks(runs[name])} bytes, expected {expected}"
-drawings.memory({name: runs[name].held for name in ("gpipe", "1f1b")}, FIGURES / "memory.png")
+save(drawings.memory({name: runs[name].held for name in ("gpipe", "1f1b")}), FIGURES / "memory.png")
 
 # %% [markdown]
 # Recomputation (lesson 03, part 4) saves more: a stage keeps only its input, and runs forward again before
@@ -321,9 +326,9 @@ assert full["2 chunks"] == 1.5 * full["1f1b"], full
 fastest = [min(lines, key=lambda name, i=i: lines[name][i]) for i in range(len(LATENCIES))]
 assert fastest[0] == "4 chunks" and fastest[-1] == "2 chunks", fastest
 assert dots["4 chunks"][-1] > dots["1f1b"][-1] > dots["2 chunks"][-1], dots
-drawings.slow_links(LATENCIES, lines, SHOWN, dots, FIGURES / "slow_links.png")
+save(drawings.slow_links(LATENCIES, lines, SHOWN, dots), FIGURES / "slow_links.png")
 traces = {name: found[name][0].trace for name in ("1f1b", "2 chunks")}
-drawings.on_one_clock(traces, "Chunks fill the pipeline faster", FIGURES / "chunks.png")
+save(drawings.on_one_clock(traces, "Chunks fill the pipeline faster"), FIGURES / "chunks.png")
 
 # %% [markdown]
 # Four chunks are best on fast links only: with half a second a message they are slower than no chunks.
@@ -351,7 +356,8 @@ assert all(mine[-1].stop - mine[0].start == 3 * M for mine in spans), "a rank wa
 traces = {"chimera": run("chimera", P).trace, "1f1b": run("1f1b", P).trace}
 took = [trace.stop - trace.start for trace in traces.values()]
 assert took == [3 * P + 2 * (P - 2), 3 * (P + P - 1)], took
-drawings.on_one_clock(traces, "Half of the micro-batches go the other way", FIGURES / "chimera.png")
+title = "Half of the micro-batches go the other way"
+save(drawings.on_one_clock(traces, title, ("down", "up")), FIGURES / "chimera.png")
 
 # %% [markdown]
 # One step of ZB-H2 takes as long as one of ZB-H1: rank 3 begins three seconds late and ends three seconds
@@ -368,7 +374,7 @@ print(f"   zb-h2 as the library's Pipeline.step: 3 steps end at {waits:g} s")
 assert waits == 3 * 27, f"three steps of the library's zb-h2 take {waits:g} s, expected {3 * 27}"
 traces = {name: as_trace(in_a_row(name, M, 2)) for name in ("1f1b", "zb-h1", "zb-h2")}
 title = "Two steps: the gradients of the weights fill the bubble; with zb-h2 no rank waits between the steps"
-drawings.on_one_clock(traces, title, FIGURES / "zero_bubble.png")
+save(drawings.on_one_clock(traces, title), FIGURES / "zero_bubble.png")
 
 # %% [markdown]
 # For this, *nothing* may stand between two steps that needs all ranks: not clipping by the global norm, which
@@ -426,7 +432,7 @@ for n, a, b in zip(PARTS, apart, batched, strict=True):
 (_, whole), *others = [result for way in rounds[0] for result in way]
 worst = max(np.abs(g - whole).max() for _, g in others) / np.abs(whole).max()
 assert worst <= bound_for(np.float32), f"differ by {worst:.1e}, allowed {bound_for(np.float32):.1e}"
-drawings.products(PARTS, apart, batched, FIGURES / "products.png")
+save(drawings.products(PARTS, apart, batched), FIGURES / "products.png")
 
 # %% [markdown]
 # All schedules of the library, with the memory of each. Whatever the order of the instructions, the gradients
@@ -497,11 +503,9 @@ for costs, name in ((seconds, "time"), (weights, "bytes")):
     assert mine == best, f"{name}: the largest stage costs {mine}, the best of {len(every_cut)} cuts {best}"
 took = {name: unequal[name].seconds for name in ("time", "equal", "bytes")} | {"one rank": one_rank}
 assert list(took.values()) == sorted(took.values()), took
-drawings.on_one_clock(
-    {f"cut by {n}" if n != "equal" else "four layers each": r.trace for n, r in unequal.items()},
-    "VGG-16's layers: the slowest stage sets the pace",
-    FIGURES / "unequal.png",
-)
+cut_traces = {f"cut by {n}" if n != "equal" else "four layers each": r.trace for n, r in unequal.items()}
+figure = drawings.on_one_clock(cut_traces, "VGG-16's layers: the slowest stage sets the pace")
+save(figure, FIGURES / "unequal.png")
 
 # %% [markdown]
 # Cut by bytes, the pipeline is hardly faster than one rank: one stage does 99 % of the work. Cut by time,
@@ -564,7 +568,7 @@ for name, of_seed in last.items():
 ends = {name: np.median(of_seed) for name, of_seed in last.items()}
 assert ends["serial"] < min(ends["2bw"], ends["stashing"]), ends
 assert max(ends["2bw"], ends["stashing"]) < min(ends["vertical"], ends["no_stash"]), ends
-drawings.versions(curves, FIGURES / "versions.png")
+save(drawings.versions(curves), FIGURES / "versions.png")
 
 # %% [markdown]
 # 2.30 is the loss of guessing. The learning rate is large on purpose: a small one hides the differences.
@@ -597,7 +601,7 @@ for name in dots:
     print(f"   {name:5}: {dots[name]} s a step; most bytes by rank {held[name]}")
 assert dots["eager"] == dots["gpipe"] < dots["1f1b"], dots
 assert held["1f1b"] < held["eager"] < held["gpipe"], held
-drawings.own(LATENCIES, lines, SHOWN, dots, held, FIGURES / "own.png")
+save(drawings.own(LATENCIES, lines, SHOWN, dots, held), FIGURES / "own.png")
 
 
 def law(comm):
@@ -639,6 +643,9 @@ for net, figures in read_result("speedup")["nets"].items():
     print(f"   {net}, batch {figures['batch_size']}: on one process {one:.2f}, on two {two:.2f}")
     difference = figures["largest_difference"]
     assert difference < 1e-12, f"{net}: a loss differs from serial by {difference:.1e}, limit 1e-12"
+
+# %% [markdown]
+# Read: Qi et al. 2024, arXiv:2405.15362, section 3 (schedules made of repeated blocks).
 
 # %%
 print(f"\nFigures: {FIGURES}/")

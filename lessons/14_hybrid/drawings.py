@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE
+from minigrad.figures import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, RED, curve, line, points
 
 
 def level(names, crossovers):
@@ -17,7 +17,7 @@ def level(names, crossovers):
     for row, at in zip(rows, crossovers, strict=True):
         text = f"{at:,.0f}" if at > 100 else f"{at:.1f}"
         axes.annotate(text, (at, row), (5, 0), textcoords="offset points", va="center", color=INK)
-    axes.text(0.13, rows[-2], "split the layer", color="white", va="center", fontweight="bold")
+    axes.text(0.13, rows[-2], "split the layer", color=INK, va="center", fontweight="bold")
     axes.text(right * 0.8, rows[1], "share the batch", color=BLUE, va="center", ha="right", fontweight="bold")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(plain)
@@ -40,8 +40,8 @@ def alexnet(ranks, curves, parts):
     places = ((0, 32, "center"), (10, -5, "left"), (0, -17, "center"))  # of the labels, from the optimum
     for (name, found), color, (x, y, side) in zip(curves.items(), (BLUE, ORANGE, GREEN), places, strict=True):
         best = int(np.argmin(found))
-        axes.loglog(ranks, found, "o-", color=color, lw=2, ms=4)
-        axes.loglog(ranks[best], found[best], "o", color=color, ms=10)
+        axes.loglog(ranks, found, **curve(color) | {"ms": 5})
+        axes.loglog(ranks[best], found[best], MARKERS[color], color=color, ms=10)
         axes.annotate(
             f"Pr = {ranks[best]}: {found[best]:.4f} s",
             (ranks[best], found[best]),
@@ -66,7 +66,7 @@ def alexnet(ranks, curves, parts):
     axes.yaxis.set_major_formatter(plain)
     shown = [str(r) for r in ranks[: len(next(iter(parts.values())))]]
     bottom = np.zeros(len(shown))
-    for (what, heights), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
+    for (what, heights), color in zip(parts.items(), (GREEN, BLUE), strict=True):
         bars.bar(shown, 1e3 * np.array(heights), bottom=bottom, color=color, width=0.65, label=what)
         bottom += 1e3 * np.array(heights)
     bars.legend(loc="upper center")
@@ -78,8 +78,8 @@ def alexnet(ranks, curves, parts):
 def three_ways(ranks, seconds, samples):
     """Seconds of a step's messages by ranks, where the batch, the model and the images may be shared."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
-    for (name, found), color in zip(seconds.items(), (BLUE, ORANGE, GREEN), strict=True):
-        axes.plot(ranks[: len(found)], found, "o-", color=color, lw=2, ms=6, mec="white", label=name)
+    for (name, found), color in zip(seconds.items(), (BLUE, GREEN, RED), strict=True):
+        axes.plot(ranks[: len(found)], found, **curve(color), label=name)
     axes.axvline(samples, color=GREY, ls="--", lw=1)
     axes.text(samples * 1.05, 0.06, f"{samples} samples", color=GREY)
     axes.legend()
@@ -103,8 +103,8 @@ def grids(batches, measured, formula, borders):
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     names = {"4 x 1": "4 x 1, the batch", "2 x 2": "2 x 2, both", "1 x 4": "1 x 4, the model"}
     for (name, found), color in zip(measured.items(), (BLUE, GREEN, ORANGE), strict=True):
-        axes.loglog(batches, np.array(formula[name]) / 1e3, "-", color=color, lw=1.5)
-        axes.loglog(batches, np.array(found) / 1e3, "o", color=color, ms=7)
+        axes.loglog(batches, np.array(formula[name]) / 1e3, **line(color))
+        axes.loglog(batches, np.array(found) / 1e3, **points(color))
         axes.annotate(
             names[name],
             (batches[0], found[0] / 1e3),

@@ -39,6 +39,7 @@ from lessons.style import start_lesson
 from minigrad import mnist, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.models import SAMPLE, lenet, mlp
 
 FIGURES = start_lesson("14_hybrid")
@@ -69,11 +70,13 @@ for name, layer, d_in in zip(NAMES, ALEXNET, INPUTS, strict=True):
     )
 assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05), crossovers[2:5]
 assert round(crossovers[6], 1) == round(2 * 4096 / 3, 1) == 2730.7, crossovers[6]
-drawings.level(NAMES, crossovers).savefig(FIGURES / "level.png")
+save(drawings.level(NAMES, crossovers), FIGURES / "level.png")
 
 # %% [markdown]
 # A convolution uses each weight at every place of the image: few weights, many activations. A linear layer
 # uses each once. So one network holds both kinds, and no single answer suits it.
+#
+# Read: Krizhevsky 2014, arXiv:1404.5997; Gholami et al. 2018, arXiv:1712.04432, section 2.
 #
 # ## 2. A grid: Pr ranks share the model, Pc the batch
 # P = Pr Pc. The Pr ranks that share a model see B / Pc samples, and the Pc ranks that share the batch have
@@ -140,7 +143,7 @@ fall, rise = parts.values()
 assert np.all(np.diff(fall) < 0) and np.all(np.diff(rise) > 0), parts
 rest = np.abs(np.array(large[:5]) - fall - rise).max()
 assert rest <= 4e-4, f"all but weights and activations takes {rest:.1e} s"  # the rest is latency
-drawings.alexnet(PR, curves, parts).savefig(FIGURES / "alexnet.png")
+save(drawings.alexnet(PR, curves, parts), FIGURES / "alexnet.png")
 
 # %% [markdown]
 # If the convolutions are not split, their activations are not sent, and the optimum moves to Pr = 32. Each
@@ -200,7 +203,7 @@ for p, two, three in zip(MORE[:-1], *list(by_ranks.values())[1:], strict=False):
     assert three < two, f"{p} ranks: {three:.4f} s with domain, {two:.4f} s without"
 two, three = by_ranks["batch x model"][-1], by_ranks["batch x model x domain"][-1]
 assert two < three, f"{MORE[-1]} ranks: {three:.4f} s with domain, {two:.4f} s without"
-drawings.three_ways(MORE, by_ranks, SAMPLES).savefig(FIGURES / "three_ways.png")
+save(drawings.three_ways(MORE, by_ranks, SAMPLES), FIGURES / "three_ways.png")
 
 # %% [markdown]
 # Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos, and the gain
@@ -340,9 +343,11 @@ for i, b in enumerate(BATCHES):
     best = "1 x 4" if b < borders[0] else "2 x 2" if b < borders[1] else "4 x 1"
     least = min(GRIDS, key=lambda name: measured[name][i])
     assert least == best, f"batch {b}: {least} sends least, the formula says {best}"
-drawings.grids(BATCHES, measured, formula, borders).savefig(FIGURES / "grids.png")
+save(drawings.grids(BATCHES, measured, formula, borders), FIGURES / "grids.png")
 
 # %% [markdown]
+# Read: Dean et al. 2012 (NeurIPS), "Large scale distributed deep networks", sections 3 and 4.1.
+#
 # ## 4. A plan for every layer
 # The grid is chosen once, the split layer by layer. `choose` takes what moves the fewest numbers: for each
 # layer twice the weights that a rank holds, and the activations that its split moves. A column layer and a
@@ -397,6 +402,10 @@ assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2
 # by both ranks of a pair, for all samples of the pair; the formula of part 2 shares those samples too. With
 # rows of the images in the convolutions ("rows") the pair shares that work, for halos: the third line is
 # all three ways at once, and it trains like one machine too.
+
+# %% [markdown]
+# Read: Jia, Zaharia and Aiken 2019, "Beyond data and model parallelism for deep neural networks",
+# arXiv:1807.05358.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

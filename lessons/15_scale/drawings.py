@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from lessons.style import BLUE, GREEN, GREY, INK, ORANGE, RED
+from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, curve, line, points
 
 PLAIN = FuncFormatter(lambda x, _: f"{x:,g}")
 
@@ -22,18 +22,15 @@ def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, layout="constrained")
     places = {"Inception-V3": (45, 0.985), "ResNet-101": (45, 0.895), "VGG-16": (45, 0.755)}
     for (name, found), color in zip(curves.items(), (GREEN, BLUE, RED), strict=True):
-        left.plot(gpus, found, color=color, lw=2)
+        left.plot(gpus, found, **line(color))
         if name == "VGG-16":
             left.fill_between(gpus, lowest[name], highest[name], color=color, alpha=0.12, lw=0)
         left.plot(
             *zip(*horovod[name].items(), strict=True),
-            "o",
-            color=color,
-            ms=8 + 5 * (color == GREEN),
-            mec="white",
+            **points(color) | {"ms": 8 + 5 * (color == GREEN)},
         )
         left.text(*places[name], name, color=color, ha="right")
-    left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=9)
+    left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=10)
     left.plot([], [], "o", color=GREY, ms=8, label="published")
     left.plot([], [], color=GREY, lw=2, label="model")
     left.legend(loc="lower left")
@@ -41,7 +38,7 @@ def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
     left.set(xlabel="GPUs", ylabel="efficiency", ylim=(0.45, 1.02), title="Horovod: a ring, 25 Gbit/s")
     left.yaxis.set_major_formatter(PercentFormatter(1))
     right.plot(goyal.keys(), goyal.values(), color=BLUE, lw=2)
-    right.plot(published.keys(), published.values(), "o", color=BLUE, ms=8, mec="white")
+    right.plot(published.keys(), published.values(), **points(BLUE))
     right.text(60, 0.985, "ResNet-50", color=BLUE)
     powers(right, list(goyal))
     right.set(xlabel="GPUs", title="Goyal et al.: 8 in a server, 50 Gbit/s")
@@ -57,7 +54,7 @@ def pipelines(published, stages):
         panel.plot(ks, ks * m / (m + ks - 1), color=INK, lw=2)
         panel.text(8.2, 8.2 * m / (m + 7.2) + 0.15, "K M / (M + K - 1)", ha="right", color=INK)
         for (name, rows), color in zip(published.items(), (BLUE, RED, ORANGE), strict=True):
-            panel.plot(stages, rows[m], "o--", color=color, lw=1, ms=7, mec="white", label=name)
+            panel.plot(stages, rows[m], **curve(color) | {"lw": 1}, label=name)
         panel.set(xlabel="stages K", xticks=[1, *stages], xlim=(0.8, 8.6), title=title)
     panels[0].set(ylabel="times as fast as one", ylim=(0, 7.4))
     panels[0].legend(loc="upper left")
@@ -69,15 +66,20 @@ def split(ranks, ways):
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
     shifts = {"batch only": (8, 2), "model only": (-8, 8), "both, all layers alike": (8, -4)}
     shifts["both, linear layers only"] = (14, -28)
-    for (name, found), color in zip(ways.items(), (GREY, RED, BLUE, GREEN), strict=True):
+    for (name, found), color in zip(ways.items(), (BLUE, ORANGE, GREEN, RED), strict=True):
         rows, seconds = zip(*(x if isinstance(x, tuple) else (None, x) for x in found), strict=True)
-        axes.plot(ranks[: len(seconds)], seconds, "o-", color=color, lw=2, ms=5, mec="white")
+        axes.plot(ranks[: len(seconds)], seconds, **curve(color))
         side = "right" if name == "model only" else "left"
         place = (ranks[len(seconds) - 1], seconds[-1])
         axes.annotate(name, place, shifts[name], textcoords="offset points", color=color, ha=side)
         for p, pr, y in zip(ranks, rows, seconds, strict=False):
             if pr:
-                axes.annotate(pr, (p, y), (0, -15), textcoords="offset points", color=color, ha="center")
+                place = {
+                    "textcoords": "offset points",
+                    "ha": "center",
+                    "bbox": {"fc": "white", "ec": "none", "pad": 1},
+                }
+                axes.annotate(pr, (p, y), (0, -17), color=color, **place)
     axes.axvline(512, color=GREY, lw=0.8, ls=":")
     axes.text(500, 6.5, "Gholami et al.", color=GREY, ha="right")
     powers(axes, ranks)
@@ -97,8 +99,8 @@ def zero(nbytes, published):
     names = ("every rank has all", "1: state shared", "2: gradients too", "3: weights too")
     for stage, (name, color) in enumerate(zip(names, (GREY, BLUE, ORANGE, GREEN), strict=True)):
         gigabytes = [nbytes(7.5e9, n, stage) / 1e9 for n in gpus]
-        axes.plot(gpus, gigabytes, color=color, lw=2)
-        axes.plot(64, published[stage], "o", color=color, ms=8, mec="white")
+        axes.plot(gpus, gigabytes, **line(color))
+        axes.plot(64, published[stage], **points(color))
         axes.annotate(
             name,
             (gpus[-1], gigabytes[-1]),
@@ -121,7 +123,7 @@ def checkpoints(intervals, simulated, formula, young, daly):
     """The share of the time that is lost, by the interval between checkpoints."""
     figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
     axes.plot(intervals / 60, formula, color=BLUE, lw=2, label="formula")
-    axes.plot(intervals / 60, simulated, "o", color=ORANGE, ms=6, mec="white", label="simulated")
+    axes.plot(intervals / 60, simulated, **points(ORANGE), label="simulated")
     for name, seconds, side in (("Young", young, "left"), ("Daly", daly, "right")):
         axes.axvline(seconds / 60, color=GREY, lw=1, ls=":")
         axes.text(seconds / 60, 0.24, f" {name} ", color=GREY, ha=side)

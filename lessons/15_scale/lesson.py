@@ -33,6 +33,7 @@ from lessons.networks import INCEPTION, RESNET50, RESNET101, VGG16
 from lessons.style import start_lesson
 from minigrad import ops
 from minigrad.data import Batch
+from minigrad.figures import save
 from minigrad.models import mlp
 
 FIGURES = start_lesson("15_scale")
@@ -137,6 +138,8 @@ assert all(a > b for a, b in pairwise(found)), f"slower links, pipeline {found}"
 print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slower links: never faster")
 
 # %% [markdown]
+# Read: Hockney 1994 (latency and bandwidth), doi:10.1016/S0167-8191(06)80021-9.
+#
 # ## 2. Data parallelism on hundreds of GPUs
 # A step computes forward, then backward. Gradients are summed in buckets; bucket j is ready at R_j, its
 # all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. `lessons/networks.py` has the
@@ -240,7 +243,7 @@ for name, points in HOROVOD.items():
 inception, resnet, vgg = (curves[name][-1] for name in NETWORKS)
 found = f"Inception-V3 {inception:.2f}, ResNet-101 {resnet:.2f}, VGG-16 {vgg:.2f}"
 assert abs(inception - resnet) < 0.05 and min(inception, resnet) > vgg + 0.1 and 0.55 <= vgg <= 0.85, found
-drawings.efficiency(GPUS, curves, lowest, highest, HOROVOD, goyal, GOYAL).savefig(FIGURES / "efficiency.png")
+save(drawings.efficiency(GPUS, curves, lowest, highest, HOROVOD, goyal, GOYAL), FIGURES / "efficiency.png")
 
 # %% [markdown]
 # VGG-16 has as many weights as five ResNet-50s: its gradients need 0.35 s on the links, and computing takes
@@ -319,7 +322,7 @@ for name, rows in PIPELINES.items():
 for measured, k in zip(PIPELINES["GPipe, Transformer-48"][32], STAGES, strict=True):
     bound = pipeline_speedup(k, 32, Costs())
     assert 0.9 < measured / bound < 1, f"{k} stages: published {measured}, bound {bound:.2f}"
-drawings.pipelines(PIPELINES, STAGES).savefig(FIGURES / "pipelines.png")
+save(drawings.pipelines(PIPELINES, STAGES), FIGURES / "pipelines.png")
 
 # %% [markdown]
 # With 32 micro-batches the Transformer, of equal layers, reaches 93 to 96% of the formula. We assert
@@ -404,7 +407,7 @@ published = [0.0833, 4, 0.0367, 32, 0.0112]
 assert found == published, f"at 512 ranks {found}, published {published}"
 rows, fewest = ways["both, all layers alike"][-1][0], RANKS[-1] // BATCH
 assert rows >= fewest, f"{RANKS[-1]} ranks: Pr = {rows}, at least {fewest}"
-drawings.split(RANKS, ways).savefig(FIGURES / "split.png")
+save(drawings.split(RANKS, ways), FIGURES / "split.png")
 
 # %% [markdown]
 # At 512 ranks: 0.083 s for the batch alone, 0.037 with Pr = 4 (2.3 times less), 0.011 where only the linear
@@ -468,7 +471,7 @@ for stage, published in enumerate(ZERO):
     assert abs(found - published) < 0.05, f"stage {stage}: {found:.2f} GB, published {published}"
     alone = cluster.zero_bytes(7.5e9, 1, stage) / 7.5e9
     assert alone == 2 + 2 + 4 + 4 + 4, f"stage {stage}: {alone} bytes a parameter on one GPU, expected 16"
-drawings.zero(cluster.zero_bytes, ZERO).savefig(FIGURES / "zero.png")
+save(drawings.zero(cluster.zero_bytes, ZERO), FIGURES / "zero.png")
 
 # %% [markdown]
 # Read: Narayanan et al. 2021 (Megatron-LM), arXiv:2104.04473, sections 3 and 5 and table 1; Rajbhandari et
@@ -500,8 +503,9 @@ assert off <= 0.02, f"simulated and formula differ by {off:.1%}, allowed 2%"
 assert abs(found / best - 1) <= 0.15, f"simulated best {found:.0f} s, Young {best:.0f} s"
 assert formula.argmin() == 12, f"least at {intervals[formula.argmin()]:.0f} s, Young {best:.0f} s"
 assert 1.4 < early / lost < late / lost < 1.67, f"{early / lost:.2f} and {late / lost:.2f} times the least"
-drawings.checkpoints(intervals, simulated, formula, best, cluster.daly(SAVE, FAILURES)).savefig(
-    FIGURES / "checkpoints.png"
+save(
+    drawings.checkpoints(intervals, simulated, formula, best, cluster.daly(SAVE, FAILURES)),
+    FIGURES / "checkpoints.png",
 )
 
 # %% [markdown]

@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from minigrad.figures import BLUE, GREY, ORANGE, line
 from minigrad.mnist import load
 from minigrad.models import find_net
 
-from ..style import BLUE, ORANGE
 from .experiment import Experiment, Result
 from .training_run import TrainingRun, backend_of
 
@@ -60,16 +60,18 @@ class Article(Experiment):
         return [table]
 
     def draw(self, result: Result) -> Figure:
-        figure = Figure(figsize=(6, 3.6), layout="constrained")
+        figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.subplots()
-        axes.plot(result["costs"]["minigrad"], color=BLUE, linewidth=4, alpha=0.5, label=PROGRAMS["minigrad"])
-        axes.plot(result["costs"]["mpi4py"], color=ORANGE, linewidth=1, label=PROGRAMS["mpi4py"])
-        axes.axhline(MOST_COST, color=ORANGE, linewidth=0.6, linestyle="dotted", label=f"cost {MOST_COST}")
+        axes.plot(
+            result["costs"]["minigrad"], **line(BLUE) | {"lw": 4, "alpha": 0.5}, label=PROGRAMS["minigrad"]
+        )
+        axes.plot(result["costs"]["mpi4py"], **line(ORANGE), label=PROGRAMS["mpi4py"])
+        axes.axhline(MOST_COST, **line(GREY) | {"lw": 1}, label=f"cost {MOST_COST}")
         axes.set(xlabel="iteration", ylabel="cost", yscale="log")
         axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
         axes.set_yticks([], minor=True)
-        axes.set_title(f"two programs, one curve; accuracy {result['accuracy']:.1%} in the end", fontsize=10)
-        axes.legend(frameon=False)
+        axes.set_title(f"Two programs, one curve; accuracy {result['accuracy']:.1%} in the end")
+        axes.legend()
         return figure
 
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from backends.cli.run_folder import write_json
 from backends.launch.launch import mpi_problem, run
-from minigrad.files import replacement
+from minigrad.figures import STYLE, save
 
 if TYPE_CHECKING:
     from backends.comm.mpi import MPIComm
@@ -80,6 +81,6 @@ class Experiment(ABC):
         for table in self.tables(result):
             console.print(table)
         write_json(folder / "result.json", result)
-        with replacement(folder / "result.png") as part:
-            self.draw(result).savefig(part, dpi=150, format="png")
+        with rc_context(STYLE):
+            save(self.draw(result), folder / "result.png")
         console.print(f"figures in {folder / 'result.json'}, picture in {folder / 'result.png'}")

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -21,8 +22,8 @@ from rich.table import Table
 
 from backends.launch.launch import environment, mpi_command, mpi_problem, under_mpiexec
 from backends.launch.supervise import GRACE
+from minigrad.figures import BLUE, ORANGE, SAND
 
-from ..style import BLUE, GREY, ORANGE
 from .article import PROGRAMS, train_by_programs
 from .experiment import RANKS, Experiment, Result
 from .hosts import Hosts, problem
@@ -89,19 +90,19 @@ class SlowLink(Experiment):
         return [table]
 
     def draw(self, result: Result) -> Figure:
-        figure = Figure(figsize=(7, 3.2), layout="constrained")
+        figure = Figure(figsize=(8, 4), layout="constrained")
         axes = figure.subplots()
-        places = {"serial": GREY, "minigrad": BLUE, "mpi4py": ORANGE}
+        places = {"serial": SAND, "minigrad": BLUE, "mpi4py": ORANGE}
         for i, (name, color) in enumerate(places.items()):
             heights = [result["ms"][world][name] for world in WORLDS]
             bars = axes.barh([k + 0.27 * (i - 1) for k in range(len(WORLDS))], heights, 0.25, color=color)
             bars.set_label(PROGRAMS[name])
-            axes.bar_label(bars, fmt="%.0f", fontsize=8, padding=2)
-        axes.set_yticks(range(len(WORLDS)), list(WORLDS.values()), fontsize=8)
+            axes.bar_label(bars, fmt="%.0f", padding=2)
+        axes.set_yticks(range(len(WORLDS)), [fill(world, 24) for world in WORLDS.values()])
         axes.invert_yaxis()
-        axes.set(xlabel="ms per iteration")
+        axes.set(xlabel="ms per iteration", title="The article's training, 60 iterations")
         axes.margins(x=0.12)
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend()
         return figure
 
 

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from backends.comm.collectives import broadcast
 from backends.comm.communicator import Communicator
+from minigrad.figures import BLUE, GREY, ORANGE
 from minigrad.mnist import load
 from minigrad.models import find_net
 
-from ..style import BLUE, GREY, ORANGE
 from .experiment import Experiment, Result
 from .training_run import STRATEGIES, TrainingRun, backend_of
 
@@ -75,7 +75,7 @@ class Speedup(Experiment):
         return [table(net, figures) for net, figures in result["nets"].items()]
 
     def draw(self, result: Result) -> Figure:
-        figure = Figure(figsize=(8, 3.8), layout="constrained")
+        figure = Figure(figsize=(10, 4.4), layout="constrained")
         nets = result["nets"].items()
         for axes, (net, figures) in zip(figure.subplots(1, 2, sharey=True), nets, strict=True):
             for ranks, color, label in ((1, ORANGE, "1 process"), (2, BLUE, "2 processes")):
@@ -84,12 +84,12 @@ class Speedup(Experiment):
                 axes.bar(places, heights, 0.36, color=color, label=label)
             axes.axhline(1, color=GREY, linewidth=0.8)
             names = [name.replace(", ", ",\n").replace(" ", "\n") for name in STRATEGIES]
-            axes.set_xticks(range(len(STRATEGIES)), names, fontsize=8)
+            axes.set_xticks(range(len(STRATEGIES)), names, fontsize=9)
             serial = figures["peers"]["serial"]["samples_per_second"]
-            axes.set_title(f"{net}, batch {figures['batch_size']}; 1 = {serial:,.0f} samples/s", fontsize=9)
+            axes.set_title(f"{net}, batch {figures['batch_size']}; 1 = {serial:,.0f} samples/s", fontsize=11)
         figure.axes[0].set_ylabel("speed, serial = 1")
         handles = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(*handles, loc="outside lower center", ncols=2)
         return figure
 
 

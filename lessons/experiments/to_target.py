@@ -16,10 +16,10 @@ from rich.table import Table
 
 from backends.comm.collectives import broadcast
 from backends.comm.communicator import Communicator
+from minigrad.figures import COLORS, GREY, INK, curve
 from minigrad.mnist import load
 from minigrad.models import find_net
 
-from ..style import COLORS, GREY, INK
 from .experiment import Experiment, Result
 from .training_run import STRATEGIES, TrainingRun, backend_of
 
@@ -91,12 +91,12 @@ class ToTarget(Experiment):
         return [batches, strategies]
 
     def draw(self, result: Result) -> Figure:
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         serial = f"serial, batch {result['batch_size']}"
         for color, name in zip(COLORS, (f"serial, batch {size}" for size in self.batches), strict=False):
             plot(left, result["curves"][name], "epochs", color, name)
-        for color, name in zip((INK, *COLORS), (serial, *STRATEGIES), strict=True):
+        for color, name in zip((INK, *COLORS), (serial, *STRATEGIES), strict=False):
             plot(
                 right,
                 result["curves"][name],
@@ -104,12 +104,12 @@ class ToTarget(Experiment):
                 color,
                 name if name == serial else f"{name}, 2 processes",
             )
-        left.set(title="by batch size, one process", xlabel="epochs", ylabel="test accuracy", ylim=(0.7, 1))
-        right.set(title=f"two processes, batch {result['batch_size']}", xlabel="seconds in steps")
+        left.set(title="By batch size, one process", xlabel="epochs", ylabel="test accuracy", ylim=(0.7, 1))
+        right.set(title=f"Two processes, batch {result['batch_size']}", xlabel="seconds in steps")
         for axes in (left, right):
             for target in TARGETS:
                 axes.axhline(target, color=GREY, linewidth=0.6, linestyle="dotted")
-            axes.legend(fontsize=7, frameon=False, loc="lower right")
+            axes.legend(fontsize=9, loc="lower right")
         return figure
 
 
@@ -139,6 +139,6 @@ def words(point: dict[str, float] | None) -> list[str]:
     return [f"{point['steps']:,.0f}", f"{point['epochs']:.1f}", f"{point['seconds']:.1f}"]
 
 
-def plot(axes: Any, curve: list[dict[str, float]], unit: str, color: str, label: str) -> None:
-    x, y = [point[unit] for point in curve], [point["accuracy"] for point in curve]
-    axes.plot(x, y, ".-", color=color, label=label, markersize=3)
+def plot(axes: Any, found: list[dict[str, float]], unit: str, color: str, label: str) -> None:
+    x, y = [point[unit] for point in found], [point["accuracy"] for point in found]
+    axes.plot(x, y, **curve(color) | {"ms": 4, "lw": 1.5}, label=label)

@@ -18,12 +18,11 @@ from matplotlib.figure import Figure
 from backends import registry
 from backends.cli import parallel, run_folder
 from backends.cli.refusal import LONGEST, in_one_line, is_refusal
-from backends.comm import timeline
 from backends.data_parallel import DataParallel
 from backends.launch import launch
 from backends.launch.launch import check_room
 from backends.pipeline.schedule import Schedule
-from minigrad import lookup, mnist
+from minigrad import figures, lookup, mnist
 from minigrad.environment import VALUES
 
 KEEPS_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -264,7 +263,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch, write):
     monkeypatch.setattr(os, "fsync", full)
     writes = {
         "json": lambda file: run_folder.write_json(file, {}),
-        "picture": lambda file: timeline.save(Figure(), file),
+        "picture": lambda file: figures.save(Figure(), file),
         "download": lambda file: mnist.store(b"digits", file),
     }
     names_the_file(writes[write], tmp_path / "m.png")

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -17,8 +18,12 @@ SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
 def test_runs_as_a_plain_script(lesson, tmp_path):
-    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
+
+    They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
+    """
+    checks = str(Path(__file__).with_name("checked_figures"))
+    paths = [checks, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     found = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,
@@ -49,3 +54,25 @@ def test_says_what_it_is_and_holds_itself_to_it(lesson):
     assert text.count("# %%") > 3
     assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
     assert f'start_lesson("{lesson.parent.name}")' in text  # of many processes one draws the figures
+
+
+def parts_without_a_source(text):
+    """The headings of the parts that do not say what to read."""
+    parts = re.split(r"^# ## ", text, flags=re.MULTILINE)[1:]
+    return [part.splitlines()[0] for part in parts if "\n# Read: " not in part]
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
+def test_every_part_says_what_to_read(lesson):
+    assert parts_without_a_source(lesson.read_text()) == []
+
+
+def test_the_check_of_sources_sees_a_part_without_one():
+    text = "# ## 1. One\n# Read: a book.\n#\n# ## 2. Two\n# Text.\n"
+    assert parts_without_a_source(text) == ["2. Two"]
+
+
+def test_the_surveys_of_the_course_are_cited():
+    texts = [lesson.read_text() for lesson in LESSONS]
+    for survey in ("Ben-Nun and Hoefler 2019, arXiv:1802.09941", "Gholami et al. 2018, arXiv:1712.04432"):
+        assert sum(survey in text for text in texts) > 1, survey
