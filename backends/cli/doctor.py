@@ -40,6 +40,7 @@ from ..launch.launcher import WorldError, step_tasks
 from ..launch.ping_pong import measure
 from ..launch.supervise import supervise
 from ..registry import strategy_names
+from .parallel import counted
 
 
 class Finding(NamedTuple):
@@ -67,7 +68,7 @@ def interpreter() -> Iterator[Finding]:
 
 def blas() -> Iterator[Finding]:
     texts = [
-        f"{p['internal_api']} {p['version']}, {p['num_threads']} thread(s), {p.get('architecture')}"
+        f"{p['internal_api']} {p['version']}, {counted(p['num_threads'], 'thread')}, {p.get('architecture')}"
         for p in threadpool_info()
         if p["user_api"] == "blas"
     ]
@@ -97,8 +98,12 @@ def in_slurm() -> Iterator[Finding]:
         yield Finding("Slurm", "no srun on this machine")
         return
     job, tasks = slurm.find_job(), step_tasks()
-    where = f"in job {job.number}: {job.nodes} node(s), {job.cpus} CPUs" if job else "not in a job"
-    where = where if tasks is None else f"in a step of {tasks} task(s)"
+    where = (
+        f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
+        if job
+        else "not in a job"
+    )
+    where = where if tasks is None else f"in a step of {counted(tasks, 'task')}"
     connects = (
         f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
     )

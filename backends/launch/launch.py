@@ -21,7 +21,7 @@ from minigrad.lookup import check_choice
 from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
-from . import slurm
+from . import slurm, terminal
 from .launcher import (
     RANKS,
     WorldError,
@@ -45,6 +45,7 @@ SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", 
 RANKS_PER_CORE = 8
 ALWAYS_ALLOWED = 16  # ranks that any machine may start: 2 x 2 x 2 grids on a laptop of two cores
 PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, before any model
+OWN_COMMAND = "python -m backends.launch.rank -m backends"  # of the ranks of a command of minigrad
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -179,12 +180,18 @@ def free_memory() -> int:
 
 
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
+    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status.
+
+    What is printed can be typed: ``mpiexec -n 2 minigrad train`` starts the same ranks.
+    """
     job = slurm.find_job()
     command, variables = start_line(ranks, arguments, survive)
+    if job is None:  # srun passes on whole lines only
+        variables |= terminal.for_ranks()
     where = f"in Slurm job {job.number}" if job else f"starting {ranks} ranks"
     short = {sys.executable: "python", str(find_mpiexec()): "mpiexec"}
-    print(f"{where}: {shlex.join(short.get(word, word) for word in command)}", flush=True)
+    line = shlex.join(short.get(word, word) for word in command)
+    print(f"{where}: {line.replace(OWN_COMMAND, 'minigrad')}", flush=True)
     return supervise(command, variables, grace=grace)
 
 
