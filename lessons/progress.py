@@ -1,6 +1,6 @@
 """What was done in a folder: the lessons that ran, the questions that were answered, the best points.
 
-It stands in ``runs/progress.json`` of the folder in which the commands are run. Delete the file to begin anew.
+It stands in ``runs/progress.json`` of the folder in which the commands are run; delete it to begin anew.
 """
 
 from __future__ import annotations

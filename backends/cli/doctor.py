@@ -33,6 +33,7 @@ from ..launch.launch import (
     load_mpi,
     mpi_problem,
     mpiexec_vendor,
+    own_modules,
     size_under_mpiexec,
     under_mpiexec,
 )
@@ -137,7 +138,7 @@ def mpi_version() -> str:
 def answer(command: list[str]) -> tuple[int, list[str]]:
     """The command's exit status and the lines that it prints; raises TimeoutExpired after 30 seconds."""
     with tempfile.TemporaryFile("w+") as output:
-        status = supervise(command, environment(2), seconds=30, output=output)
+        status = supervise(command, environment(2) | own_modules(), seconds=30, output=output)
         output.seek(0)
         return status, output.read().strip().splitlines()
 
