@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import csv
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from backends.cli.console import print_paths
 from backends.cli.doctor import Finding
+from backends.cli.next_command import NextCommand
 from backends.cli.run_folder import check_writable
 from backends.cli.training import check_drawing
 from backends.launch.launch import TRANSPORTS, cores
@@ -28,9 +32,12 @@ from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
+from .progress import FILE as PROGRESS
+from .progress import Progress, note_answers, note_lesson, note_points
+
 if TYPE_CHECKING:
     from .grading.assignment import Assignment
-    from .grading.grade import TaskResult
+    from .grading.grade import Report, TaskResult
 
 LESSONS = Path(__file__).resolve().parent
 COPIED = ("[0-9]*_*", "assignments")
@@ -98,31 +105,53 @@ def lesson(
         copy_lessons(copy)
         print(f"the lessons and assignments are in {copy}; cd {copy}, and minigrad lesson 06 runs your copy")
         return
+    console = Console()
     if number is None:
-        table = Table("lesson", "title", "lecture section", title="run one with: minigrad lesson 06")
+        progress = Progress.read()
+        table = Table("lesson", "title", "lecture section", "done", title="run one with: minigrad lesson 06")
         for one in known:
-            table.add_row(one.number, one.title, one.section)
-        Console().print(table)
+            table.add_row(one.number, one.title, one.section, progress.of_lesson(one.number))
+        console.print(table)
+        todo = next((one.number for one in known if not progress.lessons.get(one.number)), None)
+        if todo is not None:
+            NextCommand(f"minigrad lesson {todo}", f"what is done is kept in {PROGRESS}").show(console)
         return
     chosen = next((x for x in known if number.zfill(2) == x.number or number == x.file.parent.name), None)
     if chosen is None:
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
     if check:
-        sys.exit(check_answers(chosen.file.parent, file))
+        sys.exit(check_answers(chosen, file))
     under_mpiexec()  # raises where it is not clear whether it is
     script = own_copy(chosen.file)
-    print(f"lesson {chosen.number}; the file to read beside it: {script}\n", flush=True)
+    print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
-        sys.exit(supervise([sys.executable, str(script)], dict(os.environ)))
+        status = supervise([sys.executable, str(script)], dict(os.environ))
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
+    if status == 0:
+        note_lesson(chosen.number)
+        print_paths(console, questions=own_copy(chosen.file.with_name("questions.py")))
+        command = f"minigrad lesson {chosen.number} --check"
+        NextCommand(command, "first predict: a letter for each question in that file").show(console)
+    sys.exit(status)
 
 
-def check_answers(folder: Path, file: Path | None) -> int:
+def after(lesson: Lesson) -> NextCommand | None:
+    """The first assignment about this lesson, as the table of README.md has it; else the lesson after it."""
+    text = (LESSONS / "README.md").read_text(encoding="utf-8")
+    for name, numbers in re.findall(r"^\| \[(a\d+)\]\(.*\| ([\d, ]+) \|$", text, re.MULTILINE):
+        if lesson.number in numbers.split(", "):
+            return NextCommand(f"minigrad grade {name}", "the assignment about this lesson")
+    following = [one.number for one in lessons() if one.number > lesson.number]
+    return NextCommand(f"minigrad lesson {following[0]}", "the lesson after it") if following else None
+
+
+def check_answers(lesson: Lesson, file: Path | None) -> int:
     """Print what is to be said of each answer; returns 0 if all questions are answered."""
     from .questions import QUESTIONS
     from .questions import check as check_questions
 
+    folder = lesson.file.parent
     if file is not None and not file.is_file():
         raise ValueError(f"there is no file {file}; copy {folder / QUESTIONS} and answer in it")
     file = file or own_copy(folder / QUESTIONS)
@@ -133,7 +162,12 @@ def check_answers(folder: Path, file: Path | None) -> int:
         console.print(f"{verdict.number}. {mark} {escape(verdict.text)}", highlight=False)
     right = sum(verdict.answered for verdict in verdicts)
     console.print(f"{right} of {len(verdicts)} answered in {file}", highlight=False, soft_wrap=True)
-    return 0 if right == len(verdicts) else 1
+    note_answers(lesson.number, right, len(verdicts))
+    if right < len(verdicts):
+        return 1
+    if (following := after(lesson)) is not None:
+        following.show(console)
+    return 0
 
 
 def experiment(
@@ -212,7 +246,8 @@ def grade(
     settings = Course() if course is None else Course.read(course, folder)
     if list_tasks or assignment is None:
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
-        console.print(assignment_table([settings.weighted(one) for one in chosen]))
+        progress = Progress.read()
+        console.print(assignment_table([settings.weighted(one) for one in chosen], progress))
         return
     if course is not None and seed is not None:
         raise ValueError(f"both --seed and {course} set the seed; leave --seed out")
@@ -258,10 +293,26 @@ def grade(
         on_result=print_result,
     )
     console.print(result_table(report))
+    if not answers:
+        note_points(work.name, report.score, work.points)
     for kind, file in files.items():
         if file is not None:
             file.write_text(as_text(report, kind))
+    if not answers:
+        after_grading(report, submission, find_assignments(folder)).show(console)
     sys.exit(0 if report.score == work.points else 1)
+
+
+def after_grading(report: Report, submission: Path | None, assignments: list[Assignment]) -> NextCommand:
+    """Grading again once the first wrong task is mended, or the assignment after a finished one."""
+    name = report.assignment.name
+    where = "" if submission is None else f" {shlex.quote(str(submission))}"
+    if task := next((result.task for result in report.results if not result.passed), None):
+        return NextCommand(f"minigrad grade {name.partition('_')[0]}{where}", f"after {task.name} is mended")
+    following = next((work.name for work in assignments if work.name > name), None)
+    if following is None:
+        return NextCommand("minigrad grade --list", "all assignments, with your points")
+    return NextCommand(f"minigrad grade {following.partition('_')[0]}", "the assignment after it")
 
 
 def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs: int, **settings: Any) -> int:

@@ -10,3 +10,12 @@ from .tensor import Parameter, Tensor
 __all__ = ["Parameter", "Tape", "Tensor", "nn", "op", "ops", "optim", "recomputed"]
 
 keep_freed_memory()
+
+
+def __getattr__(name: str) -> str:
+    """``__version__``, which is read only when it is asked for."""
+    from importlib.metadata import version
+
+    if name != "__version__":
+        raise AttributeError(f"module 'minigrad' has no attribute {name!r}")
+    return version("minigrad-course")

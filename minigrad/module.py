@@ -113,6 +113,11 @@ class Module:
         """Every parameter once."""
         return list(self.named_parameters().values())
 
+    def zero_grad(self) -> None:
+        """Forget all gradients, so that the next backward starts afresh."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies, on the host, of all parameters and state arrays by dotted name."""
         values = ((name, getattr(owner, attribute)) for name, owner, attribute in self.named_arrays())

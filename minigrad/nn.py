@@ -1,4 +1,4 @@
-"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``.
+"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``, a generator.
 
 Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_parallel.
 """
@@ -6,6 +6,7 @@ Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_para
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,15 @@ Rng = np.random.Generator
 
 
 class Linear(Module):
-    """y = x w.T + b, weight (n_out, n_in) drawn uniformly within 1 / sqrt(n_in)."""
+    """y = x w.T + b, weight (n_out, n_in) drawn uniformly within 1 / sqrt(n_in).
 
-    def __init__(self, n_in: int, n_out: int, *, rng: Rng, bias: bool = True, dtype: Any = np.float32):
+    Takes (N, n_in), returns (N, n_out). Raises ValueError for another shape, TypeError without ``rng``.
+    """
+
+    def __init__(
+        self, n_in: int, n_out: int, *, rng: Rng | None = None, bias: bool = True, dtype: Any = np.float32
+    ):
+        rng = generator(self, rng)
         self.weight = Parameter(uniform(rng, (n_out, n_in), n_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), n_in, dtype)) if bias else None
 
@@ -60,7 +67,11 @@ class Linear(Module):
 
 
 class Conv2d(Module):
-    """Convolution; weight (n_out, n_in / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in)."""
+    """Convolution; weight (n_out, n_in / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
+
+    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1)
+    // stride + 1, and W' alike. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    """
 
     def __init__(
         self,
@@ -73,13 +84,13 @@ class Conv2d(Module):
         dilation: Pair = 1,
         groups: int = 1,
         bias: bool = True,
-        rng: Rng,
+        rng: Rng | None = None,
         dtype: Any = np.float32,
     ):
         if groups < 1 or n_in % groups or n_out % groups:
             raise ValueError(f"groups={groups} must divide the {n_in} input and the {n_out} output channels")
         kh, kw = pair(kernel, "kernel", 1)
-        fan_in = n_in // groups * kh * kw
+        rng, fan_in = generator(self, rng), n_in // groups * kh * kw
         self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kh, kw), fan_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
         self.settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
@@ -106,14 +117,14 @@ class Pool(Module):
 
 
 class MaxPool2d(Pool):
-    """The largest element of each window."""
+    """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
 
     def forward(self, x: Any) -> Tensor:
         return ops.max_pool2d(x, **self.settings)
 
 
 class AvgPool2d(Pool):
-    """The mean of each window."""
+    """The mean of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
 
     def forward(self, x: Any) -> Tensor:
         return ops.avg_pool2d(x, **self.settings)
@@ -122,8 +133,8 @@ class AvgPool2d(Pool):
 class Embedding(Module):
     """A table of ``rows`` vectors of ``width``, looked up by integer."""
 
-    def __init__(self, rows: int, width: int, *, rng: Rng, dtype: Any = np.float32):
-        self.weight = Parameter(rng.normal(size=(rows, width)).astype(dtype))
+    def __init__(self, rows: int, width: int, *, rng: Rng | None = None, dtype: Any = np.float32):
+        self.weight = Parameter(generator(self, rng).normal(size=(rows, width)).astype(dtype))
 
     def forward(self, x: Any) -> Tensor:
         return ops.embedding(self.weight, x)
@@ -135,9 +146,9 @@ class Embedding(Module):
 class Dropout(Module):
     """Zeroes each element with probability ``p`` in training mode; in eval mode it is the identity."""
 
-    def __init__(self, p: float = 0.5, *, rng: Rng):
+    def __init__(self, p: float = 0.5, *, rng: Rng | None = None):
         check_probability(p)
-        self.p, self.rng = p, rng
+        self.p, self.rng = p, generator(self, rng)
 
     def forward(self, x: Any) -> Tensor:
         if not self.training:
@@ -297,6 +308,16 @@ class Softmax(Module):
 
     def forward(self, x: Any) -> Tensor:
         return ops.softmax(x)
+
+
+def generator(layer: Module, rng: Rng | None) -> Rng:
+    """``rng``; raises TypeError where it is missing, or a seed: two layers of one seed would be equal."""
+    if rng is None or isinstance(rng, numbers.Number):
+        raise TypeError(
+            f"{type(layer).__name__} needs a generator of random numbers, got rng={rng!r}; write "
+            "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
+        )
+    return rng
 
 
 def uniform(rng: Rng, shape: tuple[int, ...], fan_in: int, dtype: Any) -> np.ndarray:

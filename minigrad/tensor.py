@@ -111,6 +111,24 @@ class Tensor:
             )
         return bool(self.data.item())
 
+    def __float__(self) -> float:
+        return float(self.one_number())
+
+    def __int__(self) -> int:
+        return int(self.one_number())
+
+    def __format__(self, spec: str) -> str:
+        """As the number that it holds, ``f"{loss:.3f}"``; without a format as ``repr``."""
+        return format(self.one_number(), spec) if spec else repr(self)
+
+    def one_number(self) -> float:
+        """The one element; raises TypeError for a tensor of several, or of none."""
+        if self.size != 1:
+            raise TypeError(
+                f"a tensor of shape {self.shape} is not one number; take .mean(), .sum() or an element first"
+            )
+        return self.item()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The data, for NumPy's functions. Raises TypeError where a gradient would get lost on the way."""
         if self.requires_grad:

@@ -29,12 +29,15 @@ def python_of(text):
 
 
 def test_the_python_of_the_readme_runs_as_written(capsys):
-    step, strategy = python_of(TEXT)
+    step, own, strategy = python_of(TEXT)
     names: dict = {}
     exec(step, names)
     printed = capsys.readouterr().out.strip()
     assert re.search(rf"print\(.*loss.*\) +# {re.escape(printed)}\n", step), printed
     assert all(p.grad is not None for p in names["model"].parameters())
+    exec(own, {})
+    losses = re.findall(r"step (\d) on 2 ranks: loss ([\d.]+)\n", capsys.readouterr().out)
+    assert [number for number, _ in losses] == ["0", "1", "2"] and losses[2][1] < losses[0][1]
     exec(strategy, names)
 
 
@@ -46,7 +49,7 @@ def test_the_python_of_the_readme_runs_as_written(capsys):
     ],
 )
 def test_the_law_of_the_readme_catches_a_mistake_in_its_strategy(right, wrong):
-    step, strategy = python_of(TEXT)
+    step, _, strategy = python_of(TEXT)
     assert right in strategy
     names: dict = {}
     exec(step, names)

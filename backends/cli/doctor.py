@@ -33,6 +33,7 @@ from ..launch.launch import (
     load_mpi,
     mpi_problem,
     mpiexec_vendor,
+    own_modules,
     size_under_mpiexec,
     under_mpiexec,
 )
@@ -40,6 +41,7 @@ from ..launch.launcher import WorldError, step_tasks
 from ..launch.ping_pong import measure
 from ..launch.supervise import supervise
 from ..registry import strategy_names
+from .parallel import counted
 
 
 class Finding(NamedTuple):
@@ -67,7 +69,7 @@ def interpreter() -> Iterator[Finding]:
 
 def blas() -> Iterator[Finding]:
     texts = [
-        f"{p['internal_api']} {p['version']}, {p['num_threads']} thread(s), {p.get('architecture')}"
+        f"{p['internal_api']} {p['version']}, {counted(p['num_threads'], 'thread')}, {p.get('architecture')}"
         for p in threadpool_info()
         if p["user_api"] == "blas"
     ]
@@ -97,8 +99,12 @@ def in_slurm() -> Iterator[Finding]:
         yield Finding("Slurm", "no srun on this machine")
         return
     job, tasks = slurm.find_job(), step_tasks()
-    where = f"in job {job.number}: {job.nodes} node(s), {job.cpus} CPUs" if job else "not in a job"
-    where = where if tasks is None else f"in a step of {tasks} task(s)"
+    where = (
+        f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
+        if job
+        else "not in a job"
+    )
+    where = where if tasks is None else f"in a step of {counted(tasks, 'task')}"
     connects = (
         f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
     )
@@ -132,7 +138,7 @@ def mpi_version() -> str:
 def answer(command: list[str]) -> tuple[int, list[str]]:
     """The command's exit status and the lines that it prints; raises TimeoutExpired after 30 seconds."""
     with tempfile.TemporaryFile("w+") as output:
-        status = supervise(command, environment(2), seconds=30, output=output)
+        status = supervise(command, environment(2) | own_modules(), seconds=30, output=output)
         output.seek(0)
         return status, output.read().strip().splitlines()
 

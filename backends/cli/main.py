@@ -23,6 +23,8 @@ from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
 from . import doctor as health
 from . import options, proof
+from .console import new_console, print_paths
+from .next_command import after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
@@ -71,11 +73,14 @@ def train(
     config = replace(training, **ranks.configure(flags, training.batch))
     parallel = config.parallel
     config.check_capture(traced=trace is not None)
+    config.check_warm_up()
     check_writable(json)
     check_writable(trace, "--trace")
     check_drawing()
-    parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
-    console = Console()
+    checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
+    console = new_console()
+    if checked is not None:
+        print(*config.notes(), sep="\n", end="\n" * bool(config.notes()), flush=True)
 
     def work(comm) -> None:
         traced = None if trace is None else Traced(comm)
@@ -97,20 +102,19 @@ def train(
         draw_curves(metrics, folder / "curves.png")
         model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
         console.print(report(metrics, backend))  # last: stdout may be closed
-        console.print(f"figures in {folder / 'metrics.json'}, curves in {folder / 'curves.png'}")
-        console.print(f"model in {folder / MODEL}, for minigrad test {folder / MODEL}")
+        print_paths(console, figures=files.file, curves=folder / "curves.png", model=folder / MODEL)
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and gathered is not None:
             write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
             show_trace(gathered, folder / "timeline.png", console)
-            console.print(
-                f"trace in {trace}, for ui.perfetto.dev and minigrad trace {trace}; "
-                f"picture in {folder / 'timeline.png'}"
-            )
+            print_paths(console, picture=folder / "timeline.png", trace=trace)
 
     survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    sys.exit(run(parallel.ranks, config.transport, work, survive=survive))
+    status = run(parallel.ranks, config.transport, work, survive=survive)
+    if checked is not None and status == 0:
+        after_training(ranks, flags, checked, trace).show(console)
+    sys.exit(status)
 
 
 @app.command()
@@ -125,10 +129,13 @@ def prove(
     *,
     flags: dict[str, Any],
 ) -> None:
-    """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal)."""
+    """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal).
+
+    Differences are relative to the largest element of each gradient.
+    """
     one_rank = "serial" if ranks.pipe > 1 else "replicated"
     settings = replace(settings, **ranks.configure(flags, settings.batch, one_rank))
-    settings.parallel.check(settings.backend)
+    checked = settings.parallel.check(settings.backend)
     check_writable(json)
     check_writable(svg, "--svg")
     failed = []
@@ -139,7 +146,7 @@ def prove(
             return
         if json is not None:
             write_json(json, verdict)
-        console = Console(record=svg is not None)
+        console = new_console(record=svg is not None)
         console.print(proof.report(verdict))
         console.print(proof.conclusion(verdict), soft_wrap=svg is None)
         if svg is not None:
@@ -148,6 +155,8 @@ def prove(
         failed.append(not verdict["passed"])
 
     status = run(settings.parallel.ranks, settings.transport, work)
+    if checked is not None and status == 0 and not any(failed):
+        lesson_of(checked).show(Console())
     sys.exit(1 if any(failed) else status)
 
 
@@ -176,7 +185,7 @@ def trace_command(
     if png is not None:
         check_writable(png, "--png")
         check_drawing()
-    console = Console()
+    console = new_console()
     show(file, step, png, width or console.width, console)
 
 
@@ -198,7 +207,7 @@ def run_command(
 def doctor() -> None:
     """Check what this machine offers, and how to install what is missing."""
     findings = health.examine()
-    Console().print(health.report(findings))
+    new_console().print(health.report(findings))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 

@@ -48,13 +48,13 @@ class ParallelConfig:
     def ranks(self) -> int:
         return self.data * self.pipe * self.model
 
-    def check(self, backend: Callable[[Communicator], Backend]) -> None:
+    def check(self, backend: Callable[[Communicator], Backend]) -> Backend | None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
-        Ranks are threads here, so a mistake is reported once, before any process is started.
+        Ranks are threads here, so a mistake is reported once, before any process is started. Returns rank
+        0's; None in a process that is a rank of a job, which checks nothing again.
         """
-        if not under_mpiexec():
-            run_ranks(self.ranks, backend)
+        return None if under_mpiexec() else run_ranks(self.ranks, backend)[0]
 
     def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
         """The strategy on this rank, a stack where there are several.
@@ -102,6 +102,7 @@ class ParallelConfig:
                 "schedule": self.schedule,
                 "micro_batches": self.micro,
                 "chunks": self.chunks,
+                "bounds": self.bounds,
                 **({} if self.timetable is None else {"timetable": self.timetable}),
                 "ranks": [[rank + stage * self.model for stage in range(self.pipe)] for rank in first],
             }
@@ -123,8 +124,13 @@ def ranks_of(*, data: int, pipe: int, model: int, **other: Any) -> str:
     axes = {"data": data, "pipe": pipe, "model": model}
     several = {axis: n for axis, n in axes.items() if n > 1}
     if len(several) < 2:
-        return f"{data * pipe * model} rank(s)"
-    return f"{' x '.join(map(str, several.values()))} rank(s), {' x '.join(several)}"
+        return counted(data * pipe * model, "rank")
+    return f"{' x '.join(map(str, several.values()))} ranks, {' x '.join(several)}"
+
+
+def counted(n: int, noun: str) -> str:
+    """``n`` of something in words: "1 rank", "2 ranks"."""
+    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def members(backend: Backend) -> tuple[Backend, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -27,13 +28,15 @@ from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
 from ..comm import Communicator
+from ..launch.launch import cores
 from ..launch.signals import uninterrupted
 from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
-from .parallel import ParallelConfig, chosen, members
+from .parallel import ParallelConfig, chosen, counted, members
 from .strategy_flags import option
 
 DATASETS = ("mnist5k", "mnist")
 LINES = 20  # about epochs, at most
+GUESSING = 0.1  # the accuracy of a network that has learned nothing about the ten digits
 
 
 def batch_size(text: str) -> int | None:
@@ -90,13 +93,40 @@ class Training:
         ranks = self.parallel
         if ranks.ranks > 1 or ranks.plan is not None or ranks.strategy != "serial":
             raise ValueError(
-                f"--capture is for one rank with --strategy serial, got {ranks.ranks} rank(s) with "
+                f"--capture is for one rank with --strategy serial, got {counted(ranks.ranks, 'rank')} with "
                 f"{ranks.strategy}; leave out --capture, or the options of ranks and strategy"
             )
         if traced:
             raise ValueError(
                 "--trace shows forward and backward, which --capture launches as one; leave one of them out"
             )
+
+    def steps(self) -> int:
+        """The number of steps of the run; it loads the data set, unless a step takes all samples."""
+        return self.epochs * (1 if self.batch is None else -(-len(load(self.dataset).train) // self.batch))
+
+    def check_warm_up(self) -> None:
+        """Raise ValueError for a warm-up that does not end before the run."""
+        if self.warm_up and self.warm_up >= (steps := self.steps()):
+            raise ValueError(
+                f"--warm-up {self.warm_up} must be less than the {steps} steps of the run; take a shorter "
+                "one, more --epochs or a smaller --batch"
+            )
+
+    def notes(self) -> list[str]:
+        """What these settings lead to and a user may not expect, a sentence each."""
+        ranks, notes = self.parallel, []
+        if self.batch is not None and self.batch < ranks.data:
+            notes.append(
+                f"note: {ranks.data} ranks share {counted(self.batch, 'sample')} in a step, so "
+                f"{ranks.data - self.batch} of them have none; --batch {ranks.data} gives each one"
+            )
+        if ranks.ranks > cores() and not os.environ.get("SLURM_JOB_ID"):
+            notes.append(
+                f"note: {ranks.ranks} ranks share {counted(cores(), 'core')}, so each step takes longer than "
+                "on one rank for each core"
+            )
+        return notes
 
     def backend(self, comm: Communicator) -> Backend:
         """The strategies on this rank."""
@@ -116,12 +146,10 @@ class Training:
             use_gpu_of(comm.local_rank)
         data = load(self.dataset)
         train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
-        steps = self.epochs * (1 if self.batch is None else -(-len(train) // self.batch))
         lr, settings = self.optimizer_settings(net)
+        steps = self.steps()
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
-        if self.warm_up >= steps:
-            raise ValueError(f"--warm-up {self.warm_up} must be less than the {steps} steps of the run")
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
@@ -148,7 +176,7 @@ class Training:
                     accuracies.append(accuracy(model, test))
             every = -(-self.epochs // LINES)
             due = epoch % every == (self.epochs - 1) % every
-            if due and comm.rank == 0 and not (console.is_terminal or console.quiet):
+            if due and comm.rank == 0 and not (console.is_interactive or console.quiet):
                 with suppress(OSError):  # a closed pipe does not end the training
                     print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
@@ -206,7 +234,7 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not (shown and console.is_terminal),
+        disable=not (shown and console.is_interactive),
         refresh_per_second=4,
     )
     task = bar.add_task("training", total=steps, loss="-")
@@ -239,7 +267,7 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
         table.add_row("layers of the stages", f"{stages} (--bounds {','.join(map(str, bounds))})")
     if (plan := config["plan"]) is not None:
         table.add_row("split layers", ", ".join(f"{name} by {kind}" for name, kind in plan.items()) or "none")
-    table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%}")
+    table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%} (guessing: {GUESSING:.0%})")
     table.add_row("training accuracy", f"{metrics['train_accuracy']:.2%}")
     if metrics["losses"]:
         table.add_row(
@@ -255,7 +283,7 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
 
 def title_of(metrics: dict[str, Any]) -> str:
     config = metrics["config"]
-    return f"{config['net']} on {config['dataset']}, {metrics['ranks']} rank(s)"
+    return f"{config['net']} on {config['dataset']}, {counted(metrics['ranks'], 'rank')}"
 
 
 def check_drawing() -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -21,7 +21,7 @@ from minigrad.lookup import check_choice
 from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
-from . import slurm
+from . import slurm, terminal
 from .launcher import (
     RANKS,
     WorldError,
@@ -39,12 +39,16 @@ from .supervise import GRACE, supervise
 if TYPE_CHECKING:
     from ..comm.mpi import MPIComm
 
+Result = TypeVar("Result")
+
 TRANSPORTS = ("threads", "mpi")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 RANKS_PER_CORE = 8
 ALWAYS_ALLOWED = 16  # ranks that any machine may start: 2 x 2 x 2 grids on a laptop of two cores
 PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, before any model
+OWN_MODULE = ["-m", "backends"]  # what the ranks of a command of minigrad run
+OWN_COMMAND = "python -m backends.launch.rank -m backends"  # their command line
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -125,7 +129,26 @@ def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, surv
             run_ranks(ranks, work, rank_0_here=True)
         return 0
     if not under_mpiexec():
-        return start_mpiexec(ranks, ["-m", "backends", *sys.argv[1:]], survive)
+        return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive)
+    run_here(work, ranks)
+    return 0
+
+
+def run_on_ranks(work: Callable[[Communicator], Result], *, threads: int = 2) -> list[Result]:
+    """Run ``work(comm)`` on every rank, for scripts that run with and without MPI.
+
+    Where ``minigrad run``, mpiexec or srun started this process, it is one rank of theirs. Elsewhere the
+    ranks are ``threads`` of this process. Returns the results of this process's ranks. Raises WorldError
+    where MPI sees another number of ranks than were started.
+    """
+    if under_mpiexec():
+        return [run_here(work)]
+    with blas_threads(threads):
+        return run_ranks(threads, work, rank_0_here=True)
+
+
+def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -> Result:
+    """Run ``work(comm)`` in this process, an MPI rank; raises WorldError unless there are ``ranks``."""
     comm: MPIComm = load_mpi()()
     try:
         check_world(comm.size, ranks)
@@ -134,9 +157,9 @@ def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, surv
             raise SystemExit(1) from None  # rank 0 prints the message
         raise
     with blas_threads(comm.local_size):
-        work(comm)
+        result = work(comm)
         comm.close()
-    return 0
+    return result
 
 
 def cores() -> int:
@@ -179,12 +202,20 @@ def free_memory() -> int:
 
 
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
+    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status.
+
+    What is printed can be typed: ``mpiexec -n 2 minigrad train`` starts the same ranks.
+    """
     job = slurm.find_job()
     command, variables = start_line(ranks, arguments, survive)
+    if arguments[:2] == OWN_MODULE:
+        variables |= own_modules()
+    if job is None:  # srun passes on whole lines only
+        variables |= terminal.for_ranks()
     where = f"in Slurm job {job.number}" if job else f"starting {ranks} ranks"
     short = {sys.executable: "python", str(find_mpiexec()): "mpiexec"}
-    print(f"{where}: {shlex.join(short.get(word, word) for word in command)}", flush=True)
+    line = shlex.join(short.get(word, word) for word in command)
+    print(f"{where}: {line.replace(OWN_COMMAND, 'minigrad')}", flush=True)
     return supervise(command, variables, grace=grace)
 
 
@@ -289,6 +320,15 @@ def environment(ranks: int) -> dict[str, str]:
         inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
     in_slurm = slurm.LOCAL if "SLURM_JOB_ID" in inherited else {}
     return {**defaults, **in_slurm, **inherited}
+
+
+def own_modules() -> dict[str, str]:
+    """The variable with which Python imports no module from the current folder, such as a user's random.py.
+
+    Empty where minigrad itself is imported from there.
+    """
+    installed = Path(__file__).resolve().parents[2]
+    return {} if installed == Path.cwd() else {"PYTHONSAFEPATH": "1"}
 
 
 def on_this_machine(ranks: int) -> dict[str, str]:

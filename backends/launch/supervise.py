@@ -20,6 +20,7 @@ from typing import IO, Any
 from . import sweep
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .sweep import MARK
+from .terminal import progress_end
 
 SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
@@ -44,6 +45,7 @@ class Job:
     program: str
     folder: Path
     process: subprocess.Popen
+    progress_end: str = ""  # written before a message
     proxies: dict[int, float] = field(default_factory=dict)  # the time at which each was last running
 
     def wait(self, seconds: float | None) -> int:
@@ -95,7 +97,7 @@ class Job:
         return status
 
     def say(self, message: str) -> None:
-        print(f"minigrad: {message}; {self.saved()}", file=sys.stderr, flush=True)
+        print(f"{self.progress_end}minigrad: {message}; {self.saved()}", file=sys.stderr, flush=True)
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
@@ -155,6 +157,7 @@ def supervise(
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
+            sys.stderr.write(job.progress_end)
             raise Interrupted(interruption.number, job.saved()) from None
 
 
@@ -172,7 +175,7 @@ def supervised(command: list[str], variables: dict[str, str], folder: str, **set
             subprocess.Popen, command, env=variables, start_new_session=True, **settings
         )
         try:
-            yield Job(Path(command[0]).name, Path(folder), process)
+            yield Job(Path(command[0]).name, Path(folder), process, progress_end(variables))
         finally:
             kill_job(process, folder)
             sweep.sweep_memory(start)

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ..progress import Progress
 from .assignment import Assignment
 from .grade import Report, TaskResult
 from .sandbox import protections
@@ -34,12 +35,20 @@ def result_table(report: Report) -> Group:
     return Group(table, *messages, *([Text(f"\n{report.refused}")] if report.refused else []))
 
 
-def assignment_table(assignments: list[Assignment]) -> Table:
-    """The tasks of these assignments."""
-    table = Table("assignment", "task", "points", "what it asks", title="grade with: minigrad grade a2")
+def assignment_table(assignments: list[Assignment], progress: Progress) -> Table:
+    """The tasks of these assignments, and the points of each assignment in this folder."""
+    table = Table(title="grade with: minigrad grade a2")
+    for heading, settings in (
+        ("assignment", {}),
+        ("task", {"overflow": "fold"}),
+        ("points", {}),
+        ("what it asks", {}),
+    ):
+        table.add_column(heading, **settings)
     for assignment in assignments:
         for number, task in enumerate(assignment.tasks):
-            table.add_row("" if number else assignment.name, task.name, str(task.points), task.title)
+            name = "" if number else f"{assignment.name}\n{progress.of_assignment(assignment.name)}".rstrip()
+            table.add_row(name, task.name, str(task.points), task.title)
         table.add_section()
     return table
 

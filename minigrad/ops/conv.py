@@ -157,7 +157,8 @@ def checked_geometry(
 ) -> Geometry:
     if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
         raise ValueError(
-            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {shape_of(x)} and {shape_of(weight)}"
+            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {shape_of(x)} and "
+            f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
         )
     if not are_integers((groups,), 1, 1):
         raise ValueError(f"groups must be an integer of at least 1, got {groups}")

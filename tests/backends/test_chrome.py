@@ -129,7 +129,7 @@ def test_train_writes_a_trace_whose_bytes_are_the_ledgers(tmp_path, monkeypatch,
     with pytest.raises(SystemExit) as end:
         main()
     out = capsys.readouterr().out
-    assert end.value.code == 0 and "trace in run.json" in out and "rank 1 |" in out
+    assert end.value.code == 0 and "trace: run.json" in out and "rank 1 |" in out
     content = json.loads((tmp_path / "run.json").read_text())
     keeps_the_rules(content)
     assert bytes_sent(content) == content["otherData"]["bytes_sent"] > 0

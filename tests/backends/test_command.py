@@ -114,7 +114,7 @@ def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
     arguments = ["prove", *THREADS, "--model", "2", "--net", net, "--json", "p.json"]
     status, out, _ = minigrad(*arguments)
     found = json.loads((tmp_path / "p.json").read_text())
-    assert status == 0 and found["passed"] and "PROVED" in out and "2 x 2 rank(s)" in out
+    assert status == 0 and found["passed"] and "PROVED" in out and "2 x 2 ranks" in out
     assert found["config"] | {"data": 2, "model": 2} == found["config"] and found["config"]["plan"]
 
 
@@ -259,7 +259,43 @@ def test_a_warm_up_is_shorter_than_the_run(minigrad):
     status, _, err = minigrad(
         "train", "--net", "sigmoid", "--batch", "all", "--epochs", "3", "--warm-up", "3"
     )
-    assert (status, err) == (1, "minigrad: --warm-up 3 must be less than the 3 steps of the run\n")
+    assert (status, err) == (
+        1,
+        "minigrad: --warm-up 3 must be less than the 3 steps of the run; take a "
+        "shorter one, more --epochs or a smaller --batch\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "grid", "notes"),
+    [
+        (8, dict(data=8), ["note: 8 ranks share"]),
+        (
+            4,
+            dict(data=9),
+            ["so 5 of them have none; --batch 9 gives each one", "note: 9 ranks share 2 cores"],
+        ),
+        (1, dict(data=2), ["note: 2 ranks share 1 sample in a step"]),
+        (1, dict(pipe=2), []),
+        (None, dict(data=2), []),
+        (64, dict(data=2, model=2), ["note: 4 ranks share 2 cores"]),
+    ],
+    ids=str,
+)
+def test_a_note_says_what_too_many_ranks_lead_to(monkeypatch, batch, grid, notes):
+    monkeypatch.setattr(training, "cores", lambda: 2)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    config = training.Training(parallel.ParallelConfig(**grid), batch=batch)
+    lines = config.notes()
+    assert len(lines) == len(notes)
+    assert all(note in line for note, line in zip(notes, lines, strict=True)), lines
+
+
+def test_what_cannot_be_is_refused_before_a_rank_starts(minigrad, monkeypatch):
+    monkeypatch.setattr(main, "run", lambda *arguments, **settings: pytest.fail("ranks were started"))
+    arguments = ["--data", "2", "--net", "sigmoid", "--batch", "all", "--epochs", "10", "--warm-up", "40"]
+    status, out, err = minigrad("train", *arguments)
+    assert (status, out) == (1, "") and "--warm-up 40 must be less than the 10 steps" in err
 
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
@@ -283,9 +319,9 @@ def test_no_gpu_is_said_in_one_line(minigrad, monkeypatch, verb):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--data", "2"], "one rank with --strategy serial, got 2 rank(s) with replicated"),
-        (["--pipe", "2"], "one rank with --strategy serial, got 2 rank(s) with serial"),
-        (["--strategy", "naive"], "one rank with --strategy serial, got 1 rank(s) with naive"),
+        (["--data", "2"], "one rank with --strategy serial, got 2 ranks with replicated"),
+        (["--pipe", "2"], "one rank with --strategy serial, got 2 ranks with serial"),
+        (["--strategy", "naive"], "one rank with --strategy serial, got 1 rank with naive"),
         (["--trace", "t.json"], "--trace shows forward and backward, which --capture launches as one"),
     ],
 )

@@ -2,15 +2,17 @@
 
 import json
 import re
+from types import ModuleType
 
 import pytest
 
-from backends.cli import parallel
+from backends.cli import parallel, trace_view
 from backends.cli.trace_view import steps_of
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.trace import as_trace, plan_of
 from minigrad.backend import forward_backward_pass
+from tests.bugs.mutant import mutant
 
 THREADS = ["--transport", "threads"]
 BOUNDS = ["--bounds", "0,2,3,4,6"]  # four stages of the mlp's six layers
@@ -30,7 +32,7 @@ def test_prove_every_schedule_against_serial_micro_batches(minigrad, tmp_path, n
         status, found, out = proof(minigrad, tmp_path, "--pipe", "2", "--schedule", name, *micro, *recompute)
         assert status == 0 and found["passed"] and found["max_rel_error"] <= 1e-12
         n = 6 if micro else 4
-        assert f"a {name} pipeline on 2 rank(s)" in out and "PROVED" in out
+        assert f"a {name} pipeline on 2 ranks" in out and "PROVED" in out
         assert f"gradients against one serial machine with {n} micro-batches" in out
         wanted = {"pipe": 2, "data": 1, "model": 1, "schedule": name, "micro": n}
         assert found["config"] | wanted == found["config"]
@@ -43,7 +45,7 @@ def test_prove_a_grid(minigrad, tmp_path):
     grid = ["--data", "2", "--pipe", "2", "--model", "2", "--schedule", "zb-h1", "--micro", "3"]
     status, found, out = proof(minigrad, tmp_path, *grid)
     assert status == 0 and found["passed"] and found["config"]["plan"]
-    assert "replicated zb-h1 pipelines on 2 x 2 x 2 rank(s), data x pipe x model (threads)" in out
+    assert "replicated zb-h1 pipelines on 2 x 2 x 2 ranks, data x pipe x model (threads)" in out
 
 
 @pytest.mark.parametrize(
@@ -97,10 +99,11 @@ def test_a_pipeline_trains_as_one_machine_and_its_trace_is_drawn_beside_its_plan
     assert two["test_accuracy"] == one["test_accuracy"]
     assert two["ranks"] == 2 and two["config"]["bounds"] == [0, 2, 3, 4, 6]
     assert "interleaved, 4 micro-batches" in out and "0-1, 2, 3, 4-5 (--bounds 0,2,3,4,6)" in out
-    assert "minigrad trace run.json" in out
+    assert "trace: run.json" in out
 
     trace, about = read_trace(tmp_path / "run.json")
-    pipeline = {"schedule": "interleaved", "micro_batches": 4, "chunks": 2, "ranks": [[0, 1]]}
+    pipeline = {"schedule": "interleaved", "micro_batches": 4, "chunks": 2, "bounds": [0, 2, 3, 4, 6]}
+    pipeline["ranks"] = [[0, 1]]
     assert about["pipeline"] == pipeline
     names = {span.what for span in trace.spans}
     assert {"forward 0", "forward 3/1", "backward 3", "update", "test"} <= names
@@ -230,6 +233,48 @@ def test_a_mistake_ends_in_one_line(minigrad, arguments, message, tmp_path):
     assert status == 1 and err.count("\n") == 1 and not out
     assert err.startswith("minigrad: ") and message in err
     assert not (tmp_path / "runs").exists()
+
+
+def says_what_to_do_about_uneven_stages(module: ModuleType) -> None:
+    """Only where stages are alike in bytes, and a rank computes over twice as long as another."""
+    for slow, bounds, advises in (
+        (4, "bytes", True),
+        (4, "time", False),
+        (4, (0, 1, 2), False),
+        (2, "bytes", False),
+    ):
+        plan = as_trace(simulate(SCHEDULES["1f1b"].of(2, 4), Costs([slow, 1], [slow, 1], [0, 0])))
+        lines = module.advice(plan, bounds)
+        assert bool(lines) == advises
+        if advises:
+            assert (
+                lines[0].startswith("rank 0 computes for 32 s, rank 1 for 8 s")
+                and "--bounds time" in lines[1]
+            )
+            assert max(map(len, lines)) <= 80
+
+
+def test_a_trace_says_what_to_do_about_uneven_stages(minigrad, tmp_path):
+    says_what_to_do_about_uneven_stages(trace_view)
+    plan = simulate(SCHEDULES["1f1b"].of(2, 4), Costs([4, 1], [4, 1], [0, 0]))
+    pipeline = {"schedule": "1f1b", "micro_batches": 4, "chunks": 1, "ranks": [[0, 1]]}
+    for about, times in ((pipeline, 0), ({**pipeline, "bounds": "bytes"}, 1)):  # older files name no bounds
+        (tmp_path / "plan.json").write_text(json.dumps(chrome_trace(as_trace(plan), {"pipeline": about})))
+        assert minigrad("trace", "plan.json")[1].count("--bounds time") == times
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('bounds != "bytes"', "not bounds"),
+        ("2 * seconds[least]", "seconds[least]"),
+        ("max(seconds, key", "min(seconds, key"),
+        ("_ in instructions_of(run) if s.rank == rank", "_ in instructions_of(run)"),
+    ],
+)
+def test_wrong_advice_about_stages_is_seen(old, new):
+    with pytest.raises(AssertionError):
+        says_what_to_do_about_uneven_stages(mutant("backends.cli.trace_view", (old, new)))
 
 
 def test_an_asynchronous_pipeline_has_no_data_axis(minigrad):

@@ -55,7 +55,7 @@ def test_rank_0_prints_one_line_an_epoch(capsys, settings):
     ("old", "new", "settings"),
     [
         ("due and comm.rank == 0 and not", "due and not", SETTINGS[0]),
-        ("not (console.is_terminal or", "(console.is_terminal or", SETTINGS[0]),
+        ("not (console.is_interactive or", "(console.is_interactive or", SETTINGS[0]),
         ("-(-self.epochs // LINES)", "1", SETTINGS[1]),
         ("== (self.epochs - 1) % every", "== 0", SETTINGS[1]),
         ("{epoch + 1} of", "{epoch} of", SETTINGS[0]),

@@ -217,3 +217,41 @@ def test_layers_without_parameters_are_their_ops(layer, op):
     x = on_device(np.linspace(-2, 2, 12).reshape(3, 4))
     assert np.array_equal(layer()(x).numpy(), op(x).numpy())
     assert layer().parameters() == []
+
+
+RANDOM = {
+    "Linear": lambda **rng: nn.Linear(3, 4, **rng),
+    "Conv2d": lambda **rng: nn.Conv2d(1, 3, 3, **rng),
+    "Embedding": lambda **rng: nn.Embedding(5, 2, **rng),
+    "Dropout": lambda **rng: nn.Dropout(0.5, **rng),
+}
+
+
+@pytest.mark.parametrize("rng", [{}, {"rng": 0}, {"rng": None}], ids=str)
+@pytest.mark.parametrize("layer", RANDOM)
+def test_a_layer_without_a_generator_says_where_to_get_one(layer, rng):
+    message = (
+        rf"^{layer} needs a generator .* got rng={rng.get('rng')}; write rng = np.random.default_rng\(0\)"
+    )
+    with pytest.raises(TypeError, match=message):
+        RANDOM[layer](**rng)
+
+
+def test_a_model_forgets_its_gradients():
+    model = nn.Sequential(nn.Linear(3, 4, rng=np.random.default_rng(0)).to(device=DEVICE))
+    with Tape() as tape:
+        loss = model(on_device(np.ones((2, 3)))).sum()
+    tape.backward(loss)
+    assert all(p.grad is not None for p in model.parameters())
+    model.zero_grad()
+    assert [p.grad for p in model.parameters()] == [None, None]
+
+
+def test_an_image_without_its_axes_is_refused_with_the_way_out():
+    layer = nn.Conv2d(1, 3, 3, rng=np.random.default_rng(0)).to(device=DEVICE)
+    x = on_device(np.ones((4, 28, 28), np.float32))
+    with pytest.raises(
+        ValueError, match=r"got \(4, 28, 28\) and .*; x\[:, None\] adds the axis of one channel"
+    ):
+        layer(x)
+    assert layer(x[:, None]).shape == (4, 3, 26, 26)

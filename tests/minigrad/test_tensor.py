@@ -1,8 +1,13 @@
 """Tensors and parameters as values."""
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import minigrad
 from minigrad import Parameter, Tape, Tensor
 from minigrad.testing import on_device
 
@@ -57,3 +62,28 @@ def test_integers_are_values_but_never_leaves():
 def test_a_tensor_can_be_walked_and_unpacked():
     a, b = Tensor(on_device([[1.0], [2.0]]))
     assert (a.shape, b.item()) == ((1,), 2.0)
+
+
+@given(
+    x=st.floats(-1e6, 1e6),
+    shape=st.sampled_from([(), (1,), (1, 1)]),
+    spec=st.sampled_from([".3f", "8.2e", "g"]),
+)
+def test_a_tensor_of_one_element_is_that_number_also_under_a_tape(x, shape, spec):
+    with Tape():
+        loss = Parameter(on_device(np.full(shape, x))) * 2.0
+    assert (float(loss), int(loss), format(loss, spec)) == (2 * x, int(2 * x), format(2 * x, spec))
+    assert f"{loss}" == repr(loss)
+
+
+@pytest.mark.parametrize("shape", [(2,), (0,), (2, 1)])
+@pytest.mark.parametrize("convert", [float, int, "{:.3f}".format])
+def test_a_tensor_of_several_elements_is_not_one_number(shape, convert):
+    with pytest.raises(TypeError, match=r"a tensor of shape .* is not one number; take \.mean\(\)"):
+        convert(Tensor(on_device(np.ones(shape))))
+
+
+def test_the_package_has_a_version():
+    assert minigrad.__version__ == version("minigrad-course")
+    with pytest.raises(AttributeError, match="minigrad.*no attribute 'version'"):
+        minigrad.version  # noqa: B018

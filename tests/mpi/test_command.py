@@ -1,11 +1,19 @@
 """The command line over real MPI processes."""
 
+import fcntl
 import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
 import sys
+import termios
 
 import pytest
 
-from backends.launch.launch import find_mpiexec
+from backends.launch.launch import environment, find_mpiexec
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -41,11 +49,49 @@ def test_a_pipeline_of_processes_is_proved_traced_and_drawn_beside_its_plan(proc
     )
     assert job.status == 0 and "--bounds 0," in job.out, job.err
     about = json.loads((processes.folder / "run.json").read_text())["otherData"]["pipeline"]
-    assert about == {"schedule": "zb-h1", "micro_batches": 4, "chunks": 1, "ranks": [[0, 1, 2]]}
+    assert about == {
+        "schedule": "zb-h1",
+        "micro_batches": 4,
+        "chunks": 1,
+        "bounds": "time",
+        "ranks": [[0, 1, 2]],
+    }
     shown = processes.minigrad("trace", "run.json", "--step", "9", "--png", "run.png")
     assert shown.status == 0 and "step 9 of 10" in shown.out, shown.err
     assert [shown.out.count(f"rank {rank} |") for rank in range(3)] == [2, 2, 2]
     assert (processes.folder / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def on_a_terminal(processes, *arguments):
+    """What the command writes to a terminal of 70 columns."""
+    shown, keyboard = pty.openpty()
+    fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+    variables = {name: text for name, text in environment(2).items() if name not in ("COLUMNS", "NO_COLOR")}
+    command = [sys.executable, "-m", "backends", *arguments]
+    settings = dict(stdin=keyboard, stdout=keyboard, stderr=keyboard, env={**variables, "TERM": "xterm"})
+    with subprocess.Popen(command, cwd=processes.folder, **settings) as process:
+        os.close(keyboard)
+        text = b""
+        while select.select([shown], [], [], 60)[0]:
+            try:
+                text += os.read(shown, 1 << 16)
+            except OSError:  # every process has closed it
+                break
+        os.close(shown)
+        process.wait(20)
+    return process.returncode, text.decode().replace("\r\n", "\n")
+
+
+def test_ranks_show_a_progress_bar_and_the_next_command_on_the_terminal(processes):
+    """Rank 0 writes them through mpiexec's pipe, which is no terminal."""
+    training = ["train", "--data", "2", "--net", "sigmoid", "--batch", "1000", "--epochs", "2"]
+    status, text = on_a_terminal(processes, *training, "--transport", "mpi")
+    assert status == 0, text
+    assert text.startswith("starting 2 ranks: mpiexec -n 2 minigrad train --data 2 ")
+    assert "loss -" in text and "nan" not in text and "epoch 1" not in text
+    assert re.search(r"\x1b\[\d+m10/10.* loss \d\.\d{4} ", text)
+    assert max(len(re.sub(r"\x1b\[[\d;?]*\w", "", line)) for line in re.split("[\r\n]", text)[1:-2]) <= 70
+    assert "minigrad prove --net sigmoid --data 2" in text.splitlines()[-1]
 
 
 def test_more_ranks_asked_for_than_mpiexec_started(processes):

@@ -1,8 +1,10 @@
 """Before MPI processes are started their machine is looked at; while they run they speak to nobody else."""
 
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,27 @@ def test_a_job_is_refused_before_it_ends_in_a_bus_error(processes, options, free
         command = MOUNTED.format(options="", command=" ".join(TRAIN)).replace("exec ", with_less)
         job = processes.run(["unshare", "-m", "sh", "-c", command])
         assert job.status == 0 and "test accuracy" in job.out, job.err
+
+
+def test_files_of_the_user_do_not_hide_modules_of_the_commands(processes):
+    """A backends.py or random.py in the folder changes neither a training nor the doctor's report."""
+    for name in ("backends.py", "random.py", "numpy.py"):
+        (processes.folder / name).write_text("raise SystemExit('the user's file was imported')")
+    command = [str(Path(sys.executable).with_name("minigrad"))]
+    job = processes.run([*command, "prove", "--data", "2", "--net", "sigmoid", "--transport", "mpi"])
+    assert job.status == 0 and "PROVED" in job.out, job.out + job.err
+    job = processes.run([*command, "doctor"])
+    assert job.status == 0 and "GB/s" in job.out and "imported" not in job.out + job.err, job.out
+
+
+def test_the_script_of_the_readme_runs_on_processes_as_on_threads(processes):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (script,) = re.findall(r"```python\n([^`]*run_on_ranks\(work.*?)```", text, re.DOTALL)
+    (processes.folder / "own.py").write_text(script)
+    threads = processes.run([sys.executable, "own.py"])
+    assert threads.status == 0 and threads.out.count("on 2 ranks: loss") == 3, threads.err
+    job = processes.minigrad("run", "-n", "3", "own.py")
+    assert job.status == 0 and job.out == threads.out.replace("on 2 ranks", "on 3 ranks"), job.err
 
 
 LISTENING = """

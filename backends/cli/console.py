@@ -1,0 +1,25 @@
+"""The console on which commands print, also where mpiexec's pipe stands before the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..launch.terminal import columns
+
+
+def new_console(**settings: Any) -> Console:
+    """A console for stdout; on a rank that mpiexec started, one for the terminal behind its pipe."""
+    width = columns()
+    if width is None:
+        return Console(**settings)
+    return Console(force_terminal=True, width=width, **settings)
+
+
+def print_paths(console: Console, **paths: Path | None) -> None:
+    """A line for each path that is not None, which stays one line on a narrow terminal, in one color."""
+    for name, path in paths.items():
+        if path is not None:
+            console.print(f"{name}: {path}", highlight=False, markup=False, soft_wrap=True)
