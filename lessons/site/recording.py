@@ -62,7 +62,8 @@ class Recording(NamedTuple):
         """
         folder = records / lesson.parent.name / digest(lesson)
         if not (folder / RESULT).is_file():
-            shutil.rmtree(folder.parent, ignore_errors=True)
+            for old in [folder, *(file.parent for file in folder.parent.glob(f"*/{RESULT}"))]:
+                shutil.rmtree(old, ignore_errors=True)
             folder.mkdir(parents=True)
             command = [sys.executable, "-m", "lessons.site.recording", str(lesson)]
             with (folder / "printed.txt").open("w+b") as printed:
