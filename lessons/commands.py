@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,6 +95,12 @@ def lesson(
         Path | None,
         typer.Option(help="copy all lessons and assignments to read and edit to this folder", metavar="DIR"),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="run it and write it as one HTML page", metavar="FILE")
+    ] = None,
+    notebook: Annotated[
+        Path | None, typer.Option(help="write it as a notebook for Jupyter", metavar="FILE")
+    ] = None,
 ) -> None:
     """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/.
 
@@ -121,6 +127,9 @@ def lesson(
         raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
     if check:
         sys.exit(check_answers(chosen, file))
+    if html is not None or notebook is not None:
+        write_lesson(replace(chosen, file=own_copy(chosen.file)), html, notebook)
+        return
     under_mpiexec()  # raises where it is not clear whether it is
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
@@ -144,6 +153,52 @@ def after(lesson: Lesson) -> NextCommand | None:
             return NextCommand(f"minigrad grade {name}", "the assignment about this lesson")
     following = [one.number for one in lessons() if one.number > lesson.number]
     return NextCommand(f"minigrad lesson {following[0]}", "the lesson after it") if following else None
+
+
+def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> None:
+    """Write the lesson's page and notebook, each unless it is None."""
+    check_writable(html, "--html")
+    check_writable(notebook, "--notebook")
+    if notebook is not None:
+        from .site.notebook import notebook as text_of_notebook
+
+        notebook.write_text(text_of_notebook(lesson.file), encoding="utf-8")
+        print(
+            f"lesson {lesson.number} is in\n{notebook}\nwhich any Jupyter opens where minigrad is installed"
+        )
+    if html is not None:
+        check_drawing()
+        from .site.single_page import single_page
+
+        print(f"running lesson {lesson.number}", flush=True)
+        html.write_text(single_page(lesson), encoding="utf-8")
+        print(f"its page, with output and pictures, is in\n{html}")
+
+
+def site(
+    action: Annotated[str, typer.Argument(help="what to do: build", metavar="build")],
+    folder: Annotated[
+        Path, typer.Argument(help="a new folder, or one with an earlier site", metavar="DIR")
+    ] = Path("runs/site"),
+    records: Annotated[
+        Path, typer.Option(help="folder of what the lessons printed and drew", metavar="DIR")
+    ] = Path("runs/records"),
+) -> None:
+    """Write the course as web pages, to be opened as files: no server and no network are needed.
+
+    Each lesson is run once, in a few minutes for all; a later build runs only those whose sources changed.
+    """
+    check_choice("action", action, {"build": site})
+    under_mpiexec()
+    check_drawing()
+    from .site.build import build
+
+    try:
+        pages = build(folder, records, lambda step: print(step, flush=True))
+    except Interrupted as error:
+        kept = f"the lessons that were run are in {records}, and the next build goes on from there"
+        raise Interrupted(error.number, kept) from None
+    print(f"{len(pages)} pages; open\n{folder / 'index.html'}")
 
 
 def check_answers(lesson: Lesson, file: Path | None) -> int:

@@ -63,7 +63,8 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel):
         ('"assignments/*/*.*"', '"assignments/*/*.py"', "lessons/assignments/a2_allreduce/README.md"),
         ('"lessons.grading" = ["*.toml", "template/*.*"]', "", "lessons/grading/allow_list.toml"),
         ('"datasets/*"', '"datasets/*.md"', "minigrad/datasets/mnist_5k.npz"),
-        (', "lessons.grading"]', "]", "lessons/grading/grade.py"),
+        ('"lessons.grading", "lessons.site"]', '"lessons.site"]', "lessons/grading/grade.py"),
+        ('["assets/*"]', '["assets/*.js"]', "lessons/site/assets/style.css"),
     ],
 )
 def test_the_law_sees_what_is_left_out(tmp_path, old, new, missing):

@@ -1,0 +1,1 @@
+"""Tests of the site: built from a small course, and visited by Chromium."""
