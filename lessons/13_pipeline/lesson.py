@@ -632,9 +632,9 @@ for schedule, promise in ((Schedule(backwards), None), (mine, [P - rank for rank
 #
 #     {"micro": 2, "ranks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}
 #
-# `minigrad prove --pipe 2 --schedule-file mine.json` runs it on two ranks and compares every gradient with one
-# machine. The pipeline workshop lets you place the instructions by hand, simulates them, and writes the file and
-# the command: `python -m lessons.explorables`, then open runs/explorables/pipeline.html.
+# `minigrad prove --pipe 2 --schedule-file mine.json` runs it on two ranks and compares every gradient with
+# one machine. In the pipeline workshop you place the instructions by hand; it simulates them, and writes the
+# file and the command: `python -m lessons.explorables`, then open runs/explorables/pipeline.html.
 
 # %% [markdown]
 # How fast is it on two real processes? `minigrad experiment speedup` measures it; below is what it said on a
