@@ -287,3 +287,8 @@ def test_the_bytes_follow_the_choice(opened):
     whole, shared = (page.locator(f"#table tbody tr:nth-child({i}) td").first.inner_text() for i in (1, 2))
     assert (whole, shared) == ("828 KB", "207 KB")
     assert "--data 4 --strategy sharded --option stage=3" in page.inner_text("#command")
+    page.select_option("#pipe", "4")
+    page.select_option("#net", "mlp")  # three of its layers have parameters
+    assert page.input_value("#pipe") == "3" and page.locator("#table tbody tr").count() == 4
+    page.select_option("#data", "64")
+    assert page.inner_text("#command").startswith("# 192 ranks are for a cluster")
