@@ -238,8 +238,7 @@ class ParallelOptions:
         ranks = len(description["ranks"])
         if ranks != self.pipe:
             raise ValueError(
-                f"the schedule file {file} is for {ranks} rank(s), got --pipe {self.pipe}; "
-                f"pass --pipe {ranks}"
+                f"the schedule file {file} needs --pipe {ranks}, got --pipe {self.pipe}; pass --pipe {ranks}"
             )
         return description
 

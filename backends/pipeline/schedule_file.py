@@ -7,7 +7,7 @@ computed apart: B0 then computes the gradient of the input only. W0-2,5 is for s
 for the rank's chunk 1. Further keys, with their defaults: "chunks": 1, the chunks of each rank; "route":
 "around", the way of a micro-batch, one of ``ROUTES``; and "name", by default that of the file.
 
-Lecture section: pipelining. Lesson: 13_pipeline, by ``schedules.py``.
+Lecture section: pipelining. Lesson: 13_pipeline.
 """
 
 from __future__ import annotations

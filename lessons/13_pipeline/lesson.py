@@ -631,6 +631,14 @@ for schedule, promise in ((Schedule(backwards), None), (mine, [P - rank for rank
 # %% [markdown]
 # Exercise: change `eager` to take micro-batches back in pairs, or write a schedule with `Weight`. Check it
 # with `check_schedule`, take a step with `run`, train with `law`; then print it with `slots`.
+#
+# Without Python a schedule is a file with the instructions of each rank (backends/pipeline/schedule_file.py):
+#
+#     {"micro": 2, "ranks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}
+#
+# `minigrad prove --pipe 2 --schedule-file mine.json` runs it on two ranks and compares every gradient with
+# one machine. In the pipeline workshop you place the instructions by hand; it simulates them, and writes the
+# file and the command: `python -m lessons.explorables`, then open runs/explorables/pipeline.html.
 
 # %% [markdown]
 # How fast is it on two real processes? `minigrad experiment speedup` measures it; below is what it said on a

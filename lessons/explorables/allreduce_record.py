@@ -86,10 +86,10 @@ def recorded(name: str, p: int) -> dict[str, Any]:
     contents: list[Array] = []
     cluster = VirtualCluster(p, Link(1.0))
 
-    def work(comm: VirtualComm) -> tuple[Array, tuple[int, int]]:
+    def work(comm: VirtualComm) -> tuple[Array, list[int]]:
         traced = Traced(Watched(comm, contents, lambda _, x: x))
         total = find_allreduce(name)(traced, own_array(comm.rank, p))
-        return total, tuple(traced.record.ledger.sent())
+        return total, list(traced.record.ledger.sent())
 
     results = cluster.run(work)
     messages = [
@@ -118,7 +118,7 @@ def parts_of(x: Array, p: int) -> list[list[int]]:
 
 def masks_of(total: Array, p: int) -> list[int]:
     """Whose numbers are in each part of a rank's sum, as bits."""
-    by_part = dict(parts_of(total, p))
+    by_part = {part: ranks for part, ranks in parts_of(total, p)}
     return [by_part.get(part, 0) for part in range(p)]
 
 

@@ -52,7 +52,7 @@ def byte_data() -> dict[str, Any]:
         "optimizers": OPTIMIZERS,
         "sharded": SHARDED,
         "micros": list(MICROS),
-        "nets": {name: {p: stages_of(NETS[name], p) for p in STAGES} for name in ("mlp", "lenet", "vgg")},
+        "nets": {name: layouts_of(NETS[name]) for name in ("mlp", "lenet", "vgg")},
         "tapes": {
             name: {f"{p},{m}": tapes_of(schedule.of(p, m)) for p in STAGES for m in MICROS}
             for name, schedule in SCHEDULES.items()
@@ -84,6 +84,12 @@ def bytes_of(choice: Choice, data: dict[str, Any]) -> list[dict[str, float]]:
         held = [inputs * stage["input"] + whole * stage["tape"] for inputs, whole in pairs]
         rows.append(row | {"activations": samples * max(held)})
     return rows
+
+
+def layouts_of(net: Net) -> dict[int, Any]:
+    """The stages by their number, where each has parameters: else a data axis has nothing to share there."""
+    layouts = {number: stages_of(net, number) for number in STAGES}
+    return {n: one for n, one in layouts.items() if all(stage["parameters"] for stage in one["stages"])}
 
 
 def stages_of(net: Net, number: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import { bytesOf } from "./bytes_sum.mjs";
 const data = JSON.parse(document.getElementById("coefficients").textContent);
 const $ = (id) => document.getElementById(id);
 const PARTS = { weights: "weights", gradients: "gradients", optimizer: "optimizer state", activations: "activations" };
+const MOST = 16; // ranks that a machine of two cores takes
 const ZERO = ["nothing", "optimizer state (stage 1)", "and gradients (stage 2)", "and weights (stage 3)"];
 
 let choice = { net: "lenet", optimizer: "adam", batch: 64, data: 1, zero: 0, pipe: 1, micro: 4, schedule: "1f1b", recompute: false };
@@ -47,7 +48,9 @@ function draw() {
     `most of it is ${PARTS[what]}.`;
   for (const id of ["schedule", "recompute"]) $(id).disabled = choice.pipe === 1;
   $("zero").disabled = choice.data === 1;
-  $("command").textContent = `${commandOf()}\n`;
+  const ranks = choice.data * choice.pipe;
+  $("command").textContent = ranks > MOST ? `# ${ranks} ranks are for a cluster; up to ${MOST} run on a laptop.\n` : `${commandOf()}\n`;
+  $("copy").disabled = ranks > MOST;
 }
 
 const label = (stage) => (choice.pipe === 1 ? "each rank" : `stage ${stage}`);
@@ -95,6 +98,7 @@ function fill(id, values) {
   $(id).value = choice[id];
   $(id).onchange = ({ target: { value } }) => {
     choice[id] = typeof choice[id] === "number" ? Number(value) : value;
+    if (id === "net") fillStages();
     draw();
   };
 }
@@ -102,11 +106,16 @@ function fill(id, values) {
 $("legend").replaceChildren(...Object.entries(PARTS).map(([what, name]) =>
   html("span", { class: "named" }, html("span", { class: `key ${what}` }), name)));
 const same = (values) => values.map((value) => [value, value]);
+function fillStages() {
+  const numbers = Object.keys(data.nets[choice.net]);
+  choice.pipe = Math.min(choice.pipe, numbers.length);
+  fill("pipe", same(numbers));
+}
 fill("net", same(Object.keys(data.nets)));
 fill("optimizer", same(Object.keys(data.optimizers)));
 fill("data", same([1, 2, 4, 8, 16, 64]));
 fill("zero", ZERO.map((text, stage) => [stage, text]));
-fill("pipe", same(Object.keys(data.nets.lenet)));
+fillStages();
 fill("micro", same(data.micros));
 fill("schedule", same(Object.keys(data.tapes)));
 $("recompute").onchange = (event) => { choice.recompute = event.target.checked; draw(); };

@@ -419,41 +419,50 @@ async function openSchedule(file) {
   }
 }
 
-/** The step of median length of a trace that minigrad train --trace wrote, drawn below the board. */
+/** Draw below the board the step of median length of a trace that minigrad train --trace wrote. */
 async function openTrace(file) {
   const note = $("traceword");
   try {
     const { traceEvents, otherData } = JSON.parse(await file.text());
-    const ranks = otherData?.pipeline?.ranks?.[0];
-    if (!ranks) throw new Error("it is no trace of a pipeline that minigrad train --trace wrote");
-    const spans = traceEvents.filter((e) => e.ph === "X" && ranks.includes(e.tid)).map((e) => ({ ...e, rank: ranks.indexOf(e.tid) }));
-    const updates = ranks.map((_, rank) => spans.filter((s) => s.rank === rank && s.name === "update").map((s) => s.ts).sort((a, b) => a - b));
-    const steps = [];
-    for (const span of spans) {
-      const match = /^(forward|backward|weight) ([\d,-]+(\/\d)?)$/.exec(span.name);
-      if (!match) continue;
-      const step = updates[span.rank].filter((ts) => ts <= span.ts).length;
-      (steps[step] ??= []).push({ ...span, i: instructionOf(match[1][0].toUpperCase() + match[2]) });
-    }
-    const all = steps.filter(Boolean).map((step) => {
-      const first = Math.min(...step.map((s) => s.ts)), last = Math.max(...step.map((s) => s.ts + s.dur));
-      return { step, first, last };
-    });
-    if (!all.length) throw new Error("no step in it has an instruction of a pipeline");
-    const later = (all.length > 1 ? all.slice(1) : all).sort((a, b) => a.last - a.first - (b.last - b.first));
-    const { step, first, last } = later[Math.floor((later.length - 1) / 2)];
-    const busy = step.reduce((sum, s) => sum + s.dur, 0), whole = ranks.length * (last - first);
-    note.textContent = `A step of median length of ${all.length}: ${((last - first) / 1000).toFixed(2)} ms, ` +
+    const { ranks: groups, timetable } = otherData?.pipeline ?? {};
+    if (!groups) throw new Error("it is no trace of a pipeline that minigrad train --trace wrote");
+    const steps = stepsOf(traceEvents, groups[0]);
+    const { step, first, last } = steps[Math.floor((steps.length - 1) / 2)];
+    const busy = step.reduce((sum, s) => sum + s.dur, 0), whole = groups[0].length * (last - first);
+    const other = timetable && timetable.ranks.join("|") !== texts(state.rows).join("|");
+    note.textContent = other ? "The run is of another schedule than that of the board." : "The run stands below the board.";
+    $("measuredword").textContent = `The run, a step of median length: ${((last - first) / 1000).toFixed(2)} ms, ` +
       `${percent(1 - busy / whole)} of the time idle.`;
-    drawRun(ranks.length, step, first, last);
+    measured = { ranks: groups[0].length, step, first, last };
+    drawRun();
+    $("measured").scrollIntoView({ block: "nearest" });
   } catch (error) {
     note.textContent = `${file.name} cannot be drawn: ${error.message}`;
   }
 }
 
-function drawRun(ranks, step, first, last) {
-  const box = $("run");
-  box.hidden = false;
+let measured = null;
+
+/** The steps of a trace from the shortest, without the first one, which includes one-time work. */
+function stepsOf(events, ranks) {
+  const spans = events.filter((e) => e.ph === "X" && ranks.includes(e.tid)).map((e) => ({ ...e, rank: ranks.indexOf(e.tid) }));
+  const updates = ranks.map((_, rank) => spans.filter((s) => s.rank === rank && s.name === "update").map((s) => s.ts));
+  const steps = [];
+  for (const span of spans) {
+    const match = /^(forward|backward|weight) ([\d,-]+(\/\d)?)$/.exec(span.name);
+    if (!match) continue;
+    const number = updates[span.rank].filter((ts) => ts <= span.ts).length;
+    (steps[number] ??= []).push({ ...span, i: instructionOf(match[1][0].toUpperCase() + match[2]) });
+  }
+  const all = steps.filter(Boolean).map((step) =>
+    ({ step, first: Math.min(...step.map((s) => s.ts)), last: Math.max(...step.map((s) => s.ts + s.dur)) }));
+  if (!all.length) throw new Error("no step in it has an instruction of a pipeline");
+  return (all.length > 1 ? all.slice(1) : all).sort((a, b) => a.last - a.first - (b.last - b.first));
+}
+
+function drawRun() {
+  const { ranks, step, first, last } = measured, box = $("run");
+  $("measured").hidden = false;
   const width = Math.max(box.clientWidth, 500), scale = (width - LEFT - 20) / (last - first || 1);
   const picture = svg("svg", { width, height: LANE * ranks + 6, role: "img", "aria-label": "the measured step" });
   for (const rank of upTo(ranks)) picture.append(svg("text", { x: 8, y: rank * LANE + 25 }, `rank ${rank}`));
@@ -464,6 +473,22 @@ function drawRun(ranks, step, first, last) {
       svg("text", { x: x + w / 2, y: y + 20, "text-anchor": "middle" }, 8.2 * shown(i).length < w ? shown(i) : "")));
   }
   box.replaceChildren(picture);
+}
+
+/** The mean times of the measured step as costs; the slowest rank takes 3 seconds for a micro-batch. */
+function takeSeconds() {
+  const { ranks, step } = measured;
+  const mean = (kind, rank) => {
+    const mine = step.filter((s) => s.rank === rank && s.i.kind === kind);
+    const each = mine.reduce((sum, s) => sum + s.i.micros.length, 0) / state.chunks;
+    return each ? mine.reduce((sum, s) => sum + s.dur, 0) / each : 0;
+  };
+  const times = Object.fromEntries([["forward", "F"], ["backward", "B"], ["weight", "W"]].map(([way, kind]) =>
+    [way, upTo(ranks).map((rank) => mean(kind, rank))]));
+  const most = Math.max(...upTo(ranks).map((rank) => times.forward[rank] + times.backward[rank] + times.weight[rank]));
+  if (ranks !== state.ranks || !most) return;
+  for (const way of Object.keys(times)) costs[way] = times[way].map((time) => Math.round((300 * time) / most) / 100);
+  draw();
 }
 
 // Keys, clicks and drags
@@ -552,8 +577,9 @@ $("cap").oninput = (event) => {
 };
 $("copy").onclick = () => copy($("command"), $("copied"));
 $("copyrecord").onclick = () => copy($("record"), $("traceword"));
+$("seconds").onclick = takeSeconds;
 $("open").onchange = (event) => openSchedule(event.target.files[0]);
 $("trace").onchange = (event) => openTrace(event.target.files[0]);
-addEventListener("resize", () => draw());
+addEventListener("resize", () => { draw(); if (measured) drawRun(); });
 $("app").hidden = false;
 take(written("1f1b"));

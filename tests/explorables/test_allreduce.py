@@ -42,7 +42,7 @@ def test_messages_bytes_and_rounds_are_the_closed_forms(data):
         assert run["rounds"] == run["formula"]["rounds"][1]
         for rank, sent in enumerate(run["sent"]):  # the ledgers of ``Traced``
             mine = [nbytes for source, *_, nbytes, _ in messages if source == rank]
-            assert sent == (len(mine), sum(mine))
+            assert sent == [len(mine), sum(mine)]
         assert run["sums"] == [[2**p - 1] * p] * p
 
 

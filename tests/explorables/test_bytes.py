@@ -11,7 +11,6 @@ from backends.pipeline import engine as engine_module
 from lessons.explorables.byte_table import (
     MICROS,
     OPTIMIZERS,
-    STAGES,
     Choice,
     byte_data,
     bytes_of,
@@ -47,20 +46,21 @@ def data():
 
 def drawn(data, number=1000):
     draw = random.Random(0)
-    return [
-        Choice(
-            net=draw.choice(list(data["nets"])),
-            pipe=draw.choice(STAGES),
-            data=draw.choice([1, 2, 3, 4, 8]),
-            zero=draw.randrange(4),
-            optimizer=draw.choice(list(OPTIMIZERS)),
-            schedule=draw.choice(list(data["tapes"])),
-            micro=draw.choice(MICROS),
-            batch=draw.randint(1, 500),
-            recompute=draw.random() < 0.5,
-        )
-        for _ in range(number)
-    ]
+    return [drawn_choice(draw, data, draw.choice(list(data["nets"]))) for _ in range(number)]
+
+
+def drawn_choice(draw, data, net):
+    return Choice(
+        net=net,
+        pipe=draw.choice(list(data["nets"][net])),
+        data=draw.choice([1, 2, 3, 4, 8]),
+        zero=draw.randrange(4),
+        optimizer=draw.choice(list(OPTIMIZERS)),
+        schedule=draw.choice(list(data["tapes"])),
+        micro=draw.choice(MICROS),
+        batch=draw.randint(1, 500),
+        recompute=draw.random() < 0.5,
+    )
 
 
 def javascript_agrees(data, folder=node.FOLDER):

@@ -7,6 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from backends.comm.chrome import chrome_trace
+from backends.pipeline import SCHEDULES, Costs, simulate
+from backends.pipeline.trace import as_trace
 from lessons.explorables.allreduce_record import allreduce_data
 from lessons.explorables.byte_table import byte_data
 from lessons.explorables.pages import FOLDER, joined, pages
@@ -240,6 +243,27 @@ def test_a_memory_cap_and_a_schedule_file(opened, tmp_path):
     assert "it needs an even number of ranks, got 3; take 2 or 4" in page.inner_text("#about")
 
 
+def test_a_run_is_drawn_below_the_plan_and_lends_it_its_seconds(opened, tmp_path):
+    page = opened("pipeline.html")
+    page.select_option("#ranks", "2")
+    page.select_option("#micro", "2")
+    simulated = simulate(SCHEDULES["1f1b"].of(2, 2), Costs([1, 2], [2, 4]))
+    notes = {"schedule": "1f1b", "micro_batches": 2, "chunks": 1, "ranks": [[0, 1]]}
+    (tmp_path / "run.json").write_text(
+        json.dumps(chrome_trace(as_trace(simulated, 1e-3), {"pipeline": notes}))
+    )
+    page.set_input_files("#trace", str(tmp_path / "run.json"))
+    page.get_by_text("a step of median length: 15.00 ms, 40.0 % of the time idle").wait_for()
+    assert page.locator("#run rect").count() == 8
+    page.click("#seconds")
+    values = page.eval_on_selector_all("#costs input", "fields => fields.map((one) => one.value)")
+    assert values == ["0.5", "1", "1", "2", "0", "0", "0"]
+    assert "Makespan\n7.5" in page.inner_text("#score")  # a run of 15 ms, half a second for each
+    (tmp_path / "own.json").write_text("{}")
+    page.set_input_files("#trace", str(tmp_path / "own.json"))
+    page.get_by_text("own.json cannot be drawn: it is no trace of a pipeline").wait_for()
+
+
 def test_a_lost_message_stops_the_player_or_spoils_its_sum(opened):
     page = opened("allreduce.html")
     page.click("#next")
@@ -263,3 +287,8 @@ def test_the_bytes_follow_the_choice(opened):
     whole, shared = (page.locator(f"#table tbody tr:nth-child({i}) td").first.inner_text() for i in (1, 2))
     assert (whole, shared) == ("828 KB", "207 KB")
     assert "--data 4 --strategy sharded --option stage=3" in page.inner_text("#command")
+    page.select_option("#pipe", "4")
+    page.select_option("#net", "mlp")  # three of its layers have parameters
+    assert page.input_value("#pipe") == "3" and page.locator("#table tbody tr").count() == 4
+    page.select_option("#data", "64")
+    assert page.inner_text("#command").startswith("# 192 ranks are for a cluster")
