@@ -126,7 +126,11 @@ class Site:
 
     def area(self, path: PurePosixPath) -> str:
         """The page of the navigation that a text belongs to."""
-        areas = {"assignments": "lessons/assignments/index.html", "teaching": "teach.html"}
+        areas = {
+            "assignments": "lessons/assignments/index.html",
+            "teaching": "teach.html",
+            "benchmarks": "benchmarks/index.html",
+        }
         return next((areas[part] for part in path.parts if part in areas), "")
 
     # The pages that gather
@@ -190,16 +194,33 @@ class Site:
             body = pages.listing("Play with it", ((link, "") for link in found), opening)
             self.add(Page("explore.html", "Play with it", body, "explore.html"))
 
+    def add_assignments(self) -> None:
+        url = "lessons/assignments/index.html"
+        folder = PurePosixPath(url).parent
+        files = sorted((self.root / folder).glob("a[0-9]*/README.md"))
+        resolve = self.resolver(url, folder)
+        links = [(resolve(file.parent.name), first_heading(file).partition(": ")) for file in files]
+        cards = [
+            (Link(link, what[:1].upper() + what[1:]), number) for link, (number, _, what) in links if link
+        ]
+        readme = self.root / folder / "README.md"
+        rest = self.markdown(url).render(readme.read_text(), lowest=2) if readme.is_file() else ""
+        self.add(Page(url, "Assignments", pages.assignments(cards, rest), url))
+
     def add_teaching(self) -> None:
         folder = PurePosixPath("lessons/teaching")
         files = sorted((self.root / folder).glob("*.md"))
         texts = [folder / file.name for file in files] + [
             PurePosixPath(name)
-            for name in ("lessons/assignments/README.md", "benchmarks/README.md", "CONTRIBUTING.md")
+            for name in ("lessons/assignments/README.md", "CONTRIBUTING.md", "SECURITY.md")
         ]
         resolve = self.resolver("teach.html", PurePosixPath())
         known = [(path, resolve("/" + path.as_posix())) for path in texts]
         entries = [(Link(url, first_heading(self.root / path)), "") for path, url in known if url]
+        if "bugs.html" in self.pages:
+            entries.append(
+                (Link("bugs.html", "Seeded bugs"), "and the laws that catch them: good for a lecture.")
+            )
         self.add(Page("teach.html", "Teach", pages.listing("Teach with it", entries), "teach.html"))
 
     def add_bugs(self, found: list[dict]) -> None:
@@ -236,6 +257,7 @@ class Site:
             "explore.html": "Play",
             "pictures.html": "Pictures",
             "bugs.html": "Bugs",
+            "benchmarks/index.html": "Speed",
             "library.html": "Library",
             "teach.html": "Teach",
         }
@@ -338,11 +360,12 @@ def build(folder: Path, records: Path, say: Callable[[str], None], root: Path = 
     site = Site(root, known, recordings)
     site.add_lessons()
     site.add_library()
-    site.add_teaching()
     say("seeded bugs")
     site.add_bugs(hunted(root, records))
+    site.add_teaching()
     site.add_explorables()
-    site.resolver("index.html", PurePosixPath())("lessons/assignments")
+    site.add_assignments()
+    site.resolver("index.html", PurePosixPath())("benchmarks/README.md")
     site.add_start()
     say("pages")
     site.follow()

@@ -67,6 +67,12 @@ def lessons(known: Iterable[Lesson], recordings: Mapping[str, Recording], rest: 
     return f'<h1>Lessons</h1>\n<div class="cards lessons">{"".join(cards)}</div>\n{rest}'
 
 
+def assignments(texts: Iterable[tuple[Link, str]], rest: str) -> str:
+    """A card for each assignment, and the text of their README."""
+    cards = "".join(card(link, escape(number)) for link, number in texts)
+    return f'<h1>Assignments</h1>\n<div class="cards">{cards}</div>\n{rest}'
+
+
 def pictures(known: Iterable[Lesson], recordings: Mapping[str, Recording]) -> str:
     """All pictures, lesson by lesson; each leads to its place in the lesson."""
     parts = ["<h1>All pictures</h1>\n<p>Each leads to the cell that computed and drew it.</p>"]

@@ -78,7 +78,11 @@ MODULE = '''"""One function: the square."""
 
 
 def square(x: float, *, times: int = 1) -> float:
-    """The square of ``x``."""
+    """The square of ``x``.
+
+    >>> print("rank 0 |", square(2.0))
+    rank 0 | 4.0
+    """
     return x * x * times
 '''
 PROOF = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><rect width="20" height="20"/></svg>'
