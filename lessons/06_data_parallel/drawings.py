@@ -3,7 +3,6 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from lessons.figure_canvas import description_in
 from lessons.style import BLUE, GREEN, GREY, ORANGE, RED
 
 
@@ -71,6 +70,8 @@ def bucket_sizes(layers, measured, formula, computing):
 
 def one_above_the_other(files, file):
     """One picture of several that are equally wide, which are deleted; it has the words of all."""
+    from lessons.figure_canvas import description_in
+
     pictures = [plt.imread(path) for path in files]
     width = min(picture.shape[1] for picture in pictures)
     words = " ".join(description_in(path) for path in files)

@@ -30,15 +30,18 @@ PRIVATE = re.compile(r"answers\.py|instructor\.md|solved_\w+\.py|.*\.pyc|__pycac
 PICTURES, TEXTS = (".png", ".svg"), (".py", ".md", ".toml", ".json", ".cff")
 INDEX = "assets/search.js"
 EXPLORABLES = {"reduce": ("05",), "pipeline": ("13",), "bytes": ("03", "15"), "memory": ("03", "15")}
+Explorables = Callable[[], dict[str, str]]
 HEADING = re.compile(r'<h[123](?: id="([^"]+)")?>(.*?)</h[123]>', re.DOTALL)
 INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1>|<[^>]+>', re.DOTALL)
 
 
 class Site:
-    """The pages and files of a site, by URL; ``root`` is the tree, or the folder of the packages."""
+    """The pages and files of a site, by URL; ``root`` is the tree, or the folder of the packages, ``played`` are explorables."""
 
-    def __init__(self, root: Path, known: list[Lesson], recordings: dict[str, Recording]) -> None:
-        self.root, self.known, self.recordings = root, known, recordings
+    def __init__(
+        self, root: Path, known: list[Lesson], recordings: dict[str, Recording], played: dict[str, str]
+    ) -> None:
+        self.root, self.known, self.recordings, self.played = root, known, recordings, played
         self.tops = PACKAGES + (CLONE if (root / "pyproject.toml").is_file() else ())
         self.pages: dict[str, Page] = {}
         self.files: dict[str, bytes] = {}
@@ -180,18 +183,15 @@ class Site:
 
     def explorables(self) -> list[Link]:
         """The explorables' pages, by their titles."""
-        files = sorted((self.root / "lessons" / "explorables").glob("*.html"))
-        return [Link(f"explorables/{file.name}", title_of(file.read_text()) or file.stem) for file in files]
+        return [Link(f"explorables/{name}", title_of(text)) for name, text in self.played.items()]
 
     def add_explorables(self) -> None:
-        found = self.explorables()
-        for link in found:
-            self.files[link.url] = (self.root / "lessons" / link.url).read_bytes()
-        if found:
+        self.files |= {f"explorables/{name}": text.encode() for name, text in self.played.items()}
+        if self.played:
             opening = (
                 "<p>Each is one page without a server; the numbers are those that minigrad computes.</p>"
             )
-            body = pages.listing("Play with it", ((link, "") for link in found), opening)
+            body = pages.listing("Play with it", ((link, "") for link in self.explorables()), opening)
             self.add(Page("explore.html", "Play with it", body, "explore.html"))
 
     def add_assignments(self) -> None:
@@ -340,13 +340,26 @@ def hunted(root: Path, records: Path) -> list[dict]:
     return pages.load_bugs(record.read_bytes())
 
 
+def explorable_pages() -> dict[str, str]:
+    """The explorables, by the names of their files; loaded here, since they compute their numbers."""
+    from ..explorables.pages import pages as explorables
+
+    return explorables()
+
+
 def check_folder(folder: Path) -> None:
     """Raise ValueError unless ``folder`` is new, empty, or an earlier site."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not (folder / INDEX).is_file():
         raise ValueError(f"{folder} is not empty and holds no site; name a new folder")
 
 
-def build(folder: Path, records: Path, say: Callable[[str], None], root: Path = ROOT) -> list[str]:
+def build(
+    folder: Path,
+    records: Path,
+    say: Callable[[str], None],
+    root: Path = ROOT,
+    explorables: Explorables | None = None,
+) -> list[str]:
     """Run what has not been recorded, and write the site into ``folder``, whole or not at all.
 
     Returns the URLs of the pages. Raises ValueError for a folder that holds something else, and RuntimeError
@@ -357,7 +370,8 @@ def build(folder: Path, records: Path, say: Callable[[str], None], root: Path = 
     for lesson in known:
         say(f"lesson {lesson.number}: {lesson.title}"[:79])
         recordings[lesson.file.parent.name] = Recording.load(lesson.file, records.resolve())
-    site = Site(root, known, recordings)
+    say("explorables")
+    site = Site(root, known, recordings, (explorables or explorable_pages)())
     site.add_lessons()
     site.add_library()
     say("seeded bugs")

@@ -18,7 +18,7 @@ from lessons.site.recording import Recording
 from lessons.site.single_page import single_page
 from tests.bugs.mutant import mutant
 from tests.site.links import faults
-from tests.site.small_course import LESSON, write_course
+from tests.site.small_course import LESSON, explorables, write_course
 
 PICTURE = re.compile(r'<img src="([^"]+)"[^>]* alt="([^"]*)"')
 
@@ -30,7 +30,7 @@ def course(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(course):
-    build(course / "site", course / "records", lambda step: None, course)
+    build(course / "site", course / "records", lambda step: None, course, explorables)
     return course / "site"
 
 
@@ -47,9 +47,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_site_that_is_built_again_has_the_same_bytes(course, site):
     """Although each lesson prints random numbers: its run is recorded."""
-    build(course / "again", course / "records", lambda step: None, course)
+    build(course / "again", course / "records", lambda step: None, course, explorables)
     assert contents(course / "again") == contents(site)
-    build(course / "again", course / "new records", lambda step: None, course)
+    build(course / "again", course / "new records", lambda step: None, course, explorables)
     differing = {
         name for name, content in contents(course / "again").items() if content != contents(site)[name]
     }
@@ -154,7 +154,7 @@ def test_a_lesson_runs_again_only_when_its_sources_change(course, recording, tmp
 def test_a_folder_with_other_files_is_refused(course, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds no site"):
-        build(tmp_path, course / "records", lambda step: None, course)
+        build(tmp_path, course / "records", lambda step: None, course, explorables)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lessons.site.build import build
 from tests.site.links import faults
-from tests.site.small_course import write_course
+from tests.site.small_course import explorables, write_course
 from tests.site.visits import CHROMIUM, browser, visit
 
 pytest.importorskip("playwright.sync_api", reason="no Playwright; pip install -e '.[site]'")
@@ -41,7 +41,7 @@ def site(tmp_path_factory):
     if folder := os.environ.get("MINIGRAD_SITE"):
         return Path(folder).resolve()
     course = write_course(tmp_path_factory.mktemp("course").resolve())
-    build(course / "site", course / "records", lambda step: None, course)
+    build(course / "site", course / "records", lambda step: None, course, explorables)
     return course / "site"
 
 
