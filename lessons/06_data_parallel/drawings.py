@@ -69,14 +69,10 @@ def bucket_sizes(layers, measured, formula, computing):
 
 
 def one_above_the_other(files, file):
-    """One picture of several that are equally wide, which are deleted; it has the words of all."""
-    from lessons.figure_canvas import description_in
-
+    """One picture of several that are equally wide, which are deleted."""
     pictures = [plt.imread(path) for path in files]
     width = min(picture.shape[1] for picture in pictures)
-    words = " ".join(description_in(path) for path in files)
-    whole = np.concatenate([picture[:, :width] for picture in pictures])
-    plt.imsave(file, whole, metadata={"Description": words})
+    plt.imsave(file, np.concatenate([picture[:, :width] for picture in pictures]))
     for path in files:
         path.unlink()
 

@@ -36,7 +36,10 @@ INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1
 
 
 class Site:
-    """The pages and files of a site, by URL; ``root`` is the tree, or the folder of the packages, ``played`` are explorables."""
+    """The pages and files of a site, by URL.
+
+    ``root`` is the tree, or the folder of the packages; ``played`` are the explorables, by file name.
+    """
 
     def __init__(
         self, root: Path, known: list[Lesson], recordings: dict[str, Recording], played: dict[str, str]
