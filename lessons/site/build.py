@@ -38,13 +38,22 @@ INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1
 class Site:
     """The pages and files of a site, by URL.
 
-    ``root`` is the tree, or the folder of the packages; ``played`` are the explorables, by file name.
+    ``root`` is the tree, or the folder of the packages; ``explorable_texts`` are by file name.
     """
 
     def __init__(
-        self, root: Path, known: list[Lesson], recordings: dict[str, Recording], played: dict[str, str]
+        self,
+        root: Path,
+        known: list[Lesson],
+        recordings: dict[str, Recording],
+        explorable_texts: dict[str, str],
     ) -> None:
-        self.root, self.known, self.recordings, self.played = root, known, recordings, played
+        self.root, self.known, self.recordings, self.explorable_texts = (
+            root,
+            known,
+            recordings,
+            explorable_texts,
+        )
         self.tops = PACKAGES + (CLONE if (root / "pyproject.toml").is_file() else ())
         self.pages: dict[str, Page] = {}
         self.files: dict[str, bytes] = {}
@@ -186,11 +195,11 @@ class Site:
 
     def explorables(self) -> list[Link]:
         """The explorables' pages, by their titles."""
-        return [Link(f"explorables/{name}", title_of(text)) for name, text in self.played.items()]
+        return [Link(f"explorables/{name}", title_of(text)) for name, text in self.explorable_texts.items()]
 
     def add_explorables(self) -> None:
-        self.files |= {f"explorables/{name}": text.encode() for name, text in self.played.items()}
-        if self.played:
+        self.files |= {f"explorables/{name}": text.encode() for name, text in self.explorable_texts.items()}
+        if self.explorable_texts:
             opening = (
                 "<p>Each is one page without a server; the numbers are those that minigrad computes.</p>"
             )
@@ -226,9 +235,9 @@ class Site:
             )
         self.add(Page("teach.html", "Teach", pages.listing("Teach with it", entries), "teach.html"))
 
-    def add_bugs(self, found: list[dict]) -> None:
-        if found:
-            body = pages.bugs(found, self.markdown("bugs.html"))
+    def add_bugs(self, bugs: list[dict]) -> None:
+        if bugs:
+            body = pages.bugs(bugs, self.markdown("bugs.html"))
             self.add(Page("bugs.html", "Seeded bugs", body, "bugs.html"))
 
     def add_start(self) -> None:

@@ -25,8 +25,8 @@ minigrad lesson 01           # the first lesson, in this terminal
 def start(doors: Sequence[tuple[Link, str]], explorables: Sequence[Link]) -> str:
     """The promise, what to type first, and where to go."""
     cards = "".join(card(link, escape(text)) for link, text in doors)
-    played = "".join(f'<li><a href="{link.url}">{escape(link.text)}</a></li>' for link in explorables)
-    play = f"<h2>Play with it</h2>\n<ul>{played}</ul>" if played else ""
+    items = "".join(f'<li><a href="{link.url}">{escape(link.text)}</a></li>' for link in explorables)
+    play = f"<h2>Play with it</h2>\n<ul>{items}</ul>" if items else ""
     return f"""<section class="hero">
 <div>
 <h1>Train a network on many machines, and prove that it equals one.</h1>
