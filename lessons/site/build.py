@@ -200,10 +200,11 @@ class Site:
     def add_explorables(self) -> None:
         self.files |= {f"explorables/{name}": text.encode() for name, text in self.explorable_texts.items()}
         if self.explorable_texts:
+            entries = [(link, f"(lesson {', '.join(lessons_of(link.url))})") for link in self.explorables()]
             opening = (
                 "<p>Each is one page without a server; the numbers are those that minigrad computes.</p>"
             )
-            body = pages.listing("Play with it", ((link, "") for link in self.explorables()), opening)
+            body = pages.listing("Play with it", entries, opening)
             self.add(Page("explore.html", "Play with it", body, "explore.html"))
 
     def add_assignments(self) -> None:
