@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backend_bases import register_backend
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 
 class FigureCanvas(FigureCanvasAgg):
@@ -40,6 +41,12 @@ def description(figure: Figure) -> str:
         in_one_line(text.get_text()) for axes in figure.axes for text in axes.texts
     ]
     return ". ".join(part.rstrip(" .") for part in words) + "."
+
+
+def description_in(file: Path) -> str:
+    """The description in the metadata of a PNG; without one, the words of its name."""
+    with Image.open(file) as image:
+        return str(image.info.get("Description") or file.stem.replace("_", " "))
 
 
 def sentences(figure: Figure) -> Iterator[str]:

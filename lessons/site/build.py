@@ -30,15 +30,30 @@ PRIVATE = re.compile(r"answers\.py|instructor\.md|solved_\w+\.py|.*\.pyc|__pycac
 PICTURES, TEXTS = (".png", ".svg"), (".py", ".md", ".toml", ".json", ".cff")
 INDEX = "assets/search.js"
 EXPLORABLES = {"reduce": ("05",), "pipeline": ("13",), "bytes": ("03", "15"), "memory": ("03", "15")}
+Explorables = Callable[[], dict[str, str]]
 HEADING = re.compile(r'<h[123](?: id="([^"]+)")?>(.*?)</h[123]>', re.DOTALL)
 INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1>|<[^>]+>', re.DOTALL)
 
 
 class Site:
-    """The pages and files of a site, by URL; ``root`` is the tree, or the folder of the packages."""
+    """The pages and files of a site, by URL.
 
-    def __init__(self, root: Path, known: list[Lesson], recordings: dict[str, Recording]) -> None:
-        self.root, self.known, self.recordings = root, known, recordings
+    ``root`` is the tree, or the folder of the packages; ``explorable_texts`` are by file name.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        known: list[Lesson],
+        recordings: dict[str, Recording],
+        explorable_texts: dict[str, str],
+    ) -> None:
+        self.root, self.known, self.recordings, self.explorable_texts = (
+            root,
+            known,
+            recordings,
+            explorable_texts,
+        )
         self.tops = PACKAGES + (CLONE if (root / "pyproject.toml").is_file() else ())
         self.pages: dict[str, Page] = {}
         self.files: dict[str, bytes] = {}
@@ -126,7 +141,11 @@ class Site:
 
     def area(self, path: PurePosixPath) -> str:
         """The page of the navigation that a text belongs to."""
-        areas = {"assignments": "lessons/assignments/index.html", "teaching": "teach.html"}
+        areas = {
+            "assignments": "lessons/assignments/index.html",
+            "teaching": "teach.html",
+            "benchmarks": "benchmarks/index.html",
+        }
         return next((areas[part] for part in path.parts if part in areas), "")
 
     # The pages that gather
@@ -176,35 +195,50 @@ class Site:
 
     def explorables(self) -> list[Link]:
         """The explorables' pages, by their titles."""
-        files = sorted((self.root / "lessons" / "explorables").glob("*.html"))
-        return [Link(f"explorables/{file.name}", title_of(file.read_text()) or file.stem) for file in files]
+        return [Link(f"explorables/{name}", title_of(text)) for name, text in self.explorable_texts.items()]
 
     def add_explorables(self) -> None:
-        found = self.explorables()
-        for link in found:
-            self.files[link.url] = (self.root / "lessons" / link.url).read_bytes()
-        if found:
+        self.files |= {f"explorables/{name}": text.encode() for name, text in self.explorable_texts.items()}
+        if self.explorable_texts:
+            entries = [(link, f"(lesson {', '.join(lessons_of(link.url))})") for link in self.explorables()]
             opening = (
                 "<p>Each is one page without a server; the numbers are those that minigrad computes.</p>"
             )
-            body = pages.listing("Play with it", ((link, "") for link in found), opening)
+            body = pages.listing("Play with it", entries, opening)
             self.add(Page("explore.html", "Play with it", body, "explore.html"))
+
+    def add_assignments(self) -> None:
+        url = "lessons/assignments/index.html"
+        folder = PurePosixPath(url).parent
+        files = sorted((self.root / folder).glob("a[0-9]*/README.md"))
+        resolve = self.resolver(url, folder)
+        links = [(resolve(file.parent.name), first_heading(file).partition(": ")) for file in files]
+        cards = [
+            (Link(link, what[:1].upper() + what[1:]), number) for link, (number, _, what) in links if link
+        ]
+        readme = self.root / folder / "README.md"
+        rest = self.markdown(url).render(readme.read_text(), lowest=2) if readme.is_file() else ""
+        self.add(Page(url, "Assignments", pages.assignments(cards, rest), url))
 
     def add_teaching(self) -> None:
         folder = PurePosixPath("lessons/teaching")
         files = sorted((self.root / folder).glob("*.md"))
         texts = [folder / file.name for file in files] + [
             PurePosixPath(name)
-            for name in ("lessons/assignments/README.md", "benchmarks/README.md", "CONTRIBUTING.md")
+            for name in ("lessons/assignments/README.md", "CONTRIBUTING.md", "SECURITY.md")
         ]
         resolve = self.resolver("teach.html", PurePosixPath())
         known = [(path, resolve("/" + path.as_posix())) for path in texts]
         entries = [(Link(url, first_heading(self.root / path)), "") for path, url in known if url]
+        if "bugs.html" in self.pages:
+            entries.append(
+                (Link("bugs.html", "Seeded bugs"), "and the laws that catch them: good for a lecture.")
+            )
         self.add(Page("teach.html", "Teach", pages.listing("Teach with it", entries), "teach.html"))
 
-    def add_bugs(self, found: list[dict]) -> None:
-        if found:
-            body = pages.bugs(found, self.markdown("bugs.html"))
+    def add_bugs(self, bugs: list[dict]) -> None:
+        if bugs:
+            body = pages.bugs(bugs, self.markdown("bugs.html"))
             self.add(Page("bugs.html", "Seeded bugs", body, "bugs.html"))
 
     def add_start(self) -> None:
@@ -236,6 +270,7 @@ class Site:
             "explore.html": "Play",
             "pictures.html": "Pictures",
             "bugs.html": "Bugs",
+            "benchmarks/index.html": "Speed",
             "library.html": "Library",
             "teach.html": "Teach",
         }
@@ -318,13 +353,26 @@ def hunted(root: Path, records: Path) -> list[dict]:
     return pages.load_bugs(record.read_bytes())
 
 
+def explorable_pages() -> dict[str, str]:
+    """The explorables, by the names of their files; loaded here, since they compute their numbers."""
+    from ..explorables.pages import pages as explorables
+
+    return explorables()
+
+
 def check_folder(folder: Path) -> None:
     """Raise ValueError unless ``folder`` is new, empty, or an earlier site."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not (folder / INDEX).is_file():
         raise ValueError(f"{folder} is not empty and holds no site; name a new folder")
 
 
-def build(folder: Path, records: Path, say: Callable[[str], None], root: Path = ROOT) -> list[str]:
+def build(
+    folder: Path,
+    records: Path,
+    say: Callable[[str], None],
+    root: Path = ROOT,
+    explorables: Explorables | None = None,
+) -> list[str]:
     """Run what has not been recorded, and write the site into ``folder``, whole or not at all.
 
     Returns the URLs of the pages. Raises ValueError for a folder that holds something else, and RuntimeError
@@ -335,14 +383,16 @@ def build(folder: Path, records: Path, say: Callable[[str], None], root: Path = 
     for lesson in known:
         say(f"lesson {lesson.number}: {lesson.title}"[:79])
         recordings[lesson.file.parent.name] = Recording.load(lesson.file, records.resolve())
-    site = Site(root, known, recordings)
+    say("explorables")
+    site = Site(root, known, recordings, (explorables or explorable_pages)())
     site.add_lessons()
     site.add_library()
-    site.add_teaching()
     say("seeded bugs")
     site.add_bugs(hunted(root, records))
+    site.add_teaching()
     site.add_explorables()
-    site.resolver("index.html", PurePosixPath())("lessons/assignments")
+    site.add_assignments()
+    site.resolver("index.html", PurePosixPath())("benchmarks/README.md")
     site.add_start()
     say("pages")
     site.follow()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from ..figure_canvas import description_in
 from ..questions import QUESTIONS, Question, questions_of
 from .cells import Cell, read_cells
 from .markdown import Markdown, code
@@ -58,16 +59,8 @@ def picture(file: Path, href: str = "", src: str = "") -> str:
     source = src or f"{FIGURES}/{file.name}"
     return (
         f'<figure id="{file.stem}"><a href="{href or source}"><img src="{source}" width="{width}" '
-        f'height="{height}" loading="lazy" alt="{escape(alternative_text(file))}"></a></figure>\n'
+        f'height="{height}" loading="lazy" alt="{escape(description_in(file))}"></a></figure>\n'
     )
-
-
-def alternative_text(file: Path) -> str:
-    """The description that the lessons' canvas wrote into the PNG; without one, the words of its name."""
-    from PIL import Image
-
-    with Image.open(file) as image:
-        return str(image.info.get("Description") or file.stem.replace("_", " "))
 
 
 def questions(folder: Path, proofs: Sequence[str], markdown: Markdown) -> str:

@@ -44,7 +44,7 @@ class Markdown:
 
     def __init__(self, resolve: Resolve) -> None:
         self.resolve = resolve
-        self.known: set[str] = set()
+        self.known = {"main-text"}  # the template has it
         self.parser = MarkdownIt("commonmark", {"html": False}).enable("table")
 
     def render(self, text: str, *, lowest: int = 1) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import PurePosixPath
@@ -11,12 +12,19 @@ from pathlib import PurePosixPath
 from .markdown import Markdown, code
 from .template import Link
 
+EXAMPLE = re.compile(r"^ *>>> .+(?:\n.*\S.*)*", re.MULTILINE)
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def dotted(path: PurePosixPath) -> str:
     """The name by which Python imports the file."""
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def docstring(node: ast.Module | Definition) -> str:
+    """The docstring as Markdown: an example with its output is a block of code."""
+    text = ast.get_docstring(node) or ""
+    return EXAMPLE.sub(lambda match: f"```pycon\n{inspect.cleandoc(match[0])}\n```", text)
 
 
 def summary(source: str) -> str:
@@ -27,13 +35,12 @@ def summary(source: str) -> str:
 
 def body(path: PurePosixPath, source: str, markdown: Markdown) -> str:
     tree = ast.parse(source)
-    parts = [f"<h1>{dotted(path)}</h1>", markdown.render(ast.get_docstring(tree) or "", lowest=2)]
+    parts = [f"<h1>{dotted(path)}</h1>", markdown.render(docstring(tree), lowest=2)]
     for level, name, node in definitions(tree):
-        text = ast.get_docstring(node) or ""
         markdown.known.add(name)
         parts.append(
             f'<section class="definition"><h{level} id="{escape(name)}">{escape(name)}</h{level}>\n'
-            f"{code(signature(node))}{markdown.render(text, lowest=4)}</section>"
+            f"{code(signature(node))}{markdown.render(docstring(node), lowest=4)}</section>"
         )
     parts.append(f'<details class="source"><summary>Source of {path}</summary>\n{code(source)}</details>')
     return "\n".join(parts)

@@ -25,8 +25,8 @@ minigrad lesson 01           # the first lesson, in this terminal
 def start(doors: Sequence[tuple[Link, str]], explorables: Sequence[Link]) -> str:
     """The promise, what to type first, and where to go."""
     cards = "".join(card(link, escape(text)) for link, text in doors)
-    played = "".join(f'<li><a href="{link.url}">{escape(link.text)}</a></li>' for link in explorables)
-    play = f"<h2>Play with it</h2>\n<ul>{played}</ul>" if played else ""
+    items = "".join(f'<li><a href="{link.url}">{escape(link.text)}</a></li>' for link in explorables)
+    play = f"<h2>Play with it</h2>\n<ul>{items}</ul>" if items else ""
     return f"""<section class="hero">
 <div>
 <h1>Train a network on many machines, and prove that it equals one.</h1>
@@ -65,6 +65,12 @@ def lessons(known: Iterable[Lesson], recordings: Mapping[str, Recording], rest: 
         link = Link(f"{folder}/lesson.html", f"{lesson.number}. {lesson.title.partition(':')[0]}")
         cards.append(card(link, escape(lesson.section), image))
     return f'<h1>Lessons</h1>\n<div class="cards lessons">{"".join(cards)}</div>\n{rest}'
+
+
+def assignments(texts: Iterable[tuple[Link, str]], rest: str) -> str:
+    """A card for each assignment, and the text of their README."""
+    cards = "".join(card(link, escape(number)) for link, number in texts)
+    return f'<h1>Assignments</h1>\n<div class="cards">{cards}</div>\n{rest}'
 
 
 def pictures(known: Iterable[Lesson], recordings: Mapping[str, Recording]) -> str:

@@ -42,7 +42,7 @@ def single_page(lesson: Lesson) -> str:
 </head>
 <body>
 <div class="columns single">
-<main id="main">
+<main id="main-text">
 {body}
 </main>
 </div>

@@ -74,7 +74,7 @@ def render(page: Page, navigation: Sequence[Link]) -> str:
 <script src="{up}assets/site.js" data-root="{up}" defer></script>
 </head>
 <body>
-<a class="skip" href="#main">Skip to the text</a>
+<a class="skip" href="#main-text">Skip to the text</a>
 <header>
 <a class="home" href="{up}index.html">mini<b>grad</b></a>
 <nav aria-label="main">{links(navigation, page.url, page.area)}</nav>
@@ -86,7 +86,7 @@ def render(page: Page, navigation: Sequence[Link]) -> str:
 </header>
 <div class="{"columns" if beside else "column"}">
 {beside}
-<main id="main" tabindex="-1">
+<main id="main-text" tabindex="-1">
 {page.body}
 {below}
 </main>

@@ -18,7 +18,7 @@ class Elements(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        values = dict(attrs)
+        values = {name: value or "" for name, value in attrs}
         self.ids += [values["id"]] if "id" in values else []
         if tag == "a" and "href" in values:
             self.links.append(values["href"])

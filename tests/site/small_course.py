@@ -78,10 +78,18 @@ MODULE = '''"""One function: the square."""
 
 
 def square(x: float, *, times: int = 1) -> float:
-    """The square of ``x``."""
+    """The square of ``x``.
+
+    >>> print("rank 0 |", square(2.0))
+    rank 0 | 4.0
+    """
     return x * x * times
 '''
 PROOF = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><rect width="20" height="20"/></svg>'
+
+
+def explorables() -> dict[str, str]:
+    return {"allreduce.html": '<!doctype html><html lang="en"><title>The player</title><h1>The player</h1>'}
 
 
 def write_course(root: Path) -> Path:
@@ -94,7 +102,6 @@ def write_course(root: Path) -> Path:
         "lessons/pictures/proof.svg": PROOF,
         "lessons/assignments/README.md": "# Assignments\n\nThey are graded.\n",
         "lessons/teaching/syllabus.md": "# Syllabus\n\nWeek one.\n",
-        "lessons/explorables/allreduce.html": "<!doctype html><title>The player</title><h1>The player</h1>",
     }
     for folder, title in (("01_first", "First"), ("05_second", "Second")):
         here = f"lessons/{folder}"

@@ -18,7 +18,7 @@ from lessons.site.recording import Recording
 from lessons.site.single_page import single_page
 from tests.bugs.mutant import mutant
 from tests.site.links import faults
-from tests.site.small_course import LESSON, write_course
+from tests.site.small_course import LESSON, explorables, write_course
 
 PICTURE = re.compile(r'<img src="([^"]+)"[^>]* alt="([^"]*)"')
 
@@ -30,7 +30,7 @@ def course(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(course):
-    build(course / "site", course / "records", lambda step: None, course)
+    build(course / "site", course / "records", lambda step: None, course, explorables)
     return course / "site"
 
 
@@ -47,9 +47,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_site_that_is_built_again_has_the_same_bytes(course, site):
     """Although each lesson prints random numbers: its run is recorded."""
-    build(course / "again", course / "records", lambda step: None, course)
+    build(course / "again", course / "records", lambda step: None, course, explorables)
     assert contents(course / "again") == contents(site)
-    build(course / "again", course / "new records", lambda step: None, course)
+    build(course / "again", course / "new records", lambda step: None, course, explorables)
     differing = {
         name for name, content in contents(course / "again").items() if content != contents(site)[name]
     }
@@ -104,8 +104,7 @@ def test_a_lesson_has_its_parts(course, recording):
     [
         ("code(cell.text) + output(", "output("),
         ("next(outputs)", "recording.outputs[0]"),
-        ("escape(alternative_text(file))", '""'),
-        ('image.info.get("Description") or', ""),
+        ("escape(description_in(file))", '""'),
         ("if recording.proofs:", "if not recording.proofs:"),
         ("escape(text)", "text"),
     ],
@@ -126,6 +125,7 @@ def test_nothing_private_is_shown(site):
 
 def test_pages_of_files_that_are_named(site):
     module = (site / "minigrad" / "one.html").read_text()
+    assert "rank 0 | 4.0\n" in re.sub(r"</?span[^>]*>", "", module), "an example keeps its lines"
     assert "times" in module and "The square of" in module and "Source of minigrad/one.py" in module
     assert (site / "tests" / "test_one.html").is_file(), "a law that a text names"
     assert "Week one" in (site / "lessons" / "teaching" / "syllabus.html").read_text()
@@ -154,7 +154,7 @@ def test_a_lesson_runs_again_only_when_its_sources_change(course, recording, tmp
 def test_a_folder_with_other_files_is_refused(course, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds no site"):
-        build(tmp_path, course / "records", lambda step: None, course)
+        build(tmp_path, course / "records", lambda step: None, course, explorables)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 

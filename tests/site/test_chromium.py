@@ -13,7 +13,7 @@ import pytest
 
 from lessons.site.build import build
 from tests.site.links import faults
-from tests.site.small_course import write_course
+from tests.site.small_course import explorables, write_course
 from tests.site.visits import CHROMIUM, browser, visit
 
 pytest.importorskip("playwright.sync_api", reason="no Playwright; pip install -e '.[site]'")
@@ -31,7 +31,7 @@ PLANTED = {
     "pale in light": ("</h1>", '</h1><p style="color: #999">pale</p>'),
     "pale in dark": ("</h1>", '</h1><p style="color: #000">pale</p>'),
     "wider than 360": ("</h1>", '</h1><p style="width: 500px">wide</p>'),
-    "the keyboard does not reach": ('href="#main"', 'href="#top"'),
+    "the keyboard does not reach": ('href="#main-text"', 'href="#top"'),
 }
 
 
@@ -41,7 +41,7 @@ def site(tmp_path_factory):
     if folder := os.environ.get("MINIGRAD_SITE"):
         return Path(folder).resolve()
     course = write_course(tmp_path_factory.mktemp("course").resolve())
-    build(course / "site", course / "records", lambda step: None, course)
+    build(course / "site", course / "records", lambda step: None, course, explorables)
     return course / "site"
 
 
@@ -51,6 +51,7 @@ def chromium():
         yield program
 
 
+@pytest.mark.timeout(3600)  # a whole site has some 350 pages
 def test_a_reader_meets_no_fault_on_any_page(site, chromium):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 10

@@ -77,7 +77,7 @@ def visit(chromium: Any, file: Path) -> list[str]:
         faults += [f"pale in {scheme}: {words}" for words in page.evaluate(PALE, [CONTRAST, LARGE])]
     page.set_viewport_size({"width": NARROW, "height": 740})
     faults += [f"wider than {NARROW}: {words}" for words in page.evaluate(WIDE, NARROW)]
-    if page.query_selector("#main"):
+    if page.query_selector("#main-text"):
         faults += keys(page)
     context.close()
     return list(dict.fromkeys(faults))
@@ -89,8 +89,8 @@ def keys(page: Any) -> Iterator[str]:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     with suppress(Exception):
-        page.wait_for_function("() => document.activeElement.id === 'main'", timeout=1_000)
-    if page.evaluate("() => document.activeElement.id") != "main":
+        page.wait_for_function("() => document.activeElement.id === 'main-text'", timeout=1_000)
+    if page.evaluate("() => document.activeElement.id") != "main-text":
         yield "the keyboard does not reach the main text"
 
 
