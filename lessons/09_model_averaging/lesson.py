@@ -430,6 +430,7 @@ save(drawings.outer(results, outer_losses), FIGURES / "outer.png")
 # are five, and with mixed shares the loss is higher than without.
 #
 # Read: Douillard et al. 2023 (DiLoCo), arXiv:2311.08105; 0.7 and 0.9 are theirs, with an H of 500.
+# (The default of `--strategy diloco` is an outer momentum of 0.5, as it averages every 8 steps.)
 
 # %%
 print(f"\nFigures: {FIGURES}/")
