@@ -300,7 +300,7 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
     """The loss of every step and the test accuracy of every epoch, as a PNG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     losses, accuracies = metrics["losses"], metrics["test_accuracies"]
     steps = np.arange(1, len(losses) + 1)
@@ -319,6 +319,7 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
         left.set(xlabel="step", ylabel="training loss", ylim=0)
         right.plot(np.arange(1, len(accuracies) + 1), accuracies, **curve(ORANGE))
         right.set(xlabel="epoch", ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
-        right.xaxis.get_major_locator().set_params(integer=True)
+        right.set_xlim(0.5, len(accuracies) + 0.5)
+        right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         right.yaxis.set_major_formatter(PercentFormatter(1))
         save(figure, file)

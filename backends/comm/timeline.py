@@ -28,7 +28,7 @@ from minigrad.figures import (
     save,
 )
 
-from .spans import RECEIVED, Span, Trace, is_started
+from .spans import COLLECTIVES, RECEIVED, Span, Trace, is_started
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,8 +57,16 @@ FILLS = {
     "recv": Fill(COMMUNICATION, "...."),
     "allreduce": Fill(COMMUNICATION),
     "post": Fill(COMMUNICATION, "||||"),
+    **{
+        name: Fill(COMMUNICATION, hatch)
+        for name, hatch in zip(COLLECTIVES[1:], ("\\\\", "--", "++", "oo", "OO", "**", "xx"), strict=True)
+    },
     "wait": Fill(WAITING, "xxxx"),
     "split": Fill(SAND, "xx"),
+}
+WORDS = {  # in the key of a picture, for kinds whose names do not say it
+    **{"test": "test (accuracy)", "post": "post (starting a message)", "wait": "wait (for a message)"},
+    "split": "split (a new group of ranks)",
 }
 OTHER_FILLS = [Fill(color, hatch) for hatch in ("oo", "++") for color in (SAND, GREEN, SKY)]
 IDLE = Fill("#ECECEC")
@@ -282,8 +290,9 @@ def figure_of_kinds(panels: Sequence[Panel], *, width: float = 11) -> Figure:
     """The panels above one another; what kind of work a box is, its look says."""
     shown = kinds(span for panel in panels for *_, spans in panel.bars for span in spans)
     others = cycle(OTHER_FILLS)
-    legend = {name: FILLS[name] if name in FILLS else next(others) for name in shown}
-    return figure_of(panels, lambda span: legend[kind(span.what)], legend, row=0.62, width=width)
+    fills = {name: FILLS[name] if name in FILLS else next(others) for name in shown}
+    legend = {WORDS.get(name, name): fill for name, fill in fills.items()}
+    return figure_of(panels, lambda span: fills[kind(span.what)], legend, row=0.62, width=width)
 
 
 def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):

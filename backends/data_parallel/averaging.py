@@ -157,6 +157,8 @@ class DiLoCo(LocalSGD):
     u <- outer_momentum u + D, and x <- x - outer_rate (D + outer_momentum u), which is Nesterov momentum.
     All ranks go on from x. The all-reduces are those of ``LocalSGD``, which this is to the last bit for
     outer rate 1 and outer momentum 0.
+    The paper's outer momentum is 0.9, with 500 steps of Adam between two averages. With 8 steps of SGD with
+    momentum it lets training diverge, so the default is 0.5.
     By default the ranks' optimizers keep their own state. Holds two more copies of the parameters. One rank
     alone averages nothing, and trains like ``Serial``. Raises ValueError for a negative outer rate, and an
     outer momentum that is not in [0, 1).
@@ -169,7 +171,7 @@ class DiLoCo(LocalSGD):
         *,
         period: int = 8,
         outer_rate: float = 0.7,
-        outer_momentum: float = 0.9,
+        outer_momentum: float = 0.5,
         average_momentum: bool = False,
         micro_batches: int = 1,
     ):

@@ -42,10 +42,10 @@ def bucket_sizes(layers, measured, formula, computing):
         axes.annotate(
             f"latency {name}",
             (layers[-1], 1e3 * seconds[-1]),
-            (0, 9 if color == ORANGE else -18),
+            (9, 0),
             textcoords="offset points",
             color=color,
-            ha="right",
+            va="center",
         )
         best = int(np.argmin(seconds))
         axes.annotate(
@@ -62,6 +62,7 @@ def bucket_sizes(layers, measured, formula, computing):
         xlabel="layers in a bucket (6: everything in one message, after backward)",
         ylabel="ms a step",
         xticks=layers,
+        xlim=(0.7, 7.6),
         ylim=(0, 1.12e3 * max(map(max, measured.values()))),
         title="Small buckets overlap, large ones save latency\n(dots: virtual cluster; lines: the formula)",
     )

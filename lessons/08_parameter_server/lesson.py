@@ -164,6 +164,7 @@ save(
 # %% [markdown]
 # With as many servers as workers a round takes about 2 n / bandwidth, like the ring all-reduce: there each
 # rank *is* a server, for a p-th of the gradient.
+#
 # Read: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 #
 # ## 3. What staleness costs
@@ -437,6 +438,7 @@ for scene in scenes:
 # ahead, and then they wait as with the synchronous rule, with stale gradients in addition. It helps where
 # workers are slow in turn. The asynchronous server never waits; but only one gradient of thirteen is worker
 # 3's: if its samples differ from those of the others, they count less.
+#
 # Read: Ho et al. 2013 (NeurIPS), "More effective distributed ML via a stale synchronous parallel parameter
 # server".
 #

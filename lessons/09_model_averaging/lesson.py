@@ -199,6 +199,7 @@ assert of_matched > of_different + 0.03, f"matched {of_matched:.3f}, not matched
 
 # %% [markdown]
 # Now go in a straight line from one network to the other, in the space of weights: the mean is half-way.
+#
 # Read: Entezari et al. 2022, arXiv:2110.06296; Ainsworth et al. 2023 (Git Re-Basin), arXiv:2209.04836.
 
 # %%
@@ -365,6 +366,7 @@ save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png"
 # On the digits the center follows the ranks slowly, and in a short run it is behind them. With sorted shares
 # the springs hold the ranks together less than the mean does. (In the authors' long runs of convolutional
 # networks elastic averaging was ahead: there it helped that the ranks explore different weights.)
+#
 # Read: Zhang, Choromanska and LeCun 2015, arXiv:1412.6651.
 
 # %%
@@ -426,7 +428,9 @@ save(drawings.outer(results, outer_losses), FIGURES / "outer.png")
 # changes have in common adds up in u, and what differs cancels. A part of the gain is a larger step: in the
 # long run u applies each D r / (1 - m) = 7 times. And momentum needs many outer steps: with H = 64 there
 # are five, and with mixed shares the loss is higher than without.
+#
 # Read: Douillard et al. 2023 (DiLoCo), arXiv:2311.08105; 0.7 and 0.9 are theirs, with an H of 500.
+# (The default of `--strategy diloco` is an outer momentum of 0.5, as it averages every 8 steps.)
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -51,7 +51,7 @@ def momentum(moved, valley, trained):
     for name, path in moved.items():
         left.plot(path, **line(colors[name]), drawstyle="steps-post")
     left.axvline(9, color=GREY, lw=0.8, ls=":")
-    left.text(10, 0.3, "sent for\nthe first time", color=GREY)
+    left.text(13, 0.3, "sent for\nthe first time", color=GREY)
     left.set(xlabel="step", ylabel="the weight", ylim=(0, 10.5))
     left.set_title("A gradient of 1 in step 0")
     for name, path in valley.items():

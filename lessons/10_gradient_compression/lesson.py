@@ -219,6 +219,7 @@ save(drawings.momentum(moved, valley, with_momentum), FIGURES / "momentum.png")
 # %% [markdown]
 # Both steps of the remedy help: the correction alone is better than the basic update, and with masking the
 # loss is near that of dense training. (`benchmarks/published.py --only dgc` has twice as many epochs.)
+#
 # Read: Lin et al. 2018 (DGC), arXiv:1712.01887, section 3.
 #
 # ## 3. The whole family
@@ -369,6 +370,7 @@ save(drawings.family(results), FIGURES / "family.png")
 # only ever move along that direction: w_1 + w_2 stays what it was. At (1, 1) the two ranks' messages cancel,
 # and nothing moves at all, though the loss falls in the direction of (0, 0). What the signs leave out points
 # there; with error feedback it grows until it changes a sign.
+#
 # Read: Karimireddy et al. 2019, arXiv:1901.09847, section 3, for the least-squares example this one follows.
 
 # %%

@@ -130,6 +130,7 @@ save(drawings.bubbles(MICROS, bubbles), FIGURES / "fill_and_drain.png")
 
 # %% [markdown]
 # The bubble is the share (p - 1) / (m + p - 1) of the time: more micro-batches make it smaller.
+#
 # Read: Huang et al. 2019 (GPipe), arXiv:1811.06965, section 2.
 #
 # Now two real threads and a real clock. The plan is simulated with the mean times of this run's instructions.
@@ -334,6 +335,7 @@ save(drawings.on_one_clock(traces, "Chunks fill the pipeline faster"), FIGURES /
 # Four chunks are best on fast links only: with half a second a message they are slower than no chunks.
 # Two chunks hold 1.5 times the bytes of 1F1B here, not 1.375 = 1 + (p - 1) / (p v) times, because every
 # chunk keeps its own input, and rank 0 has two inputs now, of which only the first is the data.
+#
 # Read: arXiv:2104.04473, section 2.2; Korthikanti et al. 2022, arXiv:2205.05198, for the memory.
 #
 # ## 6. Backward in two
@@ -513,6 +515,7 @@ save(figure, FIGURES / "unequal.png")
 # be cut: its slowest stage takes 1.2 s, not 1. `Pipeline(bounds="bytes")` is the library's default, and
 # `bounds="time"` (`minigrad train --pipe 4 --bounds time`) measures each layer first. What else helps: more
 # ranks for the slow stage (PipeDream, lesson 15), or a layer that is split itself (lesson 11).
+#
 # Read: Narayanan et al. 2019 (PipeDream), doi:10.1145/3341301.3359646; Kim et al. 2020 (torchgpipe),
 # arXiv:2004.09910.
 #
@@ -572,6 +575,7 @@ save(drawings.versions(curves), FIGURES / "versions.png")
 
 # %% [markdown]
 # 2.30 is the loss of guessing. The learning rate is large on purpose: a small one hides the differences.
+#
 # Read: arXiv:1806.03377 (PipeDream), section 3; Narayanan et al. 2021 (PipeDream-2BW), arXiv:2006.09503.
 #
 # ## 9. Your own schedule

@@ -210,6 +210,7 @@ save(drawings.three_ways(MORE, by_ranks, SAMPLES), FIGURES / "three_ways.png")
 # over "batch x model", which has one Pr for all layers, is that each kind of layer has its own split. With
 # more ranks Pd is just large enough for one image on each group of ranks. With 8,192 ranks halos are no
 # longer the cheapest: there one Pr for all layers is better.
+#
 # Read: Gholami et al. 2018, arXiv:1712.04432.
 #
 # ## 3. The same on our own network, measured

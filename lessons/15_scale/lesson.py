@@ -281,6 +281,7 @@ assert by_alpha[0] - by_alpha[-1] > 0.2, f"VGG-16, 512 GPUs: {by_alpha[0]:.2f} t
 # *Slow links.* At 1 Gbit/s messages take far longer than computing for the same ResNet-50 on 64 machines,
 # unless they are compressed: DGC (lesson 10) gathers the largest 0.1% of the gradient, 8 bytes each. Its
 # authors report 0.35 MB instead of 97.
+#
 # Read: Goyal et al. 2017, arXiv:1706.02677, section 4; Sergeev and Del Balso 2018 (Horovod),
 # arXiv:1802.05799; Li et al. 2020 (PyTorch DDP), arXiv:2006.15704, for the buckets; Lin et al. 2018 (DGC),
 # arXiv:1712.01887.
@@ -332,6 +333,7 @@ save(drawings.pipelines(PIPELINES, STAGES), FIGURES / "pipelines.png")
 # AmoebaNet is far below. If unequal stages are the only reason (lesson 13, part 7), how slow is the
 # slowest? A pipeline takes sum t + (M - 1) max t, so for a speed of S the slowest stage takes K (M / S - 1)
 # / (M - 1) times the mean.
+#
 # Read: Huang et al. 2019 (GPipe), arXiv:1811.06965, section 3; Kim et al. 2020 (torchgpipe),
 # arXiv:2004.09910.
 
@@ -373,6 +375,7 @@ for name, net, batch in (("VGG-16", VGG16, 64), ("ResNet-50", RESNET50, 128)):
 # have 11% of the weights, and one has all linear layers, 89% of the weights and 1% of the work. The authors
 # measured 5.28 times data parallelism; the factor depends on how much of it their baseline hides, and on its
 # all-reduce, so we assert only the choice.
+#
 # Read: Narayanan et al. 2019 (PipeDream), doi:10.1145/3341301.3359646, section 3.1 and table 1.
 #
 # ## 5. Batch and model together
@@ -413,6 +416,7 @@ save(drawings.split(RANKS, ways), FIGURES / "split.png")
 # At 512 ranks: 0.083 s for the batch alone, 0.037 with Pr = 4 (2.3 times less), 0.011 where only the linear
 # layers are split (7.4 times). And 2,048 samples cannot occupy 4,096 ranks: with more ranks Pr must grow, or
 # images must be split too (lesson 14).
+#
 # Read: Gholami et al. 2018, arXiv:1712.04432.
 #
 # ## 6. A trillion parameters
@@ -511,6 +515,7 @@ save(
 # %% [markdown]
 # The minimum is flat: an interval three times too short or too long costs 1.5 or 1.6 times the least (to
 # first order (3 + 1/3) / 2). So a rough guess of M is enough.
+#
 # Read: Young 1974, doi:10.1145/361147.361115; Daly 2006, doi:10.1016/j.future.2004.11.016.
 
 # %%

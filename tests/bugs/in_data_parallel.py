@@ -107,7 +107,7 @@ def local_sgd_is_the_textbooks() -> None:
 
 
 def diloco_is_the_textbooks() -> None:
-    strategy = lambda c: DiLoCo(c, period=2)  # noqa: E731
+    strategy = lambda c: DiLoCo(c, period=2, outer_rate=0.7, outer_momentum=0.9)  # noqa: E731
     run_ranks(3, lambda comm: test_diloco.is_the_textbook(strategy, comm, [7, 2, 5, 4], 2, 0.7, 0.9))
 
 

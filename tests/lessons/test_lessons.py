@@ -16,23 +16,28 @@ LESSONS = sorted((ROOT / "lessons").glob("*/lesson.py"))
 SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
-def test_runs_as_a_plain_script(lesson, tmp_path):
-    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
-
-    They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
-    """
+def run_lesson(lesson, folder):
+    """Run a script in a folder, with a check of all figures that it saves."""
     checks = str(Path(__file__).with_name("checked_figures"))
     paths = [checks, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(lesson)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "Agg"},
         capture_output=True,
         text=True,
         timeout=4 * SECONDS,
         preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (SECONDS, SECONDS)),
     )
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
+def test_runs_as_a_plain_script(lesson, tmp_path):
+    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
+
+    They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
+    """
+    found = run_lesson(lesson, tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.strip() and not found.stderr
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -40,6 +45,14 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
     for file in files:
         assert file.parent == tmp_path / "runs" / "lessons" / lesson.parent.name
         assert file.suffix == ".png" and file.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("color", "status"), [("tab:blue", 1), ("#0072B2", 0)])
+def test_a_figure_in_other_colors_ends_a_lesson(tmp_path, color, status):
+    script = f"import matplotlib.pyplot as plt\nplt.plot([1, 2], color={color!r})\nplt.savefig('f.png')\n"
+    (tmp_path / "lesson.py").write_text(script)
+    found = run_lesson(tmp_path / "lesson.py", tmp_path)
+    assert found.returncode == status and ("not of the palette" in found.stderr) == bool(status), found.stderr
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
@@ -57,9 +70,9 @@ def test_says_what_it_is_and_holds_itself_to_it(lesson):
 
 
 def parts_without_a_source(text):
-    """The headings of the parts that do not say what to read."""
+    """The headings of the parts that do not say what to read, in a paragraph of its own."""
     parts = re.split(r"^# ## ", text, flags=re.MULTILINE)[1:]
-    return [part.splitlines()[0] for part in parts if "\n# Read: " not in part]
+    return [part.splitlines()[0] for part in parts if not re.search(r"(markdown\]|\n#)\n# Read: ", part)]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
@@ -68,7 +81,7 @@ def test_every_part_says_what_to_read(lesson):
 
 
 def test_the_check_of_sources_sees_a_part_without_one():
-    text = "# ## 1. One\n# Read: a book.\n#\n# ## 2. Two\n# Text.\n"
+    text = "# ## 1. One\n#\n# Read: a book.\n#\n# ## 2. Two\n# Read: a text.\n"
     assert parts_without_a_source(text) == ["2. Two"]
 
 

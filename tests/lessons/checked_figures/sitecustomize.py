@@ -14,4 +14,4 @@ if any(Path(word).name == "lesson.py" for word in sys.orig_argv):
         write(figure, *args, **settings)
         assert not (wrong := faults(figure)), "\n".join(wrong)
 
-    Figure.savefig = savefig
+    Figure.savefig = savefig  # pyright: ignore[reportAttributeAccessIssue]
