@@ -129,7 +129,8 @@ def lesson(
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
-        status = supervise([sys.executable, str(script)], dict(os.environ))
+        width = console.width if console.is_terminal else None
+        status = supervise([sys.executable, str(script)], dict(os.environ), width=width)
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:
