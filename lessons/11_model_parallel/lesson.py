@@ -410,7 +410,7 @@ print("\n9. Layers on consecutive ranks")
 LAYERS, WIDTH = 8, 64
 _, _, alone, [(_, _, expected)] = step_of_layers(1, LAYERS, WIDTH, samples=16, seconds=1e-3)
 trace, start, seconds, by_rank = step_of_layers(4, LAYERS, WIDTH, samples=16, seconds=1e-3)
-print("   " + gantt(trace, 76, start, start + seconds).replace("\n", "\n   "))
+print("   " + gantt(trace, 66, start, start + seconds).replace("\n", "\n   "))
 print(
     f"   one rank {1e3 * alone:.2f} ms, four ranks {1e3 * seconds:.2f} ms, each with a quarter of the weights"
 )

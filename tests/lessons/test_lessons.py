@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -13,6 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("*/lesson.py"))
 SECONDS = 60  # of a processor; how long that lasts is the machine's affair
+
+
+def table_lines(text: str) -> list[str]:
+    """The lines that a narrow terminal would break apart: tables and time lines, not sentences."""
+    return [line for line in text.splitlines() if "|" in line or re.search(r"\S {2,}\S", line)]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
@@ -30,6 +36,7 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.strip() and not found.stderr
+    assert not [line for line in table_lines(found.stdout) if len(line) > 80]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     for file in files:
