@@ -297,6 +297,7 @@ def grade(
         if file is not None:
             file.write_text(as_text(report, kind))
     if not answers:
+        print_paths(console, text=own_copy(work.folder / "README.md"))
         after_grading(report, submission, find_assignments(folder)).show(console)
     sys.exit(0 if report.score == work.points else 1)
 

@@ -407,7 +407,7 @@ for scene, seconds in (("worker 3 is always slow", one_slow), ("each is slow now
         scenes[scene][name] = run, samples, curve
         stale = max(a.staleness for a in run.applied if a.time <= end)
         print(
-            f"      {name:15} {samples:5} samples, {1e3 * end / samples:4.1f} ms each, "
+            f"     {name:14} {samples:5} samples, {1e3 * end / samples:4.1f} ms each, "
             f"staleness up to {stale:2}, loss {curve[-1][1]:.3f}"
         )
 drawings.slow_worker(scenes).savefig(FIGURES / "slow_worker.png")
@@ -443,7 +443,7 @@ for scene in scenes:
 print("\n5. Many servers are one server")
 names, layout = list(network().named_parameters()), FlatLayout(network().parameters(), 3)
 pieces = [" ".join(names[piece.n] for piece in layout.segments(server)) for server in range(3)]
-print(f"   three servers hold parts of:  {';  '.join(pieces)}")
+print(f"   three servers hold parts of: {'; '.join(pieces)}")
 
 
 def adagrad(parameters):

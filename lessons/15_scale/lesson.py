@@ -249,14 +249,12 @@ drawings.efficiency(GPUS, curves, lowest, highest, HOROVOD, goyal, GOYAL).savefi
 
 # %%
 ALPHAS = (0.0, 5e-6, 15e-6, 30e-6, 60e-6)
-print(
-    "   efficiency by alpha (us):       " + "".join(f"{1e6 * alpha:7.0f}" for alpha in ALPHAS) + "  published"
-)
+print("   efficiency by alpha (us):    " + "".join(f"{1e6 * alpha:7.0f}" for alpha in ALPHAS) + "  published")
 sensitivity = {}
 for name, gpus in (("VGG-16", 128), ("VGG-16", 512), ("ResNet-101", 512), ("Inception-V3", 512)):
     found = sensitivity[name, gpus] = [horovod(name, gpus, alpha) for alpha in ALPHAS]
     print(
-        f"   {name:13} on {gpus} GPUs{'':8}"
+        f"   {name:13} on {gpus} GPUs{'':5}"
         + "".join(f"{x:7.2f}" for x in found)
         + f"{HOROVOD[name][gpus]:11.2f}"
     )
@@ -300,13 +298,13 @@ assert 1.5 < dense < 1.7 and dense > 10 * sparse, f"dense {dense:.2f} s, DGC {sp
 
 # %%
 print("\n3. Pipelines: times as fast as one GPU, measured (and by formula)")
-print(f"   {'stages':32}" + "".join(f"{k:>10}    " for k in STAGES).rstrip())
+print(f"   {'stages':31}" + "".join(f"{k:5}{'':8}" for k in STAGES).rstrip())
 for name, rows in PIPELINES.items():
     for m, speeds in rows.items():
         ideal = [pipeline_speedup(k, m, Costs()) for k in STAGES]
-        cells = "".join(f"{s:6.2f} ({i:.2f}) " for s, i in zip(speeds, ideal, strict=True))
+        cells = "".join(f"{s:5.2f} ({i:.2f}) " for s, i in zip(speeds, ideal, strict=True))
         above = " above" if any(s > 1.001 * i for s, i in zip(speeds, ideal, strict=True)) else ""
-        print(f"   {name:24} M = {m:2}:{cells}{above}")
+        print(f"   {name:23} M = {m:2}:{cells}{above}".rstrip())
         formula = [k * m / (m + k - 1) for k in STAGES]
         assert np.allclose(ideal, formula), f"simulated {ideal}, formula {formula}"
         if m == 32:
@@ -358,7 +356,7 @@ for name, net, batch in (("VGG-16", VGG16, 64), ("ResNet-50", RESNET50, 128)):
         cuts = [(net[end - 1].name, workers) for end, workers in stages]
         shown = ", ".join(f"{workers} up to {layer}" for layer, workers in cuts)
         print(f"   {name:9} x {faster:3}: {shown};", end="")
-        print(f" {hidden:.1f} to {exposed:.1f} x data parallel")
+        print(f" {hidden:.1f}-{exposed:.1f} x data parallel")
         published = {"VGG-16": [("conv 5.3", 15), ("linear 3", 1)], "ResNet-50": [("linear", 16)]}[name]
         assert cuts == published, f"{name}: {cuts}, published {published}"
 
