@@ -80,7 +80,7 @@ for name, (size, rate, epochs) in plans.items():
     uphill = (np.diff(height(bowl, paths[name])) > 0).mean()
     off = np.linalg.norm(paths[name][-1] - best)
     print(f"   {name + ':':17} {len(paths[name]) - 1:3} steps, {64 * epochs:4} samples; ", end="")
-    print(f"{uphill:3.0%} go uphill; ends {off:.3f} from the best")
+    print(f"{uphill:3.0%} go uphill; {off:.3f} from the best")
 drawings.bowl(lambda w: height(bowl, w), best, paths, plans).savefig(FIGURES / "bowl.png")
 
 # %% [markdown]
@@ -170,8 +170,8 @@ def learn(batch_size, make, epochs=1, seed=0, on_step=None):
 sweep = {}
 for rate in (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0):
     sweep[rate] = accuracy(learn(16, lambda w, rate=rate: optim.SGD(w, rate))[0], test)
-print("   digits, learning rate:" + "".join(f"{rate:7g}" for rate in sweep))
-print("   right after one epoch:" + "".join(f"{share:7.0%}" for share in sweep.values()))
+print("   digits, at a rate of:" + "".join(f"{rate:7g}" for rate in sweep))
+print("   right after an epoch:" + "".join(f"{share:7.0%}" for share in sweep.values()))
 good, bad = max(sweep[0.03], sweep[0.1], sweep[0.3]), max(sweep[1e-4], sweep[3.0])
 assert good > 0.8 and bad < 0.5, (
     f"accuracy {good:.0%} at the best rates, {bad:.0%} at the smallest and largest"
@@ -357,11 +357,7 @@ fixed = {8: scaled[8][0], **{b: steps_to_90(b, 0.02, seed=0) for b in (16, 32, 6
 
 
 def in_words(b, steps):
-    return (
-        f"{steps:5.0f} steps, {steps * b / len(train):4.1f} epochs"
-        if steps < math.inf
-        else "not reached       "
-    )
+    return f"{steps:4.0f} steps, {steps * b / len(train):4.1f} epochs" if steps < math.inf else "not reached"
 
 
 for b, steps in scaled.items():

@@ -60,7 +60,8 @@ def by_rows(comm):
 for split, joined in ((by_columns, "side by side"), (by_rows, "added up")):
     results = run_ranks(2, split)
     parts = " and ".join(str(part[0]) for part, _ in results)
-    print(f"   {split.__name__:10}: the ranks have {parts}; {joined}: {results[0][1][0]}")
+    print(f"   {split.__name__:10}: the ranks have {parts};")
+    print(f"   {'':10}  {joined}: {results[0][1][0]}")
     assert all((y == x @ W).all() for _, y in results), f"{split.__name__}: {results[0][1]}, expected {x @ W}"
 
 # %% [markdown]

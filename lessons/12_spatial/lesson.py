@@ -337,7 +337,7 @@ def accuracy_of(variant):
 some = digits.train[:SAMPLES]
 WAYS = {"batch": (), "rows": ("row",), "columns": ("column", "row")}
 print("   kB that a rank sends in a step; inputs and hidden units of the first linear layer")
-print(f"   {'':31} inputs hidden weights batch  rows  cols  right")
+print(f"   {'':31} inputs hidden params batch  rows  cols  right")
 table, accuracies = {}, []
 for name, variant in VARIANTS.items():
     model = network(**variant)
@@ -351,7 +351,7 @@ for name, variant in VARIANTS.items():
     table[name] = [nbytes / P / 1e3 for nbytes in counted]
     accuracies.append(accuracy_of(variant))
     kilobytes = "{:6,.0f}{:6,.0f}{:6,.0f}".format(*table[name])
-    print(f"   {name:31} {inputs:6,} {hidden:6} {weights:7}{kilobytes} {accuracies[-1]:6.1%}")
+    print(f"   {name:31} {inputs:6,} {hidden:6} {weights:6}{kilobytes} {accuracies[-1]:6.1%}")
 plain, fewer, mixed, _ = table.values()
 assert fewer[0] < 0.3 * plain[0], f"fewer hidden units: {fewer[0]:.0f} kB, before {plain[0]:.0f} kB"
 assert fewer[2] == plain[2], f"by columns: {fewer[2]} and {plain[2]} kB, expected no difference"
