@@ -362,7 +362,7 @@ def in_words(b, steps):
 
 for b, steps in scaled.items():
     print(f"   b = {b:3}: rate {0.0025 * b:4.2f}: {in_words(b, np.mean(steps))}", end="")
-    print(f"; rate 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
+    print(f"; 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
 drawings.larger(scaled, fixed, len(train), MOST_EPOCHS).savefig(FIGURES / "larger.png")
 
 # %%
