@@ -86,8 +86,12 @@ def own_copy(file: Path) -> Path:
 
 
 def lesson(
-    number: Annotated[str | None, typer.Argument(help="which one, as 06 (default: list all)")] = None,
-    check: Annotated[bool, typer.Option("--check", help="check your answers to its questions")] = False,
+    number: Annotated[
+        str | None, typer.Argument(help="which one, as 06 (default: list all)", metavar="NUMBER")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="check your answers to its questions", metavar="")
+    ] = False,
     file: Annotated[
         Path | None, typer.Option(help="your answers (default: questions.py beside it)", metavar="PATH")
     ] = None,
@@ -134,7 +138,8 @@ def lesson(
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
-        status = supervise([sys.executable, str(script)], dict(os.environ))
+        width = console.width if console.is_terminal else None
+        status = supervise([sys.executable, str(script)], dict(os.environ), width=width)
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:
@@ -226,7 +231,9 @@ def check_answers(lesson: Lesson, file: Path | None) -> int:
 
 
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="which one, as speedup (default: list all)")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="which one, as speedup (default: list all)", metavar="NAME")
+    ] = None,
 ) -> None:
     """List the experiments, or run one on two MPI processes; result and picture go to runs/experiments/."""
     check_drawing()
@@ -243,22 +250,23 @@ def experiment(
 
 
 def grade(
-    assignment: Annotated[str | None, typer.Argument(help="which one, as a2")] = None,
+    assignment: Annotated[str | None, typer.Argument(help="which one, as a2", metavar="NAME")] = None,
     path: Annotated[
         Path | None,
-        typer.Argument(help="the file to grade, or a folder of files (default: the starter)"),
+        typer.Argument(help="the file to grade, or a folder of files (default: the starter)", metavar="PATH"),
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(help="the file to grade, as the second argument", metavar="PATH")
     ] = None,
     task: Annotated[str | None, typer.Option(help="grade this task alone", metavar="NAME")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="random seed of the cases (default: 0, the public one)")
+        int | None,
+        typer.Option(min=0, help="random seed of the cases (default: 0, the public one)", metavar="N"),
     ] = None,
     course: Annotated[
         Path | None, typer.Option(help="a course's seeds and points, in TOML", metavar="FILE")
     ] = None,
-    transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run")] = "threads",
+    transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run", metavar="NAME")] = "threads",
     json: Annotated[Path | None, typer.Option(help="also write the report here", metavar="FILE")] = None,
     gradescope: Annotated[
         Path | None, typer.Option(help="also write Gradescope's results.json", metavar="FILE")
@@ -267,17 +275,19 @@ def grade(
     csv: Annotated[
         Path | None, typer.Option(help="of a folder: also write a line for each file", metavar="FILE")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="of a folder: how many files are graded at a time")] = min(
-        2, cores()
-    ),
-    answers: Annotated[bool, typer.Option("--answers", help="grade the library's own answers")] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="time limit of a task")] = 60,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="of a folder: how many files are graded at a time", metavar="N")
+    ] = min(2, cores()),
+    answers: Annotated[
+        bool, typer.Option("--answers", help="grade the library's own answers", metavar="")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="time limit of a task", metavar="SECONDS")] = 60,
     folder: Annotated[
         Path | None,
         typer.Option(help="folder of the assignments (default: lessons/assignments)", metavar="PATH"),
     ] = None,
     list_tasks: Annotated[
-        bool, typer.Option("--list", help="list the assignments, or the tasks of one")
+        bool, typer.Option("--list", help="list the assignments, or the tasks of one", metavar="")
     ] = False,
 ) -> None:
     """Grade a submission, or a folder of them: points per task, and the smallest wrong case.
@@ -354,6 +364,7 @@ def grade(
         if file is not None:
             file.write_text(as_text(report, kind))
     if not answers:
+        print_paths(console, text=own_copy(work.folder / "README.md"))
         after_grading(report, submission, find_assignments(folder)).show(console)
     sys.exit(0 if report.score == work.points else 1)
 

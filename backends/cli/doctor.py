@@ -12,11 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 from threadpoolctl import threadpool_info
 
 from minigrad import mnist
@@ -208,13 +208,33 @@ def data() -> Iterator[Finding]:
         yield Finding("mnist", str(error), "correct MINIGRAD_DATA")
 
 
-def report(findings: list[Finding]) -> Table:
-    """The findings as a table, each problem with its remedy."""
-    table = Table(title="minigrad doctor")
-    for heading in ("", "found", "remedy"):
-        table.add_column(heading, overflow="fold")
+def report(findings: list[Finding], columns: int = 80) -> Text:
+    """The findings, one below the other, each problem with its remedy; the last line sums up."""
+    text = Text()
+    width = max(len(finding.what) for finding in findings)
+    missing = [finding for finding in findings if finding.remedy]
+    needed = [finding for finding in missing if finding.needed]
     for finding in findings:
-        problem = "[red]needed[/]" if finding.needed else "[yellow]optional[/]"
-        mark = problem if finding.remedy else "[green]ok[/]"
-        table.add_row(f"{finding.what}  {mark}", escape(finding.state), escape(finding.remedy))
-    return table
+        mark, color = "ok", "green"
+        if finding.remedy:
+            mark, color = ("needed", "red") if finding.needed else ("optional", "yellow")
+        text.append(f"{mark:8}  ", color)
+        text.append(f"{finding.what:{width}}  ", "bold")
+        text.append(beside(finding.state, width + 12, columns))
+        if finding.remedy:
+            text.append("\n" + (width + 12) * " " + beside(f"remedy: {finding.remedy}", width + 12, columns))
+        text.append("\n")
+    if needed:
+        text.append(f"needed: {', '.join(finding.what for finding in needed)}; see above", "bold red")
+        return text
+    text.append("everything needed is here", "bold green")
+    if missing:
+        text.append(f"; optional: {', '.join(finding.what for finding in missing)}")
+    return text
+
+
+def beside(text: str, margin: int, columns: int) -> str:
+    """The text in lines that begin below one another after a ``margin``; no word, so no path, is cut."""
+    words = {"break_long_words": False, "break_on_hyphens": False}
+    lines = [wrap(line, max(columns - margin, 20), **words) for line in text.splitlines()]
+    return f"\n{' ' * margin}".join(part for parts in lines for part in parts)

@@ -35,7 +35,6 @@ from .trace_view import show, show_trace
 from .training import Training, check_drawing, draw_curves, report
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -50,7 +49,10 @@ def print_version(value: bool) -> None:
 @app.callback()
 def common(
     _: Annotated[
-        bool, typer.Option("--version", help="print the version", callback=print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="print the version", metavar="", callback=print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Train neural networks in parallel, and prove that this equals serial training."""
@@ -172,13 +174,15 @@ def test(
 
 @app.command("trace")
 def trace_command(
-    file: Annotated[Path, typer.Argument(help="file that train --trace wrote")],
+    file: Annotated[Path, typer.Argument(help="file that train --trace wrote", metavar="FILE")],
     step: Annotated[
-        int | None, typer.Option(help="number of the step, from 0 (default: a step of median length)")
+        int | None,
+        typer.Option(help="number of the step, from 0 (default: a step of median length)", metavar="N"),
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file")] = None,
+    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file", metavar="FILE")] = None,
     width: Annotated[
-        int | None, typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)")
+        int | None,
+        typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)", metavar="N"),
     ] = None,
 ) -> None:
     """Show one step of a traced run; for a pipeline, next to its planned schedule."""
@@ -191,23 +195,35 @@ def trace_command(
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run_command(
-    script: Annotated[list[str], typer.Argument(help="a Python file and its arguments")],
-    ranks: Annotated[int, typer.Option("-n", help="number of processes")] = cores(),
-    hosts: Annotated[Path | None, typer.Option(help="print the command for the hosts in this file")] = None,
-    survive: Annotated[bool, typer.Option("--survive", help="go on when a rank is killed")] = False,
+    script: Annotated[list[str], typer.Argument(help="a Python file and its arguments", metavar="SCRIPT...")],
+    ranks: Annotated[int, typer.Option("-n", help="number of processes", metavar="N")] = cores(),
+    hosts: Annotated[
+        Path | None, typer.Option(help="print the command for the hosts in this file", metavar="FILE")
+    ] = None,
+    survive: Annotated[
+        bool, typer.Option("--survive", help="go on when a rank is killed", metavar="")
+    ] = False,
     oversubscribe: Annotated[
-        bool, typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold")
+        bool,
+        typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold", metavar=""),
     ] = False,
 ) -> None:
     """Run a Python script on MPI processes, on this machine or in the current Slurm job."""
     sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
 
 
+@app.command("version", hidden=True)
+def version_command() -> None:
+    """Print the version, as --version does."""
+    print_version(True)
+
+
 @app.command()
 def doctor() -> None:
     """Check what this machine offers, and how to install what is missing."""
     findings = health.examine()
-    new_console().print(health.report(findings))
+    console = new_console()
+    console.print(health.report(findings, console.width), soft_wrap=True)
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 

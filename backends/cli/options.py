@@ -58,7 +58,7 @@ def positive(flag: str, help: str, **settings: Any) -> Any:
         if not 0 < value < math.inf:  # NaN too
             raise ValueError(f"{flag} must be a positive number, got {value}")
 
-    return option(None, help, callback=checked_by(check), **settings)
+    return option(None, help, callback=checked_by(check), **{"metavar": "NUMBER", **settings})
 
 
 ranks_option = partial(option, rich_help_panel="Ranks")
@@ -80,7 +80,9 @@ class ParallelOptions:
     """The net, and how the ranks share it."""
 
     net: str = option("lenet", f"the network, one of {', '.join(NETS)}")
-    data: int | None = ranks_option(None, "number of ranks that share each batch", metavar="N", min=1)
+    data: int | None = ranks_option(
+        None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
+    )
     pipe: int = ranks_option(1, "number of ranks in each pipeline", metavar="P", min=1)
     model: int = ranks_option(1, "number of ranks that each layer is split over", metavar="M", min=1)
     plan: Path | None = ranks_option(

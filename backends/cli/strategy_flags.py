@@ -13,6 +13,8 @@ from minigrad.declaration import Flag
 
 from ..registry import declaration, declared_flags, load_strategy, strategy_names
 
+METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by the type of the default
+
 
 class WithOptions:
     """``command``, whose parameters that are dataclasses become an option for each field that declares one.
@@ -48,6 +50,7 @@ class WithOptions:
 
 def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
     """A field of a dataclass that is an option of the command; ``settings`` are those of ``typer.Option``."""
+    settings.setdefault("metavar", METAVARS.get(type(default)))
     return field(default=default, metadata={"option": typer.Option(*flags, help=help, **settings)})
 
 

@@ -468,6 +468,6 @@ def check_start() -> None:
 def library_version() -> str:
     """The MPI library's name and version, and that of the standard it keeps."""
     name = " ".join(MPI.Get_library_version().splitlines()[0].strip("\0").split())
-    vendor, version = MPI.get_vendor()
-    standard = ".".join(map(str, MPI.Get_version()))
-    return f"{vendor} {'.'.join(map(str, version))} (MPI {standard}): {name}"
+    vendor, numbers = MPI.get_vendor()
+    version, standard = (".".join(map(str, n)) for n in (numbers, MPI.Get_version()))
+    return f"{vendor} {version} (MPI {standard}){'' if version in name else f': {name}'}"

@@ -20,7 +20,7 @@ from typing import IO, Any
 from . import sweep
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .sweep import MARK
-from .terminal import progress_end
+from .terminal import progress_end, wrapped
 
 SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
@@ -140,16 +140,17 @@ def supervise(
     grace: float = 0.0,
     seconds: float | None = None,
     output: IO | None = None,
+    width: int | None = None,
 ) -> int:
     """Run ``command``, and end every process that it leaves; returns the exit status as a shell reports it.
 
     An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
-    prints. Raises TimeoutExpired after ``seconds``.
+    prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
     """
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
-        relay() if output is None else nullcontext(output) as stdout,
+        relay(width) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
@@ -183,13 +184,17 @@ def supervised(command: list[str], variables: dict[str, str], folder: str, **set
 
 
 @contextmanager
-def relay() -> Iterator[int]:
-    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line."""
+def relay(width: int | None = None) -> Iterator[int]:
+    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line.
+
+    With a ``width`` no line is wider, unless it is one word.
+    """
     reader, writer = os.pipe()
 
     def pass_on() -> None:
         with suppress(OSError), open(reader, "rb", buffering=0) as source:
-            for text in without_banner(iter(lambda: source.read(1 << 16), b"")):
+            texts = without_banner(iter(lambda: source.read(1 << 16), b""))
+            for text in texts if width is None else wrapped(texts, width):
                 while text:
                     text = text[os.write(1, text) :]
 

@@ -80,8 +80,8 @@ for name, (size, rate, epochs) in plans.items():
     paths[name] = descend(bowl, lambda w, rate=rate: optim.SGD(w, rate), size, epochs)
     uphill = (np.diff(height(bowl, paths[name])) > 0).mean()
     off = np.linalg.norm(paths[name][-1] - best)
-    print(f"   {name + ':':17} {len(paths[name]) - 1:3} steps, {64 * epochs:4} samples seen; ", end="")
-    print(f"{uphill:3.0%} of the steps go uphill; ends {off:.3f} from the best")
+    print(f"   {name + ':':17} {len(paths[name]) - 1:3} steps, {64 * epochs:4} samples; ", end="")
+    print(f"{uphill:3.0%} go uphill; {off:.3f} from the best")
 save(drawings.bowl(lambda w: height(bowl, w), best, paths, plans), FIGURES / "bowl.png")
 
 # %% [markdown]
@@ -171,8 +171,8 @@ def learn(batch_size, make, epochs=1, seed=0, on_step=None):
 sweep = {}
 for rate in (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0):
     sweep[rate] = accuracy(learn(16, lambda w, rate=rate: optim.SGD(w, rate))[0], test)
-print("   digits, learning rate: " + "".join(f"{rate:7g}" for rate in sweep))
-print("   accuracy after epoch 1:" + "".join(f"{share:7.0%}" for share in sweep.values()))
+print("   digits, at a rate of:" + "".join(f"{rate:7g}" for rate in sweep))
+print("   right after an epoch:" + "".join(f"{share:7.0%}" for share in sweep.values()))
 good, bad = max(sweep[0.03], sweep[0.1], sweep[0.3]), max(sweep[1e-4], sweep[3.0])
 assert good > 0.8 and bad < 0.5, (
     f"accuracy {good:.0%} at the best rates, {bad:.0%} at the smallest and largest"
@@ -305,7 +305,7 @@ for b, rate in ((1, 0.01), (16, 0.1), (256, 0.5), (len(train), 0.5)):
     taken, due = len(history.losses), 2 * math.ceil(len(train) / b)
     assert taken == due, f"b = {b}: {taken} steps in two epochs, expected {due}"
     print(f"   b = {b:4}, rate {rate:4}: {len(history.losses):5} steps in {history.seconds:5.2f} s, ", end="")
-    print(f"{history.samples_per_second:7,.0f} samples a second, accuracy {passing[b]:.1%}")
+    print(f"{history.samples_per_second:7,.0f} samples/s, {passing[b]:.1%} right")
 save(drawings.sizes(curves), FIGURES / "sizes.png")
 small, all_at_once = min(passing[1], passing[16]), passing[len(train)]
 assert small > 0.85 and all_at_once < 0.7, f"accuracy {small:.1%} for b of 1 or 16, {all_at_once:.1%} for all"
@@ -358,16 +358,12 @@ fixed = {8: scaled[8][0], **{b: steps_to_90(b, 0.02, seed=0) for b in (16, 32, 6
 
 
 def in_words(b, steps):
-    return (
-        f"{steps:5.0f} steps, {steps * b / len(train):4.1f} epochs"
-        if steps < math.inf
-        else "not reached       "
-    )
+    return f"{steps:4.0f} steps, {steps * b / len(train):4.1f} epochs" if steps < math.inf else "not reached"
 
 
 for b, steps in scaled.items():
     print(f"   b = {b:3}: rate {0.0025 * b:4.2f}: {in_words(b, np.mean(steps))}", end="")
-    print(f"; rate 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
+    print(f"; 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
 save(drawings.larger(scaled, fixed, len(train), MOST_EPOCHS), FIGURES / "larger.png")
 
 # %%

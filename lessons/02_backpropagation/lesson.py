@@ -612,9 +612,7 @@ for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
     counted[name] = found = count(widths)
     ratio = (found["to inputs"] + found["to weights"]) / found["forward"]
     first = widths[0] * widths[1] / sum(n * m for n, m in zip(widths, widths[1:], strict=False))
-    print(
-        f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - the first layer's share = {2 - first:.3f}"
-    )
+    print(f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - first layer's share: {2 - first:.3f}")
     assert abs(ratio - (2 - first)) < 1e-12, f"backward / forward is {ratio}, the formula gives {2 - first}"
 save(drawings.cost(counted), FIGURES / "cost.png")
 

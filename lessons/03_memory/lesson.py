@@ -180,9 +180,7 @@ for name, (make, copies) in OPTIMIZERS.items():
         diary.tick("step")
     state = sum(a.nbytes for a in {id(b): b for b in map(base_of, retained_arrays(optimizer.state))}.values())
     print(f"   {name:8} keeps {state / weights:.0f} x the weights; ", end="")
-    print(
-        f"its first step took {diary.most[0] / weights:.2f} x, of which {diary.now[0] / weights:.2f} x stay"
-    )
+    print(f"a first step took {diary.most[0] / weights:.2f} x, of which {diary.now[0] / weights:.2f} x stay")
     assert state == copies * weights, f"{name} keeps {state} bytes, expected {copies} times {weights}"
     stays = diary.now[0]
     assert abs(stays - state) < 0.02 * weights, (

@@ -564,10 +564,10 @@ for where, cluster in CLUSTERS.items():
 fastest = {
     where: [min(by, key=lambda name: by[name][i]) for i in range(len(sizes))] for where, by in costs.items()
 }
-print("\n   bytes      " + "".join(f"{where:24}" for where in costs))
+print("\n   bytes      " + "".join(f"{where:22}" for where in costs).rstrip())
 for i, n in enumerate(sizes):
     best = [(fastest[where][i], costs[where][fastest[where][i]][i] * 1e3) for where in costs]
-    print(f"   {n:8}   " + "".join(f"{f'{name} {ms:.3g} ms':24}" for name, ms in best))
+    print(f"   {n:8}   " + "".join(f"{f'{name} {ms:.3g} ms':22}" for name, ms in best).rstrip())
 crossover_8 = ethernet.latency * ethernet.bandwidth * L / (L - 2 * (p - 1) / p)
 expected = ["doubling" if n < crossover_8 else "halving" for n in sizes]
 assert fastest["8 machines"] == expected, f"8 machines: {fastest['8 machines']}, expected {expected}"

@@ -352,7 +352,7 @@ for name, strategy in strategies.items():
     trace, start, times[name], gradients[name] = timed_step(strategy)
     words = name.replace("_", " ")
     print(f"\n   {words}: {1e3 * times[name]:.2f} ms")
-    print("   " + gantt(trace, 76, start, start + max(times.values())).replace("\n", "\n   "))
+    print("   " + gantt(trace, 64, start, start + max(times.values())).replace("\n", "\n   "))
     title = f"{words}: {1e3 * times[name]:.1f} ms a step"
     panels.append(panel_of(trace, title, start, start + max(times.values())))
 save(figure_of_kinds(panels), FIGURES / "overlap.png")
@@ -411,7 +411,7 @@ formula = {
 }
 for name, seconds in measured.items():
     shown = "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in zip(per_bucket, seconds, strict=True))
-    print(f"   latency {name:>6}; ms a step by layers per bucket:  {shown}")
+    print(f"   latency {name}; ms a step by layers per bucket:\n      {shown}")
     off = np.abs(np.array(seconds) / formula[name] - 1).max()
     assert off < 2e-3, f"latency {name}: measured and formula differ by {off:.2%}, limit 0.2%"
 best = {name: per_bucket[int(np.argmin(seconds))] for name, seconds in measured.items()}

@@ -59,7 +59,7 @@ pair = served(np.ones((2, 6)), link=MESSAGE)
 unequal = served(np.array([[1.0] * 12, [3.0] * 12]), link=MESSAGE)
 for name, run in (("two equal workers", pair), ("worker 1 three times slower", unequal)):
     shown = "  ".join(f"{a.worker}:{a.staleness}" for a in run.applied[:12])
-    print(f"   {name + '; worker:staleness':47} {shown}")
+    print(f"   {name}; worker:staleness\n      {shown}")
     recorded = Counter(a.staleness for a in run.applied)
     assert run.counts == recorded, f"the library counts {run.counts}, recorded {recorded}"
 found = [a.staleness for a in pair.applied]
@@ -149,13 +149,13 @@ for servers in SS:
             f"p = {p}, S = {servers}: {found:.5f} s, formula {formula:.5f}"
         )
 print(f"   n = {4 * N / 1e6:.2f} MB. Into a server's link, MB a round; ms a round (formula)")
-print("      p   " + "".join(f"{f'S = {servers}':22}" for servers in SS))
+print("    p  " + "".join(f"{f'S = {servers}':18}" for servers in SS).rstrip())
 for p in PS:
     cells = (
-        f"{4e-6 * N * p / s:5.2f} {1e3 * measured[p, s]:5.1f} ({1e3 * round_formula(p, s):5.1f})   "
+        f"{4e-6 * N * p / s:4.2f} {1e3 * measured[p, s]:4.1f} ({1e3 * round_formula(p, s):4.1f})  "
         for s in SS
     )
-    print(f"     {p:2}  " + "".join(cells))
+    print(f"   {p:2}  " + "".join(cells).rstrip())
 save(
     drawings.contention(measured, round_formula, PS, SS, 4 * N / GIGABIT.bandwidth),
     FIGURES / "contention.png",
@@ -196,7 +196,7 @@ for tau, rate in limit.items():
         f"tau {tau}: |w| ends at {below:.1e} below the limit, {above:.1e} above"
     )
 shown = "  ".join(f"{tau}: {rate:.3f}" for tau, rate in limit.items())
-print(f"   w²/2: largest rate that converges, by tau:  {shown}")
+print(f"   w²/2: largest rate that converges, by tau:\n      {shown}")
 
 # %% [markdown]
 # Now the digits. To try many settings we do not need ranks: p equal workers are a queue of p gradients,
@@ -307,9 +307,7 @@ for tau in TAUS:
         f"tau {tau}: by its roots {found:.6f}, by the formula {limit[tau]:.6f}"
     )
 assert abs(heavy[0] - 3.8) < 1e-6 and abs(heavy[1] - 0.1) < 1e-6, heavy
-print(
-    "   the same with momentum 0.9:                 " + "  ".join(f"{t}: {r:.3f}" for t, r in heavy.items())
-)
+print("   the same with momentum 0.9:\n      " + "  ".join(f"{t}: {r:.3f}" for t, r in heavy.items()))
 
 # %% [markdown]
 # Take the settings of one machine, lr 0.1 and momentum 0.9 for batches of 64, and give each of W workers a
@@ -416,7 +414,7 @@ for scene, seconds in (("worker 3 is always slow", one_slow), ("each is slow now
         scenes[scene][name] = run, samples, curve
         stale = max(a.staleness for a in run.applied if a.time <= end)
         print(
-            f"      {name:15} {samples:5} samples used, {1e3 * end / samples:5.1f} ms a sample, "
+            f"     {name:14} {samples:5} samples, {1e3 * end / samples:4.1f} ms each, "
             f"staleness up to {stale:2}, loss {curve[-1][1]:.3f}"
         )
 save(drawings.slow_worker(scenes), FIGURES / "slow_worker.png")
@@ -453,7 +451,7 @@ for scene in scenes:
 print("\n5. Many servers are one server")
 names, layout = list(network().named_parameters()), FlatLayout(network().parameters(), 3)
 pieces = [" ".join(names[piece.n] for piece in layout.segments(server)) for server in range(3)]
-print(f"   three servers hold parts of:  {';  '.join(pieces)}")
+print(f"   three servers hold parts of: {'; '.join(pieces)}")
 
 
 def adagrad(parameters):

@@ -520,9 +520,9 @@ def formula(method, bandwidth):
 
 SPEEDS = {"100 Mbit/s": 100e6 / 8, "1 Gbit/s": 1e9 / 8, "100 Gbit/s": 100e9 / 8}
 seconds = {m: {s: step_on(strategy, b) for s, b in SPEEDS.items()} for m, strategy in methods.items()}
-print(f"   {WEIGHTS:,} weights, {MACHINES} machines; ms a step   " + "".join(f"{s:>13}" for s in SPEEDS))
+print(f"   {WEIGHTS:,} weights, {MACHINES} machines; ms a step " + "".join(f"{s:>12}" for s in SPEEDS))
 for method, found in seconds.items():
-    print(f"      {method:42}" + "".join(f"{1e3 * t:13.1f}" for t in found.values()))
+    print(f"      {method:37}" + "".join(f"{1e3 * t:12.1f}" for t in found.values()))
     for speed, t in found.items():
         expected = formula(method, SPEEDS[speed])
         assert math.isclose(t, expected, rel_tol=2e-3), (

@@ -61,7 +61,8 @@ def by_rows(comm):
 for split, joined in ((by_columns, "side by side"), (by_rows, "added up")):
     results = run_ranks(2, split)
     parts = " and ".join(str(part[0]) for part, _ in results)
-    print(f"   {split.__name__:10}: the ranks have {parts}; {joined}: {results[0][1][0]}")
+    print(f"   {split.__name__:10}: the ranks have {parts};")
+    print(f"   {'':10}  {joined}: {results[0][1][0]}")
     assert all((y == x @ W).all() for _, y in results), f"{split.__name__}: {results[0][1]}, expected {x @ W}"
 
 # %% [markdown]
@@ -418,7 +419,7 @@ print("\n9. Layers on consecutive ranks")
 LAYERS, WIDTH = 8, 64
 _, _, alone, [(_, _, expected)] = step_of_layers(1, LAYERS, WIDTH, samples=16, seconds=1e-3)
 trace, start, seconds, by_rank = step_of_layers(4, LAYERS, WIDTH, samples=16, seconds=1e-3)
-print("   " + gantt(trace, 76, start, start + seconds).replace("\n", "\n   "))
+print("   " + gantt(trace, 66, start, start + seconds).replace("\n", "\n   "))
 print(
     f"   one rank {1e3 * alone:.2f} ms, four ranks {1e3 * seconds:.2f} ms, each with a quarter of the weights"
 )

@@ -195,11 +195,14 @@ def sends(kind, side, kernel=K, ranks=T, rank=1):
 
 
 weights = 2 * C * C * K * K * (T - 1) // T
-print("   numbers a rank sends       by rows: forward, backward, weights    by filters: forward, backward")
+print("   numbers a rank sends    by rows: forward, backward, weights")
+print("                           by filters: forward, backward")
 rows, filters = ([sends(kind, side) for side in HEIGHTS] for kind in ("rows", "gathered-filters"))
 for side, by_row, by_filter in zip(HEIGHTS, rows, filters, strict=True):
     halo, back, end, forward, backward = *by_row[:, 1], *by_filter[:2, 1]
-    print(f"      {side:2} x {side:2} {halo:31,} {back:9,} {end:8,} {forward:21,} {backward:9,}")
+    print(
+        f"      {side:2} x {side:2}   rows {halo:7,} {back:7,} {end:5,}   filters {forward:7,} {backward:7,}"
+    )
     formula = [N * C * side * (K - 1)] * 2 + [weights]
     assert [halo, back, end] == formula, (
         f"by rows: {halo}, {back}, {end} numbers, the formulas give {formula}"
@@ -336,7 +339,8 @@ def accuracy_of(variant):
 
 some = digits.train[:SAMPLES]
 WAYS = {"batch": (), "rows": ("row",), "columns": ("column", "row")}
-print("   kB that a rank sends in a step        inputs  hidden   weights   batch    rows  columns   accuracy")
+print("   kB that a rank sends in a step; inputs and hidden units of the first linear layer")
+print(f"   {'':31} inputs hidden params batch  rows  cols  right")
 table, accuracies = {}, []
 for name, variant in VARIANTS.items():
     model = network(**variant)
@@ -349,8 +353,8 @@ for name, variant in VARIANTS.items():
     assert counted == formula, f"{name}: {counted} bytes, the formulas give {formula}"
     table[name] = [nbytes / P / 1e3 for nbytes in counted]
     accuracies.append(accuracy_of(variant))
-    kilobytes = "{:8,.0f}{:8,.0f}{:9,.0f}".format(*table[name])
-    print(f"   {name:36} {inputs:7,} {hidden:7} {weights:9,}{kilobytes} {accuracies[-1]:10.1%}")
+    kilobytes = "{:6,.0f}{:6,.0f}{:6,.0f}".format(*table[name])
+    print(f"   {name:31} {inputs:6,} {hidden:6} {weights:6}{kilobytes} {accuracies[-1]:6.1%}")
 plain, fewer, mixed, _ = table.values()
 assert fewer[0] < 0.3 * plain[0], f"fewer hidden units: {fewer[0]:.0f} kB, before {plain[0]:.0f} kB"
 assert fewer[2] == plain[2], f"by columns: {fewer[2]} and {plain[2]} kB, expected no difference"

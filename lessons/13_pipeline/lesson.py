@@ -256,7 +256,7 @@ save(drawings.one_buffer(errors, curves), FIGURES / "one_buffer.png")
 print("\n4. One forward, one backward")
 P, M = 4, 8
 runs = {name: run(name, M) for name in ("naive", "gpipe", "1f1b")}
-show(slots(runs["1f1b"].trace))
+show(slots(runs["1f1b"].trace, width=77))
 
 
 def peaks(found):
@@ -315,7 +315,8 @@ lines, found = by_latency(KINDS)
 dots = {name: [one.seconds for one in some] for name, some in found.items()}
 for name, (_, v) in KINDS.items():
     idle, messages = dots[name][0] - M * 3, found[name][0].messages
-    print(f"   {name:8}: idle {idle:4} s, {messages:3} messages; when one takes {SHOWN} s: {dots[name]} s")
+    print(f"   {name:8}: idle {idle:4} s, {messages:3} messages;")
+    print(f"   {'':8}  when one takes {SHOWN} s: {dots[name]} s")
     formula = (P - 1) * 3 / v, 2 * (P * v - 1) * M
     assert (idle, messages) == formula, f"{name}: idle and messages {(idle, messages)}, expected {formula}"
     holds = planned(*KINDS[name][:1], M, chunks=v).in_flight(0) / v  # in micro-batches

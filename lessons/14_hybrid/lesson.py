@@ -65,7 +65,7 @@ crossovers = []
 for name, layer, d_in in zip(NAMES, ALEXNET, INPUTS, strict=True):
     crossovers.append(2 * layer.weights / (layer.outputs + 2 * d_in))
     print(
-        f"   {name:10}  {layer.weights:10,} weights  {d_in:7,} in  {layer.outputs:7,} out  "
+        f"   {name:10} {layer.weights:10,} weights {d_in:6,} in {layer.outputs:7,} out, "
         f"equal at {crossovers[-1]:7,.1f} samples"
     )
 assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05), crossovers[2:5]
@@ -112,10 +112,10 @@ curves = {
     "all layers split, B = 512": seconds(512),
     "linear layers split, B = 2048": seconds(2048, LINEAR),
 }
-print("   Pr" + " " * 30 + "".join(f"{pr:8}" for pr in PR))
+print("   Pr  " + "".join(f"{pr:7}" for pr in PR))
 for name, found in curves.items():
-    print(f"   {name:30}  " + "".join(f"{s:8.4f}" if s < 1 else f"{s:8.2f}" for s in found))
-    print(f"   {'':30}  cheapest: Pr = {PR[np.argmin(found)]}, {found[0] / min(found):.1f}x less than Pr = 1")
+    print(f"   {name}:\n" + 7 * " " + "".join(f"{s:7.4f}" if s < 1 else f"{s:7.2f}" for s in found))
+    print(f"       cheapest: Pr = {PR[np.argmin(found)]}, {found[0] / min(found):.1f}x less than Pr = 1")
 large, small, linear = curves.values()
 assert [round(s, 4) for s in large[:5]] == [0.0833, 0.0470, 0.0367, 0.0474, 0.0844], large[:5]
 assert round(large[-1], 2) == 2.69, large[-1]
@@ -322,10 +322,11 @@ formula = {
     for name, (_, model) in GRIDS.items()
 }
 print("\n   kB sent by each rank in a step, measured (formula):")
-print("   batch  " + "".join(f"{b:>17}" for b in BATCHES))
+print("   batch " + "".join(f"{f'{name}, data x model':>23}" for name in GRIDS))
+for i, b in enumerate(BATCHES):
+    cells = (f"{measured[name][i] / 1e3:.1f} ({formula[name][i] / 1e3:.1f})" for name in GRIDS)
+    print(f"   {b:5} " + "".join(f"{cell:>23}" for cell in cells))
 for name in GRIDS:
-    cells = (f"{m / 1e3:.1f} ({f / 1e3:.1f})" for m, f in zip(measured[name], formula[name], strict=True))
-    print(f"   {name:7}" + "".join(f"{cell:>17}" for cell in cells))
     for m, f in zip(measured[name], formula[name], strict=True):  # the loss and some flags are sent as well
         assert np.isclose(m, f, rtol=2e-3), f"{name}: {m:,.0f} bytes, formula {f:,.0f}"
 

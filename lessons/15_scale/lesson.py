@@ -95,7 +95,7 @@ for p in (1, 2, 4, 7):  # the last two do not divide the message
     for rank, (nbytes, backend) in enumerate(sent_in_a_step(p, lambda c: DataParallel(c, ring_allreduce))):
         expected = cluster.ring_bytes(rank, p, WEIGHTS + len(backend.summary))
         assert nbytes == expected, f"rank {rank} of {p}: {nbytes} bytes, formula {expected}"
-    print(f"   data parallelism on {p} ranks: {nbytes:9,} bytes sent by the last rank, as by formula")
+    print(f"   data parallelism on {p} ranks: {nbytes:9,} bytes sent by rank {p - 1}, as by formula")
 for p, schedule in ((2, "gpipe"), (3, "1f1b")):
     found = sent_in_a_step(p, lambda c, s=schedule: Pipeline(c, s, micro_batches=4))
     total, losses = sum(nbytes for nbytes, _ in found), 8 * p * (p - 1)
@@ -252,16 +252,12 @@ save(drawings.efficiency(GPUS, curves, lowest, highest, HOROVOD, goyal, GOYAL), 
 
 # %%
 ALPHAS = (0.0, 5e-6, 15e-6, 30e-6, 60e-6)
-print(
-    "   efficiency by alpha (us):        "
-    + "".join(f"{1e6 * alpha:7.0f}" for alpha in ALPHAS)
-    + "  published"
-)
+print("   efficiency by alpha (us):    " + "".join(f"{1e6 * alpha:7.0f}" for alpha in ALPHAS) + "  published")
 sensitivity = {}
 for name, gpus in (("VGG-16", 128), ("VGG-16", 512), ("ResNet-101", 512), ("Inception-V3", 512)):
     found = sensitivity[name, gpus] = [horovod(name, gpus, alpha) for alpha in ALPHAS]
     print(
-        f"   {name:13} on {gpus} GPUs{'':9}"
+        f"   {name:13} on {gpus} GPUs{'':5}"
         + "".join(f"{x:7.2f}" for x in found)
         + f"{HOROVOD[name][gpus]:11.2f}"
     )
@@ -305,15 +301,14 @@ assert 1.5 < dense < 1.7 and dense > 10 * sparse, f"dense {dense:.2f} s, DGC {sp
 # unequal.
 
 # %%
-print("\n3. Pipelines: measured (and by formula)")
+print("\n3. Pipelines: times as fast as one GPU, measured (and by formula)")
+print(f"   {'stages':31}" + "".join(f"{k:5}{'':8}" for k in STAGES).rstrip())
 for name, rows in PIPELINES.items():
     for m, speeds in rows.items():
         ideal = [pipeline_speedup(k, m, Costs()) for k in STAGES]
-        cells = "".join(f"{s:7.2f} ({i:.2f})" for s, i in zip(speeds, ideal, strict=True))
-        above = (
-            "   above the formula" if any(s > 1.001 * i for s, i in zip(speeds, ideal, strict=True)) else ""
-        )
-        print(f"   {name:24} M = {m:2}: {cells}{above}")
+        cells = "".join(f"{s:5.2f} ({i:.2f}) " for s, i in zip(speeds, ideal, strict=True))
+        above = " above" if any(s > 1.001 * i for s, i in zip(speeds, ideal, strict=True)) else ""
+        print(f"   {name:23} M = {m:2}:{cells}{above}".rstrip())
         formula = [k * m / (m + k - 1) for k in STAGES]
         assert np.allclose(ideal, formula), f"simulated {ideal}, formula {formula}"
         if m == 32:
@@ -343,7 +338,7 @@ for name in ("GPipe, AmoebaNet-D", "torchgpipe, AmoebaNet-D"):
         slowest = k * (32 / speed - 1) / 31
         stages = [slowest, *[(k - slowest) / (k - 1)] * (k - 1)]
         found = pipeline_speedup(k, 32, Costs(stages, [2 * t for t in stages]))
-        print(f"   {name:24} {k} stages {speed:.2f}: as if the slowest took {slowest:.2f} of the mean")
+        print(f"   {name:24} {k} stages {speed:.2f}: as if the slowest took {slowest:.2f} means")
         assert math.isclose(found, speed) and slowest > 1, (
             f"{found:.3f}, published {speed}; slowest {slowest:.2f}"
         )
@@ -365,8 +360,8 @@ for name, net, batch in (("VGG-16", VGG16, 64), ("ResNet-50", RESNET50, 128)):
         hidden, exposed = max(seconds, gradients) / 16 / each, (seconds + gradients) / 16 / each
         cuts = [(net[end - 1].name, workers) for end, workers in stages]
         shown = ", ".join(f"{workers} up to {layer}" for layer, workers in cuts)
-        print(f"   {name:9} x {faster:3}: {shown:35}", end="")
-        print(f" {hidden:.1f} to {exposed:.1f} x data parallelism")
+        print(f"   {name:9} x {faster:3}: {shown};", end="")
+        print(f" {hidden:.1f}-{exposed:.1f} x data parallel")
         published = {"VGG-16": [("conv 5.3", 15), ("linear 3", 1)], "ResNet-50": [("linear", 16)]}[name]
         assert cuts == published, f"{name}: {cuts}, published {published}"
 
@@ -384,6 +379,7 @@ for name, net, batch in (("VGG-16", VGG16, 64), ("ResNet-50", RESNET50, 128)):
 
 # %%
 print("\n5. Batch and model together: AlexNet, a batch of 2,048")
+print("   seconds of messages in a step; Pr ranks share the model")
 CRAY, BATCH, RANKS = Network(alpha=2e-6, beta=4 / 6e9), 2048, [2**i for i in range(3, 14)]
 LINEAR = [False] * 5 + [True] * 3
 shared = [p for p in RANKS if p <= BATCH]  # a rank without a sample has nothing to do
@@ -440,8 +436,8 @@ for parameters, hidden, layers, tensor, pipe, gpus, batch, each, together in MEG
     found = cluster.transformer_parameters(layers, hidden) / 1e9
     iteration = cluster.transformer_operations(layers, hidden, batch) / (together * 1e15)
     print(
-        f"   {found:7.1f} (published {parameters:6.1f})  {gpus:4} GPUs = {tensor} x {pipe:2} x "
-        f"{gpus // tensor // pipe:2}  {gpus * each / 1e3:6.1f} ({together:5.1f}) PF/s  {iteration:6.1f} s"
+        f"   {found:6.1f} (published {parameters:6.1f}) {gpus:4} GPUs = {tensor} x {pipe:2} x "
+        f"{gpus // tensor // pipe:2} {gpus * each / 1e3:5.1f} ({together:5.1f}) PF/s {iteration:5.1f} s"
     )
     assert abs(found - parameters) < 0.1, f"{found:.2f} billion parameters, published {parameters}"
     assert gpus % (tensor * pipe) == 0, f"{gpus} GPUs, {tensor} x {pipe}"

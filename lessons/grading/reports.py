@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from textwrap import indent
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,14 +24,14 @@ def result_table(report: Report) -> Group:
     table.add_column("what it asks")
     table.add_column("points", justify="right")
     table.add_column("got", justify="right")
-    messages: list[Text] = []
+    messages: list[RenderableType] = []
     for result in report.results:
         task, passed = result.task, result.passed
         color = "green" if passed else "yellow" if result.score else "red"
         score = f"[{color}]{result.score}[/]"
         table.add_row(task.name, task.title, str(task.points), score)
         if not passed and not report.refused:
-            messages.append(Text.assemble(("\n" + task.name, "bold"), "\n" + indent(explain(result), "  ")))
+            messages += [Text(f"\n{task.name}", "bold"), Padding(Text(explain(result)), (0, 0, 0, 2))]
     return Group(table, *messages, *([Text(f"\n{report.refused}")] if report.refused else []))
 
 

@@ -3,16 +3,21 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
+from types import ModuleType
 
 import numpy as np
 import pytest
+import typer
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from backends import registry
-from backends.cli import main, parallel, run_folder, training
+from backends.cli import doctor, main, parallel, run_folder, training
 from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
@@ -22,6 +27,7 @@ from minigrad import device, lookup
 from minigrad.backend import forward_backward_pass
 from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
+from tests.bugs.mutant import mutant
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
@@ -175,6 +181,74 @@ def test_doctor_names_what_it_found(minigrad):
     assert status == 0
     for word in ("Python", "NumPy", "BLAS", "mpiexec", "cores", "GPU", "mnist5k", np.__version__):
         assert word in out
+    assert out.splitlines()[-1].startswith("everything needed is here")
+
+
+@st.composite
+def findings(draw):
+    words = st.text("abcdefgh/._", min_size=1, max_size=60)
+    texts = st.lists(words, min_size=1, max_size=8).map(" ".join)
+    remedies = st.one_of(st.just(""), texts)
+    one = st.builds(doctor.Finding, st.sampled_from(["MPI", "BLAS threads"]), texts, remedies, st.booleans())
+    return draw(st.lists(one, min_size=1, max_size=4))
+
+
+def the_report_cuts_no_word_and_ends_with_the_sum(module: ModuleType, found, columns):
+    text = module.report(found, columns).plain
+    for finding in found:
+        assert all(word in text for word in f"{finding.state} {finding.remedy}".split())
+    *lines, last = text.splitlines()
+    for line in lines:  # wider only by a path, which stands alone beside the names
+        assert len(line) <= columns or len(line[24:].removeprefix("remedy: ").split()) == 1, line
+    missing = [finding.what for finding in found if finding.remedy]
+    needed = [finding.what for finding in found if finding.remedy and finding.needed]
+    if needed:
+        assert last == f"needed: {', '.join(needed)}; see above"
+    else:
+        optional = f"; optional: {', '.join(missing)}" if missing else ""
+        assert last == f"everything needed is here{optional}"
+
+
+@given(found=findings(), columns=st.sampled_from([60, 80, 120]))
+def test_the_doctors_report_cuts_no_word_and_ends_with_the_sum(found, columns):
+    the_report_cuts_no_word_and_ends_with_the_sum(doctor, found, columns)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"break_long_words": False', '"break_long_words": True'),
+        ("max(columns - margin, 20)", "columns"),
+        ("if finding.remedy]", "if finding.needed]"),
+        ("for finding in missing if finding.needed", "for finding in missing"),
+    ],
+)
+def test_a_report_of_the_doctor_that_is_wrong_is_seen(old, new):
+    broken = mutant("backends.cli.doctor", (old, new))
+
+    @settings(max_examples=200, phases=[Phase.generate])
+    @given(found=findings(), columns=st.sampled_from([60, 80, 120]))
+    def law(found, columns):
+        the_report_cuts_no_word_and_ends_with_the_sum(broken, found, columns)
+
+    with pytest.raises(AssertionError):
+        law()
+
+
+def test_the_shell_can_complete_commands(monkeypatch, minigrad):
+    monkeypatch.setenv("_MINIGRAD_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "minigrad tr")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert minigrad("tr")[1].split() == ["train", "trace"]
+
+
+@pytest.mark.parametrize("name", sorted(typer.main.get_command(main.app).commands))  # pyright: ignore
+def test_help_is_within_80_columns_and_names_the_values_of_options(minigrad, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = minigrad(name, "--help")
+    assert status == 0 and max(map(len, out.splitlines())) <= 80
+    own = [line for line in out.splitlines() if line.startswith("│ --") and "--help" not in line]
+    assert not re.findall(r"<(?:str|bool|int|float|path)\b", "\n".join(own))
 
 
 THREADS = ["--data", "2", "--transport", "threads"]

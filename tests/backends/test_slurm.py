@@ -117,11 +117,11 @@ def test_one_task_of_srun_starts_ranks_here_without_what_connects_it(job, monkey
     [
         (
             {},
-            "in job 7: 1 node(s), 4 CPUs; srun offers pmix, none, cray_shasta, pmi2, MpiDefault is none; "
+            "in job 7: 1 node, 4 CPUs; srun offers pmix, none, cray_shasta, pmi2, MpiDefault is none; "
             "ranks are started by srun --mpi=pmi2",
         ),
-        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, "in a step of 1 task(s); "),
-        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "in a step of 2 task(s); "),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, "in a step of 1 task; "),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "in a step of 2 tasks; "),
     ],
 )
 def test_the_doctor_says_what_minigrad_does_in_the_job(job, variables, row):

@@ -16,6 +16,11 @@ LESSONS = sorted((ROOT / "lessons").glob("*/lesson.py"))
 SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 
+def table_lines(text: str) -> list[str]:
+    """The lines that a narrow terminal would break apart: tables and time lines, not sentences."""
+    return [line for line in text.splitlines() if "|" in line or len(re.findall(r"\S {2,}(?=\S)", line)) > 1]
+
+
 def run_lesson(lesson, folder):
     """Run a script in a folder, with a check of all figures that it saves."""
     checks = str(Path(__file__).with_name("checked_figures"))
@@ -40,6 +45,7 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
     found = run_lesson(lesson, tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.strip() and not found.stderr
+    assert not [line for line in table_lines(found.stdout) if len(line) > 80]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     for file in files:

@@ -134,7 +134,7 @@ def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
 def test_a_lesson_that_ran_and_its_answers_are_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for status in (1, 0):
-        monkeypatch.setattr(commands, "supervise", lambda command, variables, status=status: status)
+        monkeypatch.setattr(commands, "supervise", lambda command, variables, width, status=status: status)
         with pytest.raises(SystemExit):
             commands.lesson("06")
         assert progress.Progress.read().lessons == ({} if status else {"06": True})

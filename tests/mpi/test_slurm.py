@@ -136,4 +136,4 @@ def test_salloc(slurm, tmp_path):
 def test_the_doctor_knows_the_job(batch, default):
     status, out = batch(f"COLUMNS=300 {MINIGRAD} doctor")
     (row,) = [line for line in out if "Slurm" in line]
-    assert status == 0 and "1 node(s), 2 CPUs" in row and f"MpiDefault is {default}" in row
+    assert status == 0 and "1 node, 2 CPUs" in row and f"MpiDefault is {default}" in row
