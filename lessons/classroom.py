@@ -58,7 +58,9 @@ def autograder(
         place = ".github/classroom/" if classroom.suffix == ".json" else ".github/workflows/"
         print(f"{classroom}: put it into {place} of the students' repository")
         if is_own(work):
-            print(f"put {work.name} beside it, without answers, as assignments/{work.name}")
+            print(
+                f"and {work.name} as assignments/{work.name}, without answers.py, mistakes.py, instructor.md"
+            )
 
 
 def installed_version() -> str:

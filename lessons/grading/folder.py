@@ -71,9 +71,9 @@ def grade_files(files: list[Path], jobs: int, grade_one: Callable[[Path], Entry]
 
 
 def failures(assignment: Assignment, entries: list[Entry]) -> list[tuple[Task, int]]:
-    """For each task, how many of the submissions that were run failed it."""
+    """For each task, how many of the submissions that were run lost some of its share."""
     ran = [entry.report for entry in entries if entry.report is not None and not entry.report.refused]
-    results = [[not report.results[i].passed for report in ran] for i in range(len(assignment.tasks))]
+    results = [[report.results[i].share < 1 for report in ran] for i in range(len(assignment.tasks))]
     return [(task, sum(failed)) for task, failed in zip(assignment.tasks, results, strict=True)]
 
 

@@ -78,9 +78,13 @@ class TaskResult:
     open_parts: tuple[int, ...] = ()
 
     @property
+    def share(self) -> float:
+        """The share of the task's points; 1 too where the mistake is in another task's function."""
+        return 1.0 if self.passed else 0.0 if self.part is None else self.part.share
+
+    @property
     def score(self) -> int:
-        share = 1.0 if self.passed else 0.0 if self.part is None else self.part.share
-        return int(share * self.task.points + 0.5)
+        return int(self.share * self.task.points + 0.5)
 
 
 @dataclass(frozen=True)

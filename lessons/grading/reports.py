@@ -109,7 +109,7 @@ def as_gradescope(report: Report) -> dict[str, Any]:
                 "number": str(number),
                 "score": result.score,
                 "max_score": result.task.points,
-                "status": "passed" if result.passed else "failed",
+                "status": "passed" if result.share == 1 else "failed",
                 "output": explain(result) or "right in every case that was tried",
                 "output_format": "text",
                 "visibility": "visible",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from lessons.grading import Part, Task, grade
+from lessons.grading.folder import Entry, failures
 from lessons.grading.grade import TaskResult
 from lessons.grading.judge import Request
 from lessons.grading.reports import as_gradescope, as_json, as_junit
@@ -105,6 +106,7 @@ def test_easier_cases_earn_their_share(total):
     result, report = total(text + DOUBLE)
     assert (result.score, result.passed) == (30, False) and "3 ranks" in result.message
     assert result.open_parts == (0, 1)
+    assert failures(report.assignment, [Entry(report.submission.file, report)])[0][1] == 1
     said = "30 of 60 points: right on one or two ranks"
     (test,) = as_gradescope(report)["tests"]
     assert test["score"] == 30 and test["status"] == "failed" and said in test["output"]
@@ -113,7 +115,9 @@ def test_easier_cases_earn_their_share(total):
 
 def test_a_mistake_in_another_task_costs_nothing(total, toys):
     assert "NotImplementedError" not in (toys / "a1_toy" / "answers.py").read_text()
-    result, _ = total(BY_DOUBLE + HALF)
+    result, report = total(BY_DOUBLE + HALF)
+    assert failures(report.assignment, [Entry(report.submission.file, report)])[0][1] == 0
+    assert as_gradescope(report)["tests"][0]["status"] == "passed"
     assert (result.score, result.passed, result.open_parts) == (60, False, (1,))  # 1 rank fails: not 0
     assert result.part is not None and result.part.title == "with double of the answers"
     assert (
