@@ -235,6 +235,6 @@ def report(findings: list[Finding], columns: int = 80) -> Text:
 
 def beside(text: str, margin: int, columns: int) -> str:
     """The text in lines that begin below one another after a ``margin``; no word, so no path, is cut."""
-    words = {"break_long_words": False, "break_on_hyphens": False}
-    lines = [wrap(line, max(columns - margin, 20), **words) for line in text.splitlines()]
+    width = max(columns - margin, 20)
+    lines = [wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines()]
     return f"\n{' ' * margin}".join(part for parts in lines for part in parts)

@@ -38,13 +38,8 @@ def result_table(report: Report) -> Group:
 def assignment_table(assignments: list[Assignment], progress: Progress) -> Table:
     """The tasks of these assignments, and the points of each assignment in this folder."""
     table = Table(title="grade with: minigrad grade a2")
-    for heading, settings in (
-        ("assignment", {}),
-        ("task", {"overflow": "fold"}),
-        ("points", {}),
-        ("what it asks", {}),
-    ):
-        table.add_column(heading, **settings)
+    for heading in ("assignment", "task", "points", "what it asks"):
+        table.add_column(heading, overflow="fold" if heading == "task" else "ellipsis")
     for assignment in assignments:
         for number, task in enumerate(assignment.tasks):
             name = "" if number else f"{assignment.name}\n{progress.of_assignment(assignment.name)}".rstrip()

@@ -217,7 +217,7 @@ def test_the_doctors_report_cuts_no_word_and_ends_with_the_sum(found, columns):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"break_long_words": False', '"break_long_words": True'),
+        ("break_long_words=False", "break_long_words=True"),
         ("max(columns - margin, 20)", "columns"),
         ("if finding.remedy]", "if finding.needed]"),
         ("for finding in missing if finding.needed", "for finding in missing"),

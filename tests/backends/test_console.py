@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import fields
 from io import StringIO
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -125,7 +126,7 @@ def test_lines_that_do_not_fit_are_seen(old, new):
 def test_a_path_is_one_line_without_colors():
     shown = StringIO()
     path = "runs/20261122-031831-" + 80 * "n" + "/metrics.json"
-    console.print_paths(Console(file=shown, force_terminal=True, width=40), figures=path, trace=None)
+    console.print_paths(Console(file=shown, force_terminal=True, width=40), figures=Path(path), trace=None)
     assert shown.getvalue() == f"figures: {path}\n"
 
 

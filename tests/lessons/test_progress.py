@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -24,7 +25,7 @@ EVENTS = st.lists(
 
 def keeps_what_was_done(module: ModuleType, events: list, folder: Path) -> None:
     """Against a plain list of events: the last answers, the best points, a tick for what is whole."""
-    module.FILE = folder / "runs" / "progress.json"
+    module.__dict__["FILE"] = folder / "runs" / "progress.json"
     module.FILE.unlink(missing_ok=True)
     for name, *values in events:
         getattr(module, f"note_{name}")(*values)
@@ -107,7 +108,7 @@ def test_the_list_of_lessons_ticks_those_that_ran(tmp_path, monkeypatch, capsys)
 def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
     table = {"02": "a1", "05": "a2", "06": "a3", "08": "a5", "10": "a4", "11": "a6", "12": "a6", "13": "a7"}
     for lesson in commands.lessons():
-        following = commands.after(lesson)
+        following: Any = commands.after(lesson)
         if lesson.number in table:
             assert following.command == f"minigrad grade {table[lesson.number]}"
         elif lesson.number == "15":
@@ -117,12 +118,12 @@ def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
 
 
 def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
-    assignments = [SimpleNamespace(name=name) for name in ("a1_x", "a2_y")]
+    assignments: Any = [SimpleNamespace(name=name) for name in ("a1_x", "a2_y")]
     task = SimpleNamespace(name="ring")
 
     def after(name, passed, submission=None):
         results = [SimpleNamespace(passed=True, task=None), SimpleNamespace(passed=passed, task=task)]
-        report = SimpleNamespace(assignment=SimpleNamespace(name=name), results=results)
+        report: Any = SimpleNamespace(assignment=SimpleNamespace(name=name), results=results)
         return commands.after_grading(report, submission, assignments)
 
     assert after("a1_x", False, Path("my a1.py")) == ("minigrad grade a1 'my a1.py'", "after ring is mended")

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,9 @@ def on_a_terminal(processes, *arguments):
     fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
     variables = {name: text for name, text in environment(2).items() if name not in ("COLUMNS", "NO_COLOR")}
     command = [sys.executable, "-m", "backends", *arguments]
-    settings = dict(stdin=keyboard, stdout=keyboard, stderr=keyboard, env={**variables, "TERM": "xterm"})
+    settings: dict[str, Any] = dict(
+        stdin=keyboard, stdout=keyboard, stderr=keyboard, env={**variables, "TERM": "xterm"}
+    )
     with subprocess.Popen(command, cwd=processes.folder, **settings) as process:
         os.close(keyboard)
         text = b""
