@@ -261,7 +261,7 @@ def grade(
     task: Annotated[str | None, typer.Option(help="grade this task alone", metavar="NAME")] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="random seed of the cases (default: 0, the public one)", metavar="N"),
+        typer.Option(min=0, help="random seed of the cases (default: 0, public)", metavar="N"),
     ] = None,
     course: Annotated[
         Path | None, typer.Option(help="a course's seeds and points, in TOML", metavar="FILE")

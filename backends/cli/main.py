@@ -165,8 +165,12 @@ def prove(
 @app.command()
 def test(
     file: Annotated[Path, typer.Argument(help="model file that train or Module.save wrote")],
-    net: Annotated[str | None, typer.Option(help="net of the model (default: as the file says)")] = None,
-    dataset: Annotated[str | None, typer.Option(help="data set (default: the one of the training)")] = None,
+    net: Annotated[
+        str | None, typer.Option(help="net of the model (default: as the file says)", metavar="NAME")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="data set (default: the one of the training)", metavar="NAME")
+    ] = None,
 ) -> None:
     """Count how many test images a trained model classifies correctly."""
     print(SavedModel(file, net, dataset).report())
