@@ -49,7 +49,7 @@ WIDE = """(width) => document.documentElement.scrollWidth <= width ? [] :
 @contextmanager
 def browser() -> Iterator[Any]:
     """Chromium of the system, without a network."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
