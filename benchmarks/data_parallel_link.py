@@ -44,7 +44,7 @@ def over_link(
 ) -> dict[str, Any]:
     """What ``script`` leaves, one rank on each of ``hosts``, with each of ``settings`` of the environment."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
-    from lessons.experiments.hosts import Hosts, problem
+    from minigrad_course.experiments.hosts import Hosts, problem
 
     if reason := mpi_problem() or problem():
         console.print(f"--link {link}: {reason}")

@@ -3,8 +3,8 @@
 from itertools import combinations
 
 import numpy as np
+from minigrad_course.questions import Question
 
-from lessons.questions import Question
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch

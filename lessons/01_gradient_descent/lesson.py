@@ -15,8 +15,8 @@ import math
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
-from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches
 from minigrad.figures import save

@@ -1,8 +1,8 @@
 """The answers to the questions on lesson 02, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
-from lessons.questions import Question
 from minigrad import Tape, Tensor, op
 
 

@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
 import minigrad
-from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, op, ops, optim
 from minigrad.figures import save
 from minigrad.models import one_hot

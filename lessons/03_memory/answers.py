@@ -3,8 +3,8 @@
 import weakref
 
 import numpy as np
+from minigrad_course.questions import Question
 
-from lessons.questions import Question
 from minigrad import Tape, Tensor, nn, op, recomputed
 from minigrad.memory import base_of, retained_arrays
 

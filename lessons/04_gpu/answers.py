@@ -1,10 +1,10 @@
 """The answers to the questions on lesson 04, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks, wire
 from backends.comm.virtual import Link, VirtualCluster
-from lessons.questions import Question
 
 LAUNCH, MEMORY = 10e-6, 4.8e12  # seconds; bytes a second of an H200 (NVIDIA's data sheet)
 A, B = np.float32(2), np.float32(-1)

@@ -15,11 +15,11 @@ import time
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 from timing import H200, LAUNCHES, seconds
 
 from backends.comm import run_ranks
 from backends.comm.wire import finish, pack, unpack
-from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, ops, optim
 from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host

@@ -1,12 +1,12 @@
 """The answers to the questions on lesson 05, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
 from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
-from lessons.questions import Question
 
 
 def ring_milliseconds(ranks, nbytes=1_000_000):

@@ -15,6 +15,7 @@ import time
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import (
@@ -27,7 +28,6 @@ from backends.comm.collectives import (
 )
 from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
-from lessons.style import start_lesson
 from minigrad import mnist
 from minigrad.figures import save
 

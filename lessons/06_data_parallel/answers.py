@@ -1,10 +1,10 @@
 """The answers to the questions on lesson 06, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel, Sharded
-from lessons.questions import Question
 from minigrad import ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch

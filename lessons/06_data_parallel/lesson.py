@@ -21,6 +21,10 @@ from measured import (
     one_step,
     seconds_with_a_slow_rank,
 )
+from minigrad_course.experiments.experiment import read_result
+from minigrad_course.experiments.speedup import Speedup
+from minigrad_course.experiments.to_target import first_at
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
@@ -28,10 +32,6 @@ from backends.comm.timeline import figure_of_kinds, gantt, panel_of
 from backends.comm.virtual import Link
 from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
 from backends.data_parallel.backup_workers import step_seconds
-from lessons.experiments.experiment import read_result
-from lessons.experiments.speedup import Speedup
-from lessons.experiments.to_target import first_at
-from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -498,7 +498,8 @@ assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal sha
 # ## 10. Two processes, real time
 # Times so far are those of virtual clocks, as ranks were threads of one process. `minigrad experiment
 # speedup` trains with one and with two MPI processes, in shuffled turns, and says how many samples a second
-# each strategy trains. Below is what it measured on a machine of two cores (`lessons/experiments/measured`).
+# each strategy trains. Below is what it measured on a machine of two cores
+# (`lessons/minigrad_course/experiments/measured`).
 # The losses are those of serial training; only the seconds differ. In shared memory (`shared_memory.py`) no
 # message is sent: each rank sums a share of all gradients where they lie. Two processes are never twice as
 # fast: the update is done twice, gradients travel, and both share one memory.

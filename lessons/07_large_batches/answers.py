@@ -1,8 +1,8 @@
 """The answers to the questions on lesson 07, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
-from lessons.questions import Question
 from minigrad import Parameter, nn, ops, optim
 from minigrad.data import Batch
 from minigrad.lr_schedules import scaled_lr

@@ -16,10 +16,10 @@ from contextlib import suppress
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from lessons.style import start_lesson
 from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches

@@ -1,11 +1,11 @@
 """The answers to the questions on lesson 08, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm.collectives import barrier
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import ParameterServer
-from lessons.questions import Question
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 

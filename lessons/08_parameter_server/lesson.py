@@ -19,13 +19,13 @@ from collections import Counter, deque
 import drawings
 import numpy as np
 import one_sided
+from minigrad_course.style import start_lesson
 from watched import BATCH, batches, digits, network, served, sgd
 
 from backends.comm.virtual import Link
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.server import PULL, PUSH
 from backends.launch.launch import load_mpi, under_mpiexec
-from lessons.style import start_lesson
 from minigrad import Tensor, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import minibatches, shares

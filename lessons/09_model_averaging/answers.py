@@ -1,11 +1,11 @@
 """The answers to the questions on lesson 09, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
-from lessons.questions import Question
 from minigrad import Tensor, nn, ops, optim
 from minigrad.data import Batch
 from minigrad.train import fit

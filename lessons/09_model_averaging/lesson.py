@@ -16,12 +16,12 @@ from itertools import pairwise
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
-from lessons.style import start_lesson
 from minigrad import Tensor, mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares

@@ -1,6 +1,7 @@
 """The answers to the questions on lesson 10, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -8,7 +9,6 @@ from backends.comm.trace import Traced
 from backends.data_parallel import Compressed
 from backends.data_parallel.compression import Threshold, TopK
 from backends.data_parallel.flat import FlatLayout
-from lessons.questions import Question
 from minigrad import Parameter, nn, ops, optim
 from minigrad.data import Batch
 from minigrad.train import fit

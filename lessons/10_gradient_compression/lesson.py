@@ -19,6 +19,7 @@ from itertools import pairwise
 import drawings
 import numpy as np
 from closed_forms import messages
+from minigrad_course.style import start_lesson
 from training import RANKS, RATE, compressed, dense, digits, network, train, train_wide
 
 from backends.comm import run_ranks
@@ -37,7 +38,6 @@ from backends.data_parallel.compression import (
 )
 from backends.data_parallel.compression.dgc import basic, corrected, discount
 from backends.data_parallel.flat import FlatLayout
-from lessons.style import start_lesson
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.figures import save

@@ -1,6 +1,7 @@
 """The answers to the questions on lesson 11, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -10,7 +11,6 @@ from backends.model_parallel import ModelParallel
 from backends.model_parallel.linear import RowLinear
 from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
-from lessons.questions import Question
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares

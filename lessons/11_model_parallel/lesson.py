@@ -15,6 +15,8 @@ runs/lessons/11_model_parallel/. In an editor that knows `# %%` cells this file 
 import drawings
 import numpy as np
 from measured import largest_error, numbers_in_a_step, numbers_sent, step_of_layers
+from minigrad_course.experiments.experiment import read_result
+from minigrad_course.style import start_lesson
 
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
@@ -23,8 +25,6 @@ from backends.model_parallel import ModelParallel
 from backends.model_parallel.linear import RowLinear
 from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
-from lessons.experiments.experiment import read_result
-from lessons.style import start_lesson
 from minigrad import Tape, Tensor, mnist, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares

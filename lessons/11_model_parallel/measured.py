@@ -1,6 +1,7 @@
 """What ranks send for a split model, and how far its gradients are from those of one machine."""
 
 import numpy as np
+from minigrad_course.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier, ring_allreduce
@@ -9,7 +10,6 @@ from backends.comm.trace import Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise
-from lessons.timed_layer import TimedLayer
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch

@@ -1,13 +1,13 @@
 """The answers to the questions on lesson 12, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.sharding import ShardedTensor
 from backends.model_parallel.spatial.receptive_field import Window
-from lessons.questions import Question
 from minigrad import Tensor, nn
 
 SAMPLES, CHANNELS = 2, 8

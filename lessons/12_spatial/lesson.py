@@ -16,6 +16,7 @@ from itertools import pairwise
 import drawings
 import numpy as np
 from measured import convolution_sends, step_bytes
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
@@ -31,7 +32,6 @@ from backends.model_parallel.cost import (
 from backends.model_parallel.sharding import Shard, even_shard
 from backends.model_parallel.spatial.halo import fetch
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
-from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch

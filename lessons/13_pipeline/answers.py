@@ -1,12 +1,12 @@
 """The answers to the questions on lesson 13, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.laws import bound_for, differences_from_serial
 from backends.pipeline import SCHEDULES, Backward, Costs, Forward, Pipeline, Schedule, find_schedule, simulate
 from backends.pipeline.unidirectional import in_turn
-from lessons.questions import Question
 from minigrad import nn, ops
 from minigrad.data import Batch
 

@@ -17,6 +17,9 @@ from itertools import combinations, pairwise
 import drawings
 import numpy as np
 from measured import gpipe_in_real_time, weights_later
+from minigrad_course.experiments.experiment import read_result
+from minigrad_course.networks import VGG16
+from minigrad_course.style import start_lesson
 from one_step import LAYERS, data, in_a_row, library_steps, planned, run
 
 from backends.comm import run_ranks
@@ -38,9 +41,6 @@ from backends.pipeline.asynchronous import AsynchronousPipeline
 from backends.pipeline.gantt import draw_pair, slots
 from backends.pipeline.p2p import PipelineComm
 from backends.pipeline.trace import as_trace, bubble_of, instructions_of
-from lessons.experiments.experiment import read_result
-from lessons.networks import VGG16
-from lessons.style import start_lesson
 from minigrad import mnist, nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -643,7 +643,7 @@ for schedule, promise in ((Schedule(backwards), None), (mine, [P - rank for rank
 #
 # `minigrad prove --pipe 2 --schedule-file mine.json` runs it on two ranks and compares every gradient with
 # one machine. In the pipeline workshop you place the instructions by hand; it simulates them, and writes the
-# file and the command: `python -m lessons.explorables`, then open runs/explorables/pipeline.html.
+# file and the command: `python -m minigrad_course.explorables`, then open runs/explorables/pipeline.html.
 
 # %% [markdown]
 # How fast is it on two real processes? `minigrad experiment speedup` measures it; below is what it said on a

@@ -1,6 +1,7 @@
 """The answers to the questions on lesson 14, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -11,7 +12,6 @@ from backends.grid import Grid
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
 from backends.stack import Stack
-from lessons.questions import Question
 from minigrad import nn, ops
 from minigrad.data import Batch
 

@@ -15,6 +15,7 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 
 import drawings
 import numpy as np
+from minigrad_course.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -35,7 +36,6 @@ from backends.model_parallel.cost import (
 )
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
-from lessons.style import start_lesson
 from minigrad import mnist, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch

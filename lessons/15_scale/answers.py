@@ -1,11 +1,11 @@
 """The answers to the questions on lesson 15, and the laws that show them."""
 
 import numpy as np
+from minigrad_course.questions import Question
 
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import SCHEDULES, Costs, simulate
-from lessons.questions import Question
 
 
 def on_32_ranks(allreduce, numbers):

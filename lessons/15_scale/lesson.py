@@ -20,6 +20,8 @@ from itertools import pairwise
 import cluster
 import drawings
 import numpy as np
+from minigrad_course.networks import INCEPTION, RESNET50, RESNET101, VGG16
+from minigrad_course.style import start_lesson
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
 
 from backends.comm import run_ranks
@@ -29,8 +31,6 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
-from lessons.networks import INCEPTION, RESNET50, RESNET101, VGG16
-from lessons.style import start_lesson
 from minigrad import ops
 from minigrad.data import Batch
 from minigrad.figures import save
@@ -142,7 +142,8 @@ print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slo
 #
 # ## 2. Data parallelism on hundreds of GPUs
 # A step computes forward, then backward. Gradients are summed in buckets; bucket j is ready at R_j, its
-# all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. `lessons/networks.py` has the
+# all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. `networks.py` of
+# `lessons/minigrad_course` has the
 # layers of VGG-16 and the ResNets. *Efficiency* is the speed of n GPUs divided by n times the speed of one.
 #
 # Most numbers below are published. Four are ours, guesses that no paper states:

@@ -5,10 +5,9 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 import numpy as np
-
-from lessons.grading import Assignment, find_assignment
-from lessons.grading.counterexample import counterexample
-from lessons.grading.static_check import check
+from minigrad_course.grading import Assignment, find_assignment
+from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.static_check import check
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:

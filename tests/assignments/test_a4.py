@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
+from minigrad_course.grading import find_assignment
 
-from lessons.grading import find_assignment
 from tests.assignments.submissions import JUNK, costs, faults, submission
 
 A4 = find_assignment("a4")

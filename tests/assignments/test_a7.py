@@ -4,9 +4,9 @@ from itertools import repeat
 from types import SimpleNamespace
 
 import pytest
+from minigrad_course.grading import find_assignment
 
 from backends.pipeline import Forward, Weight
-from lessons.grading import find_assignment
 from tests.assignments.submissions import costs, faults
 
 A7 = find_assignment("a7")

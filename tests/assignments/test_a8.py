@@ -5,10 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from minigrad_course.grading import find_assignment
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.counterexample import counterexample
 
-from lessons.grading import find_assignment
-from lessons.grading.assignment import load_file
-from lessons.grading.counterexample import counterexample
 from tests.assignments.submissions import JUNK, costs, submission
 
 A8 = find_assignment("a8")

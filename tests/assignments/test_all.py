@@ -3,8 +3,8 @@
 import ast
 
 import pytest
+from minigrad_course.grading.assignment import find_assignments, load_file
 
-from lessons.grading.assignment import find_assignments, load_file
 from tests.assignments.submissions import faults, refused, submission
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from minigrad_course import commands, handout, questions
+from minigrad_course.grading.assignment import FOLDER, find_assignment
 
-from lessons import commands, handout, questions
-from lessons.grading.assignment import FOLDER, find_assignment
 from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"minigrad", "backends", "lessons"}
+PACKAGES = {"minigrad", "backends", "minigrad_course"}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,8 @@ def imports_what_it_holds(tree):
                 within = name.split(".")[0] in PACKAGES
                 sibling = (ROOT / file.relative_to(tree)).parent / path.with_suffix(".py")
                 if within or (sibling.is_file() and name not in sys.stdlib_module_names):
-                    base = tree / path if within else file.parent / path
+                    top = tree / "lessons" if name.startswith("minigrad_course") else tree
+                    base = top / path if within else file.parent / path
                     assert base.is_dir() or base.with_suffix(".py").is_file(), f"{file}: {name}"
         for name in re.findall(r'load_file\(\S+ / "(\w+\.py)"', text):
             if "assignments" in file.parts:
@@ -159,7 +160,7 @@ BUGS = {  # of handout.py
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_laws_catch(bug, tmp_path):
     law, change = BUGS[bug]
-    broken = mutant("lessons.handout", change)
+    broken = mutant("minigrad_course.handout", change)
     broken.write_handout(tmp_path / "tree")
     with pytest.raises(AssertionError):
         law(tmp_path / "tree")
@@ -223,7 +224,7 @@ def indented(text):
 def test_the_law_catches_a_handout_that_reads_names_alone(change, root):
     answer = indented((root / "lessons" / ANSWERED[1]).read_text())
     with pytest.raises(pytest.fail.Exception):
-        answers_are_met_by_content(mutant("lessons.handout", change), root, PLACES[2], answer)
+        answers_are_met_by_content(mutant("minigrad_course.handout", change), root, PLACES[2], answer)
 
 
 # The commands

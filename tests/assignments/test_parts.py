@@ -3,9 +3,9 @@
 import types
 
 import pytest
+from minigrad_course.grading.assignment import find_assignments, load_file
+from minigrad_course.grading.counterexample import counterexample
 
-from lessons.grading.assignment import find_assignments, load_file
-from lessons.grading.counterexample import counterexample
 from tests.assignments import test_a1, test_a2, test_a3, test_a4
 from tests.assignments.submissions import submission
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from lessons.explorables.pages import FOLDER
+from minigrad_course.explorables.pages import FOLDER
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here")

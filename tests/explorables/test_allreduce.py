@@ -1,8 +1,8 @@
 """The all-reduce player shows what our code did: its messages, the closed forms, and what a loss leads to."""
 
 import pytest
+from minigrad_course.explorables.allreduce_record import FORMULAS, SIZES, allreduce_data, recorded, value
 
-from lessons.explorables.allreduce_record import FORMULAS, SIZES, allreduce_data, recorded, value
 from tests.explorables import node
 
 HOLDINGS = """

@@ -4,11 +4,7 @@ import random
 
 import numpy as np
 import pytest
-
-from backends.comm import run_ranks
-from backends.pipeline import Pipeline
-from backends.pipeline import engine as engine_module
-from lessons.explorables.byte_table import (
+from minigrad_course.explorables.byte_table import (
     MICROS,
     OPTIMIZERS,
     Choice,
@@ -17,6 +13,10 @@ from lessons.explorables.byte_table import (
     forward,
     stages_of,
 )
+
+from backends.comm import run_ranks
+from backends.pipeline import Pipeline
+from backends.pipeline import engine as engine_module
 from minigrad.backend import Work
 from minigrad.data import Batch
 from minigrad.memory import base_of

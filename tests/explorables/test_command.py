@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from minigrad_course.explorables.schedule_tables import workshop_data
 
 from backends.pipeline import SCHEDULES
 from backends.pipeline.schedule_file import description_of, schedule_of
-from lessons.explorables.schedule_tables import workshop_data
 from tests.explorables import node
 
 COMMANDS = """

@@ -6,14 +6,14 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
+from minigrad_course.explorables.allreduce_record import allreduce_data
+from minigrad_course.explorables.byte_table import byte_data
+from minigrad_course.explorables.pages import FOLDER, joined, pages
+from minigrad_course.explorables.schedule_tables import workshop_data
 
 from backends.comm.chrome import chrome_trace
 from backends.pipeline import SCHEDULES, Costs, simulate
 from backends.pipeline.trace import as_trace
-from lessons.explorables.allreduce_record import allreduce_data
-from lessons.explorables.byte_table import byte_data
-from lessons.explorables.pages import FOLDER, joined, pages
-from lessons.explorables.schedule_tables import workshop_data
 from tests.explorables.test_command import pasted
 
 LIMIT = 100_000  # bytes of a page

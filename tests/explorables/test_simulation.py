@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
+from minigrad_course.explorables.pages import FOLDER
 
-from lessons.explorables.pages import FOLDER
 from tests.explorables import node
 from tests.explorables.drawn_tables import cases
 

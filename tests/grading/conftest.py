@@ -3,10 +3,10 @@
 import sys
 
 import pytest
+from minigrad_course.grading import find_assignment
+from minigrad_course.grading.grade import SubmissionFile, grade
 
 from backends.__main__ import main
-from lessons.grading import find_assignment
-from lessons.grading.grade import SubmissionFile, grade
 
 TASKS = """
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from backends.comm.collectives import naive_allreduce
-from lessons.grading import Task, Wrong
-from lessons.grading.restricted_comm import RestrictedComm
+from minigrad_course.grading import Task, Wrong
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from minigrad_course.grading import autograder, find_assignment, upload, wheel
+from minigrad_course.grading.course import Course
 
-from lessons.grading import autograder, find_assignment, upload, wheel
-from lessons.grading.course import Course
 from tests.bugs.mutant import mutant
 
 from .conftest import DOUBLE, TOTAL
@@ -57,8 +57,9 @@ def test_the_wheel_is_one_that_pip_takes(content, tmp_path):
             if name != record:
                 data = archive.read(name)
                 assert (wheel.digest(data), str(len(data))) == (digest, size)
-        assert "lessons.commands:grade" in archive.read(record.replace("RECORD", "entry_points.txt")).decode()
-        assert archive.read("lessons/grading/wheel.py") == Path(wheel.__file__).read_bytes()
+        points = archive.read(record.replace("RECORD", "entry_points.txt")).decode()
+        assert "minigrad_course.commands:grade" in points
+        assert archive.read("minigrad_course/grading/wheel.py") == Path(wheel.__file__).read_bytes()
     assert not any("__pycache__" in name or name.startswith("/") for name in names)
 
 
@@ -131,7 +132,7 @@ def test_one_file_of_an_upload_is_graded(tmp_path):
     for number, change in enumerate(changes):
         (tmp_path / str(number)).mkdir()
         with pytest.raises((AssertionError, ValueError, TypeError)):
-            names_one_file(mutant("lessons.grading.upload", change), tmp_path / str(number))
+            names_one_file(mutant("minigrad_course.grading.upload", change), tmp_path / str(number))
 
 
 # GitHub Classroom
@@ -152,7 +153,7 @@ def test_classrooms_json_names_every_task():
     points = [task.points for task in A2.tasks]
     every_task_is_a_test(autograder, autograder.as_json(A2, "minigrad-course"), points)
     for change in (("--task {task.name}", "--task {short}"), ('"points": task.points', '"points": 1')):
-        module = mutant("lessons.grading.autograder", change)
+        module = mutant("minigrad_course.grading.autograder", change)
         with pytest.raises(AssertionError):
             every_task_is_a_test(module, module.as_json(A2, "minigrad-course"), points)
 

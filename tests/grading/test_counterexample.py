@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from minigrad_course.grading import Task, Wrong, counterexample
+from minigrad_course.grading.assignment import load_file
 
-from lessons.grading import Task, Wrong, counterexample
-from lessons.grading.assignment import load_file
 from tests.bugs.mutant import mutant
 
 
@@ -209,7 +209,7 @@ SEARCH_BUGS = {
 
 @pytest.mark.parametrize("bug", SEARCH_BUGS)
 def test_search_bugs_are_caught(bug):
-    broken = mutant("lessons.grading.counterexample", SEARCH_BUGS[bug])
+    broken = mutant("minigrad_course.grading.counterexample", SEARCH_BUGS[bug])
     with pytest.raises((AssertionError, SystemExit)):
         for law in SEARCH_LAWS:
             law(broken)
@@ -250,4 +250,4 @@ def test_the_same_seed_draws_the_same_whatever_is_loaded(tmp_path):
 def test_cases_that_depend_on_what_is_loaded_are_caught(tmp_path):
     bug = ('_constants", constants)', '_constants", providers._get_local_constants)')
     with pytest.raises(AssertionError):
-        draws_the_same_whatever_is_loaded(mutant("lessons.grading.counterexample", bug), tmp_path)
+        draws_the_same_whatever_is_loaded(mutant("minigrad_course.grading.counterexample", bug), tmp_path)

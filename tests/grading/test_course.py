@@ -5,9 +5,9 @@ import json
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from minigrad_course.grading import find_assignment
+from minigrad_course.grading.course import Course
 
-from lessons.grading import find_assignment
-from lessons.grading.course import Course
 from tests.bugs.mutant import mutant
 
 from .conftest import DOUBLE, TOTAL
@@ -34,7 +34,7 @@ def course_is_read(module, folder, seed, own, points, name):
 
 @given(st.none() | NUMBERS, st.none() | NUMBERS, POINTS, st.sampled_from(["a2", "a2_allreduce"]))
 def test_a_course_is_read(tmp_path_factory, seed, own, points, name):
-    from lessons.grading import course
+    from minigrad_course.grading import course
 
     course_is_read(course, tmp_path_factory.mktemp("course"), seed, own, points, name)
 
@@ -50,7 +50,8 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_catches(bug, tmp_path):
     with pytest.raises(AssertionError):
-        course_is_read(mutant("lessons.grading.course", BUGS[bug]), tmp_path, 3, 0, {NAMES[0]: 0}, "a2")
+        module = mutant("minigrad_course.grading.course", BUGS[bug])
+        course_is_read(module, tmp_path, 3, 0, {NAMES[0]: 0}, "a2")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from minigrad_course.grading import Task, folder
+from minigrad_course.grading.assignment import Assignment
+from minigrad_course.grading.grade import Report, SubmissionFile, TaskResult
 
-from lessons.grading import Task, folder
-from lessons.grading.assignment import Assignment
-from lessons.grading.grade import Report, SubmissionFile, TaskResult
 from tests.bugs.mutant import mutant
 
 from .conftest import DOUBLE, STARTER, TOTAL
@@ -162,14 +162,14 @@ BUGS = {
 def test_the_laws_catch(bug):
     law, arguments, change = BUGS[bug]
     with pytest.raises(AssertionError):
-        law(mutant("lessons.grading.folder", change), *arguments)
+        law(mutant("minigrad_course.grading.folder", change), *arguments)
 
 
 def test_the_law_of_the_entries_catches_an_error_that_stops_the_rest(tmp_path):
     for kind in ("KeyError", "ValueError"):
         change = ("except Exception as error", f"except {kind} as error")
         with pytest.raises((ValueError, FileNotFoundError)):
-            every_file_has_an_entry(mutant("lessons.grading.folder", change), tmp_path)
+            every_file_has_an_entry(mutant("minigrad_course.grading.folder", change), tmp_path)
 
 
 # The command

@@ -8,12 +8,11 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
+from minigrad_course import commands
+from minigrad_course.grading import find_assignment
+from minigrad_course.grading.grade import SubmissionFile, combine, grade
+from minigrad_course.grading.reports import as_gradescope, as_json, as_junit, as_text, result_table
 from rich.console import Console
-
-from lessons import commands
-from lessons.grading import find_assignment
-from lessons.grading.grade import SubmissionFile, combine, grade
-from lessons.grading.reports import as_gradescope, as_json, as_junit, as_text, result_table
 
 from .conftest import ANSWERS, DOUBLE, STARTER, TASKS, TOTAL, messages, scores
 

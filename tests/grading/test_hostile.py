@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from minigrad_course.grading import find_assignment
+from minigrad_course.grading.grade import SubmissionFile, grade
+from minigrad_course.grading.restricted_comm import RestrictedComm
+from minigrad_course.grading.sandbox import protections
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.launch.sweep import MARK
-from lessons.grading import find_assignment
-from lessons.grading.grade import SubmissionFile, grade
-from lessons.grading.restricted_comm import RestrictedComm
-from lessons.grading.sandbox import protections
 
 from .conftest import DOUBLE, TOTAL, messages, scores
 
@@ -146,8 +146,8 @@ TAKEN = {  # name: (text, its words)
     "patches threads": ("import threading\nthreading.Thread.run = print\n", "line 1 imports threading"),
     "patches a law": ("from backends import laws\n", "line 1 imports backends; import what"),
     "imports the grader": (
-        "from lessons.grading.counterexample import trouble\n",
-        "line 1 imports lessons.grading",
+        "from minigrad_course.grading.counterexample import trouble\n",
+        "line 1 imports minigrad_course.grading",
     ),
     "adds to NumPy": ("import numpy\nnumpy.kept = {}\n", "line 2"),
     "deletes the assignment": ("import os\nos.remove('tasks.py')\n", "line 1 imports os"),
@@ -177,7 +177,7 @@ def unread(toys, tmp_path, monkeypatch):
     """Grades the toy's second task, without a look at the text."""
     toy = find_assignment("a1", toys)
     toy = replace(toy, tasks=toy.tasks[1:])
-    monkeypatch.setattr("lessons.grading.grade.check_in_process", lambda source, starter: None)
+    monkeypatch.setattr("minigrad_course.grading.grade.check_in_process", lambda source, starter: None)
 
     def unread(text, **settings):
         file = tmp_path / "mine.py"
@@ -273,7 +273,7 @@ def double(x):
 }
 GAINS_NOTHING = {  # name: a text that takes double for granted
     "the verdict in the player's own functions": """
-import lessons.grading.worker as worker, lessons.grading.rpc as rpc
+import minigrad_course.grading.worker as worker, minigrad_course.grading.rpc as rpc
 worker.Worker.answer = lambda self, line, what, *parts: True
 rpc.Serializer.encode = lambda self, value: True
 """,
@@ -361,7 +361,7 @@ def double(x): raise ValueError("\\x1b[2J\\u202epassed")
 """,
     "names that lie": """
 class Wrong(AssertionError): pass
-Wrong.__module__, Wrong.__qualname__ = "lessons.grading.assignment", "Wrong"
+Wrong.__module__, Wrong.__qualname__ = "minigrad_course.grading.assignment", "Wrong"
 def double(x): raise Wrong("passed ''")
 """,
 }

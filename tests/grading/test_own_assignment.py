@@ -3,16 +3,16 @@
 from unittest.mock import patch
 
 import pytest
+from minigrad_course.grading import find_assignment, own_assignment
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.grade import SubmissionFile
+from minigrad_course.grading.own_assignment import TEMPLATE, Trial, mistakes, new_assignment, with_mistake
 
-from lessons.grading import find_assignment, own_assignment
-from lessons.grading.assignment import load_file
-from lessons.grading.counterexample import counterexample
-from lessons.grading.grade import SubmissionFile
-from lessons.grading.own_assignment import TEMPLATE, Trial, mistakes, new_assignment, with_mistake
 from tests.bugs.mutant import mutant
 
 MISTAKES = """
-from lessons.grading.own_assignment import Mistake
+from minigrad_course.grading.own_assignment import Mistake
 
 MISTAKES = (Mistake("thrice", "2 * x", "3 * x", ("double",)),)
 """
@@ -102,6 +102,8 @@ def test_a_mistake_is_answered_in_one_line(line, words, minigrad, tmp_path):
 
 
 def test_the_check_catches_a_trial_that_is_always_right():
-    module = mutant("lessons.grading.own_assignment", ("set(self.lost) == set(self.expected)", "True"))
+    module = mutant(
+        "minigrad_course.grading.own_assignment", ("set(self.lost) == set(self.expected)", "True")
+    )
     assert module.Trial("x", (), ("a",)).as_expected
     assert not Trial("x", (), ("a",)).as_expected and Trial("x", ("a", "b"), ("b", "a")).as_expected

@@ -8,12 +8,12 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from minigrad_course.grading import Part, Task, grade
+from minigrad_course.grading.folder import Entry, failures
+from minigrad_course.grading.grade import TaskResult
+from minigrad_course.grading.judge import Request
+from minigrad_course.grading.reports import as_gradescope, as_json, as_junit
 
-from lessons.grading import Part, Task, grade
-from lessons.grading.folder import Entry, failures
-from lessons.grading.grade import TaskResult
-from lessons.grading.judge import Request
-from lessons.grading.reports import as_gradescope, as_json, as_junit
 from tests.bugs.mutant import mutant
 
 from .conftest import DOUBLE, TASKS, TOTAL
@@ -72,7 +72,7 @@ BUGS: dict[str, tuple[tuple[str, str], tuple[Any, ...]]] = {
 def test_the_law_catches(bug, tmp_path):
     change, arguments = BUGS[bug]
     with pytest.raises(AssertionError):
-        best_part_counts(mutant("lessons.grading.grade", change), tmp_path, *arguments)
+        best_part_counts(mutant("minigrad_course.grading.grade", change), tmp_path, *arguments)
 
 
 # In processes

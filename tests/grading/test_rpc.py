@@ -13,14 +13,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.messages import ChannelClosed, MalformedMessage, pack, read, to_json
+from minigrad_course.grading.restricted_comm import RestrictedComm, RestrictedObject
+from minigrad_course.grading.rpc import Channel, RemoteObject
+from minigrad_course.grading.submission import WorkerConnection, WorkerEnded, WorkerPool
+from minigrad_course.grading.worker import WorkerSettings
 
 from backends.pipeline import Forward, Weight
-from lessons.grading import Wrong
-from lessons.grading.messages import ChannelClosed, MalformedMessage, pack, read, to_json
-from lessons.grading.restricted_comm import RestrictedComm, RestrictedObject
-from lessons.grading.rpc import Channel, RemoteObject
-from lessons.grading.submission import WorkerConnection, WorkerEnded, WorkerPool
-from lessons.grading.worker import WorkerSettings
 
 RECORDS = {"Forward": Forward, "Weight": Weight}
 

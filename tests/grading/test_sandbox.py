@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from minigrad_course.grading import sandbox
+from minigrad_course.grading.sandbox import prefix, protections
 
 from backends.cli.doctor import examine
-from lessons.grading import sandbox
-from lessons.grading.sandbox import prefix, protections
 
 LINUX = sys.platform == "linux"
 HELD = protections() if LINUX else ()
@@ -24,7 +24,7 @@ PROGRAM = """
 import ctypes, json, mmap, os, resource, signal, socket, sys, threading, time
 victim, without, mine = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 import _posixsubprocess
-import lessons.grading.sandbox as sandbox
+import minigrad_course.grading.sandbox as sandbox
 sandbox.add_audit_hook = lambda: None
 if without == "Landlock":
     sandbox.restrict_files = lambda paths: 0

@@ -20,10 +20,17 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from minigrad_course.grading import static_check
+from minigrad_course.grading.assignment import find_assignments
+from minigrad_course.grading.static_check import (
+    ALLOWED,
+    BUILTINS,
+    REFUSED,
+    check,
+    check_in_process,
+    is_allowed,
+)
 
-from lessons.grading import static_check
-from lessons.grading.assignment import find_assignments
-from lessons.grading.static_check import ALLOWED, BUILTINS, REFUSED, check, check_in_process, is_allowed
 from tests.bugs.mutant import mutant
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
@@ -295,7 +302,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_what_is_forgotten_is_reached(bug):
     with pytest.raises(AssertionError):
-        nothing_dangerous_is_reached(mutant("lessons.grading.static_check", BUGS[bug]), steps=2)
+        nothing_dangerous_is_reached(mutant("minigrad_course.grading.static_check", BUGS[bug]), steps=2)
 
 
 # What is refused
@@ -455,7 +462,7 @@ WAYS_TO_THE_LIBRARY = [  # and to what grades
     "from lessons.assignments.a2_allreduce import answers",
     "def f():\n    if 1:\n        from backends.laws import integers",
     "import gc",
-    "from lessons.grading import Wrong",
+    "from minigrad_course.grading import Wrong",
     "from backends.comm.differentiable import all_reduce",
     "import backends.comm.differentiable as a\nx = a.fan_out",
     "import tasks",
@@ -520,7 +527,7 @@ TEXT_BUGS = {
 @pytest.mark.parametrize("bug", TEXT_BUGS)
 def test_bugs_in_reading_are_caught(bug):
     with pytest.raises(AssertionError):
-        refuses(mutant("lessons.grading.static_check", TEXT_BUGS[bug]))
+        refuses(mutant("minigrad_course.grading.static_check", TEXT_BUGS[bug]))
 
 
 @pytest.mark.parametrize("what", NOT_SAID)

@@ -3,8 +3,8 @@
 from types import ModuleType
 
 import pytest
+from minigrad_course import commands
 
-from lessons import commands
 from tests.bugs.mutant import mutant
 
 
@@ -61,7 +61,7 @@ def test_commands_use_the_copy(tmp_path, monkeypatch):
 )
 def test_a_broken_copy_is_seen(tmp_path, old, new):
     with pytest.raises((AssertionError, OSError, pytest.fail.Exception)):
-        copies_without_answers(mutant("lessons.commands", (old, new)), tmp_path)
+        copies_without_answers(mutant("minigrad_course.commands", (old, new)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_a_broken_copy_is_seen(tmp_path, old, new):
 )
 def test_a_broken_choice_of_the_copy_is_seen(tmp_path, monkeypatch, old, new):
     with pytest.raises(AssertionError):
-        uses_the_copy(mutant("lessons.commands", (old, new)), tmp_path, monkeypatch)
+        uses_the_copy(mutant("minigrad_course.commands", (old, new)), tmp_path, monkeypatch)

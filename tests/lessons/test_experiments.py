@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from minigrad_course.experiments import hosts
+from minigrad_course.experiments.experiments import EXPERIMENTS
 from threadpoolctl import threadpool_limits
 
 from backends.launch.launch import mpi_problem
-from lessons.experiments import hosts
-from lessons.experiments.experiments import EXPERIMENTS
 from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.optim import SGD
@@ -22,11 +22,11 @@ from tests.mpi.conftest import Processes
 ROOT = Path(__file__).parents[2]
 START = """
 from backends.comm.mpi import MPIComm
-from lessons import experiments
-from lessons.experiments import article
-from lessons.experiments.slow_link import SlowLink
-from lessons.experiments.speedup import Speedup
-from lessons.experiments.to_target import ToTarget
+from minigrad_course import experiments
+from minigrad_course.experiments import article
+from minigrad_course.experiments.slow_link import SlowLink
+from minigrad_course.experiments.speedup import Speedup
+from minigrad_course.experiments.to_target import ToTarget
 from tests.bugs.mutant import mutant
 """
 SHORT = {
@@ -34,7 +34,7 @@ SHORT = {
     "to-target": "ToTarget(batches=(64, 250), most_epochs=0.5).work(MPIComm())",
 }
 PROGRAMS = """
-experiments.mpi_program = mutant("lessons.experiments.mpi_program", *{change!r})
+experiments.mpi_program = mutant("minigrad_course.experiments.mpi_program", *{change!r})
 result = article.train_by_programs(MPIComm(), 2.0, 8, turns=4)
 print(len(result["costs"]["minigrad"]), "costs")
 """

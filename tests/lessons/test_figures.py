@@ -7,6 +7,8 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from minigrad_course.experiments.experiment import read_result
+from minigrad_course.experiments.experiments import EXPERIMENTS
 from PIL import Image
 
 from backends.cli.training import draw_curves
@@ -17,8 +19,6 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.timetable import Backward, Forward, Weight
 from backends.pipeline.trace import as_trace
-from lessons.experiments.experiment import read_result
-from lessons.experiments.experiments import EXPERIMENTS
 from minigrad import figures
 from tests.bugs.mutant import mutant
 from tests.lessons.figure_laws import contrast_with_white, faults, lines_alike

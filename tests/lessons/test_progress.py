@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from minigrad_course import commands, progress
 
-from lessons import commands, progress
 from tests.bugs.mutant import mutant
 
 NUMBERS = st.sampled_from(["01", "06", "13"])
@@ -42,7 +42,7 @@ def keeps_what_was_done(module: ModuleType, events: list, folder: Path) -> None:
 
 @given(events=EVENTS)
 def test_what_was_done_is_kept(events, tmp_path_factory):
-    keeps_what_was_done(mutant("lessons.progress"), events, tmp_path_factory.mktemp("work"))
+    keeps_what_was_done(mutant("minigrad_course.progress"), events, tmp_path_factory.mktemp("work"))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_was_done_is_kept(events, tmp_path_factory):
     ],
 )
 def test_progress_that_is_wrong_is_seen(old, new, tmp_path_factory):
-    broken, folder = mutant("lessons.progress", (old, new)), tmp_path_factory.mktemp("work")
+    broken, folder = mutant("minigrad_course.progress", (old, new)), tmp_path_factory.mktemp("work")
 
     @settings(max_examples=200, phases=[Phase.generate])
     @given(events=EVENTS)

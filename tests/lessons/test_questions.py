@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from lessons.questions import QUESTIONS, answered, check, questions_of
+from minigrad_course.questions import QUESTIONS, answered, check, questions_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"*/{QUESTIONS}"))

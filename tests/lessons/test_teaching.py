@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from lessons.commands import LESSONS, lessons
+from minigrad_course.commands import LESSONS, lessons
 
 ASSIGNMENTS = sorted((LESSONS / "assignments").glob("a*/README.md"))
 SYLLABUS = (LESSONS / "teaching" / "syllabus.md").read_text()

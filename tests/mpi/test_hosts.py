@@ -6,9 +6,9 @@ import subprocess
 
 import numpy as np
 import pytest
+from minigrad_course.experiments.hosts import BURST, Host, Hosts, problem
 
 from backends.launch.launch import environment
-from lessons.experiments.hosts import BURST, Host, Hosts, problem
 from minigrad.models import find_net
 
 LINKS = [pytest.param(10**9, id="1gbit"), pytest.param(10**8, id="100mbit")]

@@ -3,9 +3,9 @@
 import os
 
 import pytest
+from minigrad_course.experiments.hosts import Hosts, problem
 
 from backends.launch.launch import environment
-from lessons.experiments.hosts import Hosts, problem
 
 TRAIN = """
 from functools import partial

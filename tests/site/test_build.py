@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from minigrad_course.commands import Lesson
+from minigrad_course.site import lesson_page, markdown
+from minigrad_course.site.build import build
+from minigrad_course.site.cells import read_cells
+from minigrad_course.site.notebook import notebook
+from minigrad_course.site.recording import Recording
+from minigrad_course.site.single_page import single_page
 
-from lessons.commands import Lesson
-from lessons.site import lesson_page, markdown
-from lessons.site.build import build
-from lessons.site.cells import read_cells
-from lessons.site.notebook import notebook
-from lessons.site.recording import Recording
-from lessons.site.single_page import single_page
 from tests.bugs.mutant import mutant
 from tests.site.links import faults
 from tests.site.small_course import LESSON, explorables, write_course
@@ -110,7 +110,7 @@ def test_a_lesson_has_its_parts(course, recording):
     ],
 )
 def test_a_broken_lesson_page_is_seen(course, recording, right, wrong):
-    broken = mutant("lessons.site.lesson_page", (right, wrong))
+    broken = mutant("minigrad_course.site.lesson_page", (right, wrong))
     with pytest.raises((AssertionError, ValueError)):
         has_its_parts(broken, course / "lessons" / "01_first" / "lesson.py", recording)
 

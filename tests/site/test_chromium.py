@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from minigrad_course.site.build import build
 
-from lessons.site.build import build
 from tests.site.links import faults
 from tests.site.small_course import explorables, write_course
 from tests.site.visits import CHROMIUM, browser, visit

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Wrong
 
 from backends.comm import Communicator
 from backends.laws import integers
-from lessons.grading import Wrong
 
 SIZE = 3  # elements of every array
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.array_checks import check_equal, check_like, check_private, check_unchanged
 
 from backends.laws import integers
-from lessons.grading import Wrong
-from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
 ORDERS = {

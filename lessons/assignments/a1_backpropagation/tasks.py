@@ -9,10 +9,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.assignment import load_file
 
 from backends.comm import Communicator
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.assignment import load_file
 
 slopes = load_file(Path(__file__).parent / "slopes.py", "slopes_of_a1")
 programs = load_file(Path(__file__).parent / "programs.py", "programs_of_a1")

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.restricted_comm import RestrictedComm
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 
 ORDERS = {

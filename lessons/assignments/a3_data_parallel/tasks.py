@@ -10,14 +10,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.array_checks import check_equal, enumeration, plural
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends import laws
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.array_checks import check_equal, enumeration, plural
-from lessons.grading.assignment import load_file
-from lessons.grading.restricted_comm import RestrictedComm
 from minigrad import ops
 from minigrad.testing import c_order, fortran_order, with_gaps
 

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from backends.comm import Communicator, allreduce
-from backends.comm.collectives import broadcast
-from backends.data_parallel.flat import buckets
-from lessons.grading import Wrong
-from lessons.grading.array_checks import (
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.array_checks import (
     check_equal,
     check_like,
     check_private,
@@ -20,7 +16,11 @@ from lessons.grading.array_checks import (
     enumeration,
     plural,
 )
-from lessons.grading.restricted_comm import RestrictedObject
+from minigrad_course.grading.restricted_comm import RestrictedObject
+
+from backends.comm import Communicator, allreduce
+from backends.comm.collectives import broadcast
+from backends.data_parallel.flat import buckets
 from minigrad import nn, ops
 from minigrad.backend import Backend, Serial, Work
 from minigrad.data import Batch

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
-
-from lessons.grading.array_checks import plural
+from minigrad_course.grading.array_checks import plural
 
 
 @dataclass(frozen=True)

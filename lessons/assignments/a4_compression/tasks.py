@@ -9,13 +9,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.array_checks import (
+    check_equal,
+    check_like,
+    check_private,
+    check_unchanged,
+    plural,
+)
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.restricted_comm import RestrictedObject
 
 from backends.comm import Communicator, allreduce
 from backends.comm.collectives import allgather
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged, plural
-from lessons.grading.assignment import load_file
-from lessons.grading.restricted_comm import RestrictedObject
 
 cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a4")
 entries = cases.entries

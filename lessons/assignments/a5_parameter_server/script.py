@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.assignment import load_file
 
 from backends.comm import Communicator
-from lessons.grading import Wrong
-from lessons.grading.assignment import load_file
 
 watched = load_file(Path(__file__).parent / "watched.py", "watched_of_a5")
 check_message = watched.check_message

@@ -9,13 +9,13 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.array_checks import enumeration
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.restricted_comm import POINT_TO_POINT, RestrictedComm
 
 from backends.comm import Communicator, allreduce
 from backends.comm.trace import Traced
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.array_checks import enumeration
-from lessons.grading.assignment import load_file
-from lessons.grading.restricted_comm import POINT_TO_POINT, RestrictedComm
 
 script = load_file(Path(__file__).parent / "script.py", "script_of_a5")
 Vector, Job, BoundedJob = script.Vector, script.Job, script.BoundedJob

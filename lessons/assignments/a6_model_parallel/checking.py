@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator, allreduce
 from backends.comm.trace import Traced
-from lessons.grading import Wrong
-from lessons.grading.restricted_comm import RestrictedComm
 
 
 class Call:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading.assignment import load_file
 
 from backends.comm import Communicator
-from lessons.grading.assignment import load_file
 
 checking = load_file(Path(__file__).parent / "checking.py", "checking_of_a6_neurons")
 Call, counted, cut = checking.Call, checking.counted, checking.cut

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading.assignment import load_file
-from lessons.grading.restricted_comm import RestrictedComm
 
 checking = load_file(Path(__file__).parent / "checking.py", "checking_of_a6_space")
 Call, check_array, check_messages = checking.Call, checking.check_array, checking.check_messages

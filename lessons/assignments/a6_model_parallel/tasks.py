@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
-
-from lessons.grading import Part, Task
-from lessons.grading.assignment import load_file
+from minigrad_course.grading import Part, Task
+from minigrad_course.grading.assignment import load_file
 
 neurons = load_file(Path(__file__).parent / "neurons.py", "neurons_of_a6")
 space = load_file(Path(__file__).parent / "space.py", "space_of_a6")

@@ -12,6 +12,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Task, Wrong
+from minigrad_course.grading.messages import raised_inside
 
 from backends.comm import Communicator
 from backends.laws import trains_like_serial
@@ -27,8 +29,6 @@ from backends.pipeline import (
     check_timetable,
     simulate,
 )
-from lessons.grading import Task, Wrong
-from lessons.grading.messages import raised_inside
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from lessons.grading.assignment import load_file
+from minigrad_course.grading.assignment import load_file
 
 starter: Any = load_file(Path(__file__).parent / "submission.py", "starter_of_a8")
 with_halo = starter.with_halo

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-from lessons.grading import Wrong
-from lessons.grading.array_checks import check_private, check_unchanged
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.array_checks import check_private, check_unchanged
 
 
 def numbers(*key: int, shape: Any) -> np.ndarray:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading.assignment import load_file
 
 from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import allgather
-from lessons.grading.assignment import load_file
 
 starter: Any = load_file(Path(__file__).parent / "submission.py", "starter_of_a8")
 

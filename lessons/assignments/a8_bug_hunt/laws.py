@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minigrad_course.grading import Wrong
+from minigrad_course.grading.array_checks import plural as counted
+from minigrad_course.grading.assignment import load_file
 
 from backends.comm import Communicator
-from lessons.grading import Wrong
-from lessons.grading.array_checks import plural as counted
-from lessons.grading.assignment import load_file
 
 comparing = load_file(Path(__file__).parent / "comparing.py", "comparing_of_a8")
 apart, numbers = comparing.apart, comparing.numbers

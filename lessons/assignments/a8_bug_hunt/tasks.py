@@ -9,12 +9,12 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Task, Wrong
+from minigrad_course.grading.assignment import load_file
+from minigrad_course.grading.restricted_comm import POINT_TO_POINT, RestrictedComm, RestrictedObject
 
 from backends.comm import Communicator
 from backends.comm.collectives import allgather
-from lessons.grading import Task, Wrong
-from lessons.grading.assignment import load_file
-from lessons.grading.restricted_comm import POINT_TO_POINT, RestrictedComm, RestrictedObject
 
 HERE = Path(__file__).parent
 laws = load_file(HERE / "laws.py", "laws_of_a8")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PROJECT = ("minigrad", "backends", "lessons", "benchmarks", "tests")
+PROJECT = ("minigrad", "backends", "lessons", "minigrad_course", "benchmarks", "tests")
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 total: Counter[str] = Counter()

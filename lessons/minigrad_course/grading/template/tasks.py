@@ -8,12 +8,18 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+from minigrad_course.grading import Part, Task, Wrong
+from minigrad_course.grading.array_checks import (
+    check_equal,
+    check_like,
+    check_private,
+    check_unchanged,
+    plural,
+)
+from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator
 from backends.comm.trace import Traced
-from lessons.grading import Part, Task, Wrong
-from lessons.grading.array_checks import check_equal, check_like, check_private, check_unchanged, plural
-from lessons.grading.restricted_comm import RestrictedComm
 
 
 @dataclass(frozen=True)

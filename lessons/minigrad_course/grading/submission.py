@@ -184,7 +184,7 @@ class WorkerPool:
         self.control, far = socket.socketpair()
         arguments = [str(far.fileno()), json.dumps(asdict(settings))]
         self.process = subprocess.Popen(
-            [*sandbox.prefix(), sys.executable, "-m", "lessons.grading.worker", *arguments],
+            [*sandbox.prefix(), sys.executable, "-m", "minigrad_course.grading.worker", *arguments],
             env={name: value for name, value in os.environ.items() if name in VARIABLES},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

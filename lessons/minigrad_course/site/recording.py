@@ -1,6 +1,7 @@
 """A run of a lesson, cell by cell: what each cell printed, and which pictures it drew.
 
-``python -m lessons.site.recording LESSON.py`` runs the cells in order in one process, as ``python LESSON.py``
+``python -m minigrad_course.site.recording LESSON.py`` runs the cells in order in one process, as
+``python LESSON.py``
 does, and writes RESULT into the current folder, where the lesson's pictures are, too. ``Recording.load``
 starts such a process, unless the folder has the run of the same sources: times that a lesson measures are
 those of that run, and a site that is built again shows the same.
@@ -23,12 +24,13 @@ from typing import NamedTuple
 
 from backends.launch.launch import cores
 
+from .. import ROOT
 from ..questions import ANSWERS, QUESTIONS, answered, check, questions_of
 from .cells import read_cells
 
 RESULT = "recording.json"
-PACKAGES = Path(__file__).parents[2]
-SHARED = ("minigrad/**/*", "backends/**/*", "lessons/*.py", "lessons/experiments/**/*")
+PACKAGES = ROOT
+SHARED = ("minigrad/**/*", "backends/**/*", "lessons/*.py", "lessons/minigrad_course/experiments/**/*")
 OTHERS = ("commands.py", "handout.py")  # no lesson imports them
 DEPENDENCIES = ("numpy", "matplotlib")
 
@@ -65,7 +67,7 @@ class Recording(NamedTuple):
             for old in [folder, *(file.parent for file in folder.parent.glob(f"*/{RESULT}"))]:
                 shutil.rmtree(old, ignore_errors=True)
             folder.mkdir(parents=True)
-            command = [sys.executable, "-m", "lessons.site.recording", str(lesson)]
+            command = [sys.executable, "-m", "minigrad_course.site.recording", str(lesson)]
             with (folder / "printed.txt").open("w+b") as printed:
                 done = subprocess.run(command, cwd=folder, stdout=printed, stderr=subprocess.PIPE)
             if done.returncode:

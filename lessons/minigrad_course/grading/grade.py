@@ -196,7 +196,7 @@ def run(folder: Path, request: Request) -> int | None:
     """Run the judge in an empty folder inside ``folder``; its exit status, None where its time ran out."""
     work = folder / "work"
     work.mkdir()
-    judge = ["-m", "lessons.grading.judge", str(folder)]
+    judge = ["-m", "minigrad_course.grading.judge", str(folder)]
     command = [sys.executable, *judge]
     if request.transport == "mpi":
         command = [str(find_mpiexec()), "-n", str(MPI_RANKS), sys.executable, "-m", "mpi4py", *judge]

@@ -8,9 +8,15 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-ROOT = Path(__file__).parents[2]
+from .. import HERE, LESSONS, ROOT
+
 PROJECT = "minigrad-course"
-PACKAGES = ("minigrad", "backends", "lessons")
+PLACES = {  # in a wheel, of each folder
+    "minigrad": ROOT / "minigrad",
+    "backends": ROOT / "backends",
+    "minigrad_course": HERE,
+    "minigrad_course/lessons": LESSONS,
+}
 GENERATED = ("__pycache__", "runs")
 WHEEL = "Wheel-Version: 1.0\nGenerator: minigrad\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -25,7 +31,7 @@ def write_wheel(folder: Path) -> Path:
     except PackageNotFoundError:
         raise RuntimeError(f"{PROJECT} is not installed, only its files are here; pip install it") from None
     name = f"{PROJECT.replace('-', '_')}-{installed.version}"
-    files = {file.relative_to(ROOT).as_posix(): file.read_bytes() for file in sources()}
+    files = {name: file.read_bytes() for name, file in sources().items()}
     information = {text: installed.read_text(text) or "" for text in ("METADATA", "entry_points.txt")}
     information |= {"WHEEL": WHEEL}
     files |= {f"{name}.dist-info/{text}": content.encode() for text, content in information.items()}
@@ -36,9 +42,17 @@ def write_wheel(folder: Path) -> Path:
     return wheel
 
 
-def sources() -> list[Path]:
-    files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*")))
-    return [file for file in files if file.is_file() and not set(GENERATED) & set(file.parts)]
+def sources() -> dict[str, Path]:
+    """The files by their names in the wheel."""
+    files: dict[str, Path] = {}
+    for place, folder in PLACES.items():
+        other = LESSONS if folder == HERE else HERE  # each may lie in the other
+        for file in sorted(folder.rglob("*")):
+            inside = file.relative_to(folder)
+            nested = other.is_relative_to(folder) and file.is_relative_to(other)
+            if file.is_file() and not nested and not set(GENERATED) & set(inside.parts):
+                files[f"{place}/{inside.as_posix()}"] = file
+    return files
 
 
 def digest(content: bytes) -> str:

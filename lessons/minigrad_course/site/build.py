@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from minigrad.files import replacement
 
+from .. import ROOT
 from ..commands import Lesson
 from ..commands import lessons as all_lessons
 from . import lesson_page, module_page, pages
@@ -22,7 +23,6 @@ from .notebook import notebook
 from .recording import Recording
 from .template import Link, Page, relative, render
 
-ROOT = Path(__file__).resolve().parents[2]
 ASSETS = Path(__file__).with_name("assets")
 PACKAGES = ("minigrad", "backends", "lessons")
 CLONE = ("tests", "benchmarks", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CITATION.cff")

@@ -39,7 +39,7 @@ tools/bin/uv pip install --python venv/bin/python source/*.whl
 
 RUN = """#!/usr/bin/env bash
 # Gradescope runs this for each submission.
-cd "$(dirname "${BASH_SOURCE[0]}")" && exec venv/bin/python -P -m lessons.grading.upload ASSIGNMENT
+cd "$(dirname "${BASH_SOURCE[0]}")" && exec venv/bin/python -P -m minigrad_course.grading.upload ASSIGNMENT
 """
 
 

@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from . import ROOT
+
 PARTS = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "minigrad", "backends", "lessons")
 ANSWERS = ("answers.py", "instructor.md")
 TEXT_AND_STARTER = {"a8_bug_hunt": ("README.md", "submission.py")}  # its grader holds right implementations

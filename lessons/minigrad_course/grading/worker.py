@@ -1,4 +1,4 @@
-"""The processes that run a submission: ``python -m lessons.grading.worker CONTROL SETTINGS``.
+"""The processes that run a submission: ``python -m minigrad_course.grading.worker CONTROL SETTINGS``.
 
 The first process imports all modules that a submission may import. On the judge's commands over the socket
 CONTROL it forks one process for each rank, which enters the sandbox, loads the submission and answers the

@@ -1,6 +1,6 @@
 """Mistakes that students make: each replaces a piece of answers.py, and loses these tasks, no other."""
 
-from lessons.grading.own_assignment import Mistake
+from minigrad_course.grading.own_assignment import Mistake
 
 MISTAKES = (
     Mistake("works in its input", "return x - x.mean()", "x -= x.mean()\n    return x", ("center",)),

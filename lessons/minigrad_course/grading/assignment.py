@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from backends.comm.communicator import Communicator
 from minigrad.lookup import check_choice
 
+from .. import LESSONS
+
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-FOLDER = Path(__file__).parents[1] / "assignments"
+FOLDER = LESSONS / "assignments"
 TASK_FILES = "a*/tasks.py"
 ANSWERS = "answers.py"
 
@@ -143,5 +145,5 @@ def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
 def read_assignment(path: Path) -> Assignment:
     tasks = getattr(load_file(path / "tasks.py", f"tasks_of_{path.name}"), "TASKS", None)
     if not tasks:
-        raise ValueError(f"{path / 'tasks.py'} defines no TASKS, a tuple of lessons.grading.Task")
+        raise ValueError(f"{path / 'tasks.py'} defines no TASKS, a tuple of minigrad_course.grading.Task")
     return Assignment(path.resolve(), tuple(tasks))

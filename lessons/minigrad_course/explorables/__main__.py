@@ -1,4 +1,4 @@
-"""``python -m lessons.explorables [FOLDER]`` writes the explorables, by default to runs/explorables."""
+"""``python -m minigrad_course.explorables [FOLDER]`` writes them, by default to runs/explorables."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2 or any(word.startswith("-") for word in sys.argv[1:]):
-        sys.exit("usage: python -m lessons.explorables [FOLDER]")
+        sys.exit("usage: python -m minigrad_course.explorables [FOLDER]")
     try:
         main(Path(*sys.argv[1:]) if sys.argv[1:] else Path("runs/explorables"))
     except OSError as error:

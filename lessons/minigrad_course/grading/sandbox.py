@@ -1,6 +1,7 @@
 """The sandbox of the process that runs a submission: limits, Landlock, seccomp, namespaces, an audit hook.
 
-``python -m lessons.grading.sandbox`` enters it and writes which protections work, which `protections` reads.
+``python -m minigrad_course.grading.sandbox`` enters it and writes which protections work;
+`protections` reads that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .. import ROOT
 from .static_check import ALLOWED
 
-LIBRARY = Path(__file__).parents[2]
 # Python reads these when it imports a module, and a shared library with it
 READABLE = (
     *(Path(folder) for folder in (sys.prefix, sys.base_prefix)),
-    *(LIBRARY / package for package in ("minigrad", "backends", "lessons/grading")),
+    *(ROOT / "minigrad", ROOT / "backends", Path(__file__).parent),
     *map(Path, ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")),
     *map(Path, ("/dev/null", "/dev/urandom")),
 )
@@ -81,7 +82,7 @@ def protections() -> tuple[str, ...]:
     """The protections that work on this machine: a process enters the sandbox and reports them."""
     with tempfile.TemporaryDirectory(prefix="minigrad-sandbox-") as folder:
         probe = subprocess.run(
-            [*prefix(), sys.executable, "-m", "lessons.grading.sandbox"],
+            [*prefix(), sys.executable, "-m", "minigrad_course.grading.sandbox"],
             cwd=folder,
             capture_output=True,
             text=True,

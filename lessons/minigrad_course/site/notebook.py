@@ -11,7 +11,7 @@ from .cells import Cell, read_cells
 HELPERS = """# The lesson's helper files are in the installed package: pip install minigrad-course
 import sys
 
-import lessons
+import minigrad_course
 
 sys.path.insert(0, lessons.__path__[0] + "/{folder}")
 """

@@ -1,4 +1,4 @@
-"""Grades one upload in the folders that Gradescope lays out: ``python -m lessons.grading.upload a2``.
+"""Grades one upload in the folders that Gradescope lays out: ``python -m minigrad_course.grading.upload a2``.
 
 The current folder holds ``source`` (the zip's files), ``submission`` and ``results``.
 """

@@ -1,4 +1,4 @@
-// The memory of each rank, from the coefficients that lessons/explorables/byte_table.py emits.
+// The memory of each rank, from the coefficients that lessons/minigrad_course/explorables/byte_table.py emits.
 
 /** The bytes of each stage's ranks, by what they are for; choice as in byte_table.Choice. */
 export function bytesOf(choice, data) {

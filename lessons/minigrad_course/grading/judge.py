@@ -1,6 +1,7 @@
 """The judge of one task, in a process that never loads the submission.
 
-``python -m lessons.grading.judge FOLDER`` starts it. FOLDER holds ``request.RANK``, which the judge reads and
+``python -m minigrad_course.grading.judge FOLDER`` starts it. FOLDER holds ``request.RANK``, which the judge
+reads and
 removes before it starts a worker. It writes its verdict so far to ``verdict.RANK``, line by line, each line
 signed with a secret that only the grader knows. Cases, seed, correct results and comparisons stay here; a
 worker only receives arguments and returns results.

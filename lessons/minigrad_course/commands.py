@@ -32,6 +32,7 @@ from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
+from . import LESSONS
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson, note_points
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from .grading.assignment import Assignment
     from .grading.grade import Report, TaskResult
 
-LESSONS = Path(__file__).resolve().parent
 COPIED = ("[0-9]*_*", "assignments")
 
 
