@@ -16,7 +16,7 @@ from .lookup import check_choice
 Array = Any
 """A ``numpy.ndarray`` or a ``cupy.ndarray``."""
 
-INSTALL = "pip install -e '.[cuda12]' or '.[cuda13]', or use --device numpy"
+INSTALL = "pip install 'minigrad-course[cuda12]' (or cuda13), or use --device numpy"
 
 
 def array_module(x: Array) -> ModuleType:
