@@ -112,3 +112,4 @@ def test_the_commands_run_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     graded = output("grade", "a2", "--answers")
     assert "100 of 100" in graded and str(library) in graded
     assert "PROVED" in output("prove", "--data", "2", "--net", "mlp", "--transport", "threads")
+    assert not output("site", "build", status=1)  # the reason, in one line, is an error

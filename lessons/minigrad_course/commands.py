@@ -32,7 +32,7 @@ from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
-from . import LESSONS
+from . import INSTALLED, LESSONS
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson, note_points
 
@@ -194,6 +194,11 @@ def site(
     Each lesson is run once, in a few minutes for all; a later build runs only those whose sources changed.
     """
     check_choice("action", action, {"build": site})
+    if INSTALLED:
+        raise ValueError(
+            "the site is made of the whole repository, and here is only what pip installs of it; build it in "
+            "a clone, or write one lesson as a page by minigrad lesson 06 --html FILE"
+        )
     under_mpiexec()
     check_drawing()
     from .site.build import build

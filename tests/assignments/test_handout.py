@@ -1,6 +1,7 @@
 """A handout holds no answer, which its text tells and not its names; it runs, and has all that it imports."""
 
 import ast
+import os
 import inspect
 import re
 import shutil
@@ -245,8 +246,9 @@ def test_only_an_empty_folder_is_written_to(root, tmp_path, capsys):
 
 def test_the_handout_runs_and_says_in_one_line_what_it_lacks(tree):
     def run(*line):
-        command = [sys.executable, "-m", "backends", *line]
-        return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100)
+        command, paths = [sys.executable, "-m", "backends", *line], f"{tree}{os.pathsep}{tree / 'lessons'}"
+        env = {**os.environ, "PYTHONPATH": paths}
+        return subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=100)
 
     listed = run("grade", "--list")
     assert listed.returncode == 0 and "a2_allreduce" in listed.stdout, listed

@@ -1,10 +1,9 @@
 """A run of a lesson, cell by cell: what each cell printed, and which pictures it drew.
 
 ``python -m minigrad_course.site.recording LESSON.py`` runs the cells in order in one process, as
-``python LESSON.py``
-does, and writes RESULT into the current folder, where the lesson's pictures are, too. ``Recording.load``
-starts such a process, unless the folder has the run of the same sources: times that a lesson measures are
-those of that run, and a site that is built again shows the same.
+``python LESSON.py`` does, and writes RESULT into the current folder, where the lesson's pictures are, too.
+``Recording.load`` starts such a process, unless the folder has the run of the same sources: times that a
+lesson measures are those of that run, and a site that is built again shows the same.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from typing import NamedTuple
 
 from backends.launch.launch import cores
 
-from .. import ROOT
+from .. import HERE, ROOT
 from ..questions import ANSWERS, QUESTIONS, answered, check, questions_of
 from .cells import read_cells
 
 RESULT = "recording.json"
-PACKAGES = ROOT
-SHARED = ("minigrad/**/*", "backends/**/*", "lessons/*.py", "lessons/minigrad_course/experiments/**/*")
+SHARED = ((ROOT, "minigrad/**/*"), (ROOT, "backends/**/*"), (HERE, "*.py"), (HERE, "experiments/**/*"))
 OTHERS = ("commands.py", "handout.py")  # no lesson imports them
 DEPENDENCIES = ("numpy", "matplotlib")
 
@@ -80,7 +78,7 @@ def digest(lesson: Path) -> str:
     """A name for all that a lesson's run depends on: its own files, the library, Python and NumPy."""
     whole = hashlib.sha256(platform.python_version().encode())
     whole.update("".join(map(version, DEPENDENCIES)).encode())
-    files = [path for pattern in SHARED for path in PACKAGES.glob(pattern)] + [*lesson.parent.iterdir()]
+    files = [path for folder, pattern in SHARED for path in folder.glob(pattern)] + [*lesson.parent.iterdir()]
     files = [file for file in files if file.name not in OTHERS and file.suffix not in (".pyc", ".md")]
     for file in sorted(file for file in files if file.is_file()):
         whole.update(file.name.encode())
