@@ -1,8 +1,8 @@
 """A handout holds no answer, which its text tells and not its names; it runs, and has all that it imports."""
 
 import ast
-import os
 import inspect
+import os
 import re
 import shutil
 import subprocess
