@@ -202,7 +202,7 @@ SEARCH_BUGS = {
     "does not say that it is flaky": ("failure[0] + FLAKY", "failure[0]"),
     "shrinks for ever": ("if tries > SHRINK_TRIES or", "if"),
     "says everything": ("if len(text) <= limit else", "if True else"),
-    "watches nothing": ("on_case(str(case))", "str(case)"),
+    "watches nothing": ("on_case(case)", "str(case)"),
     "large worlds for processes": ("if case.ranks <= max_ranks", ""),
 }
 
