@@ -208,6 +208,8 @@ class Training:
 
     def whole_model(self, backend: Backend, model: Module) -> Module:
         """The serial run's model with the trained arrays, on the host; all ranks call."""
+        if backend.size == 1:
+            return model
         arrays = backend.full_parameters(model) | backend.full_state(model)
         whole = find_net(self.net).build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
         for first, *others in whole.tied_parameters():
