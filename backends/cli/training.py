@@ -207,7 +207,7 @@ class Training:
         return figures, whole
 
     def whole_model(self, backend: Backend, model: Module) -> Module:
-        """The serial run's model with the trained arrays, on the host; all ranks call."""
+        """The serial run's model with the trained arrays; all ranks call."""
         if backend.size == 1:
             return model
         arrays = backend.full_parameters(model) | backend.full_state(model)

@@ -17,6 +17,7 @@ from tests.bugs.mutant import mutant
 
 GRIDS = [["--data", "3", "--strategy", name] for name in sorted({*strategy_names()} - {"serial"})] + [
     [],
+    ["--strategy", "sharded", "--option", "stage=3"],
     ["--pipe", "3"],
     ["--pipe", "2", "--schedule", "pipedream"],
     ["--pipe", "2", "--schedule", "layer-wise"],
