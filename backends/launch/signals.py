@@ -115,10 +115,10 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
     os.set_blocking(writer, False)
 
     def wait() -> None:
-        while (number := os.read(reader, 1)[0]) and signal.getsignal(number) is not handler:
-            pass  # another signal, or the program has since installed a handler of its own
-        if number:
-            act(number)
+        with open(reader, "rb", buffering=0) as source:
+            while number := source.read(1):  # nothing at the end: the other end is closed
+                if signal.getsignal(number[0]) is handler:  # the program has not installed one of its own
+                    act(number[0])
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
     before = {number: signal.getsignal(number) for number in numbers}
@@ -131,6 +131,6 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
         signal.set_wakeup_fd(descriptor)
         for number, old in before.items():
             signal.signal(number, old)
-        os.write(writer, b"\0")
+        os.close(writer)
 
     return undo

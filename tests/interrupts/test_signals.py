@@ -1,11 +1,16 @@
 """A signal ends a process also where the code that it meets swallows the exception."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from backends.launch import signals
+from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -116,3 +121,34 @@ def test_a_bar_that_is_interrupted_at_its_start_leaves_the_cursor():
 def test_the_law_catches(tmp_path, bug, where):
     end, words = status(tmp_path, signal.SIGTERM, SWALLOWED[where], BUGS[bug])
     assert end != 143 or "nothing was kept" not in words, words
+
+
+def leaves_no_descriptors(module) -> bool:
+    """Whether commands that run one after the other in one process leave as many open files as before."""
+
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    module.guarded(lambda: None)  # whatever is opened once
+    time.sleep(0.1)
+    before, end = opened(), time.monotonic() + 2
+    for _ in range(10):
+        module.guarded(lambda: None)
+    while opened() > before and time.monotonic() < end:  # a thread closes its end
+        time.sleep(0.01)
+    return opened() <= before
+
+
+def test_commands_in_one_process_leave_no_descriptors():
+    assert leaves_no_descriptors(signals)
+
+
+DESCRIPTOR_BUGS = {
+    "the thread is not told": ("os.close(writer)", "pass"),
+    "the thread keeps its end": ("open(reader,", "open(os.dup(reader),"),
+}
+
+
+@pytest.mark.parametrize("bug", DESCRIPTOR_BUGS)
+def test_the_law_of_descriptors_catches(bug):
+    assert not leaves_no_descriptors(mutant("backends.launch.signals", DESCRIPTOR_BUGS[bug]))
