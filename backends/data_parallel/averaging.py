@@ -35,6 +35,7 @@ class ModelAveraging(Backend):
     With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
     """
 
+    keeps_serial_state = False
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}
     outermost_only = True

@@ -50,6 +50,7 @@ class ProportionalDataParallel(DataParallel):
     equally fast.
     """
 
+    keeps_serial_state = False
     depends_on_timing = True
 
     def __init__(

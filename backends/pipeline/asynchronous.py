@@ -78,6 +78,7 @@ class AsynchronousPipeline(LayerWise):
     ``Serial``. Raises ValueError for settings that do not fit.
     """
 
+    keeps_serial_state = False
     equals_serial = False
     outermost_only = True
     flags = {

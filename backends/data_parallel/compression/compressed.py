@@ -46,6 +46,7 @@ class Compressed(DataParallel):
     TernGrad).
     """
 
+    keeps_serial_state = False
     outermost_only = True
     flags = {
         **DataParallel.flags,
