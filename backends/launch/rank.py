@@ -62,7 +62,8 @@ def leave(number_of_signal: int) -> NoReturn:
     status = 128 + number_of_signal
     if SHIELD not in os.environ and not note(f"end.{number()}", str(status)):
         name = signal.Signals(number_of_signal).name
-        print(f"minigrad, rank {number()}: interrupted by {name}", file=sys.stderr, flush=True)
+        if number_of_signal != signal.SIGTERM:  # with which a launcher ends the ranks that did not fail
+            print(f"minigrad, rank {number()}: interrupted by {name}", file=sys.stderr, flush=True)
         if "mpi4py.MPI" not in sys.modules:
             os.kill(os.getpid(), signal.SIGKILL)
     os._exit(status)
