@@ -1,0 +1,147 @@
+"""A training goes on from a checkpoint as if it had not stopped, in the layout that wrote it or another."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.data_parallel import DataParallel
+from backends.data_parallel.naive import NaiveDataParallel
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.zero.sharded import Sharded
+from backends.grid import Grid
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.pipeline import schedule_names
+from backends.pipeline.layer_wise import LayerWise
+from backends.pipeline.pipeline import Pipeline
+from backends.registry import OneRank
+from backends.stack import Stack
+from minigrad import optim
+from tests.backends.pipeline_nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
+from tests.checkpoints.resume_laws import (
+    Layout,
+    goes_on_in_another_layout,
+    goes_on_with_the_same_bits,
+)
+
+OPTIMIZERS = {
+    "sgd": lambda ps: optim.SGD(ps, 0.1),
+    "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
+    "heavy ball": lambda ps: optim.HeavyBall(ps, 0.1),
+    "adagrad": lambda ps: optim.Adagrad(ps, 0.05, eps=1e-3),
+    "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
+    "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
+    "lars": lambda ps: optim.LARS(ps, 1.0).clipped(0.5),
+}
+COPYING = ("chimera", "dualpipe")  # schedules with layers on two ranks, which allow no dropout
+
+
+def stack(data, pipe, model, strategy, **pipeline):
+    """A grid of ranks: ``strategy`` on the data axis, then a pipeline, then split layers."""
+
+    def backend(comm):
+        grid = Grid(comm, data=data, pipe=pipe, model=model)
+        members = [strategy(grid.data)]
+        members += [Pipeline(grid.pipe, **pipeline)] if pipe > 1 else []
+        members += [ModelParallel(grid.model)] if model > 1 else []
+        return Stack(*members)
+
+    return Layout(data * pipe * model, backend)
+
+
+def data_parallel(ranks):
+    """The strategies that share the batch and hold what a serial run holds."""
+    return st.one_of(
+        st.sampled_from(
+            [
+                DataParallel,
+                NaiveDataParallel,
+                SharedMemoryDataParallel,
+                partial(DataParallel, micro_batches=2),
+                partial(Bucketed, bucket_bytes=100),
+            ]
+        ),
+        st.builds(
+            partial,
+            st.just(Sharded),
+            stage=st.integers(1, 3),
+            bucket_bytes=st.sampled_from([64, 300, 1 << 20]),
+            overlap=st.booleans(),
+        ),
+    ).map(lambda strategy: Layout(ranks, strategy))
+
+
+LAYOUTS = st.one_of(
+    st.just(Layout(1, OneRank)),
+    st.integers(1, 5).flatmap(data_parallel),
+    st.integers(1, 4).map(lambda ranks: Layout(ranks, ModelParallel)),
+    st.builds(
+        lambda ranks, micro, schedule: Layout(
+            ranks, lambda comm: Pipeline(comm, schedule=schedule, micro_batches=micro)
+        ),
+        st.integers(1, 3),
+        st.sampled_from([2, 4]),
+        st.sampled_from(["gpipe", "1f1b", "zb-h1", "1f1b-pairs"]),
+    ),
+    st.integers(1, 3).map(lambda ranks: Layout(ranks, LayerWise)),
+    st.builds(
+        stack,
+        st.integers(1, 2),
+        st.integers(1, 2),
+        st.integers(1, 2),
+        st.sampled_from([DataParallel, partial(Sharded, stage=2), SharedMemoryDataParallel]),
+        schedule=st.sampled_from(["gpipe", "1f1b"]),
+        micro_batches=st.just(2),
+    ),
+)
+SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=4)
+
+
+@given(
+    layout=LAYOUTS,
+    build=st.sampled_from([mlp, images, dropping]),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    sizes=SIZES,
+    dtype=st.sampled_from([np.float32, np.float64]),
+    data=st.data(),
+)
+def test_a_resumed_training_has_the_bits_of_an_undisturbed_one(layout, build, optimizer, sizes, dtype, data):
+    k = data.draw(st.integers(0, len(sizes)))
+    batches = [batch.to("numpy") for batch in batches_of(sizes, sample_of(build))]
+    batches = [type(batch)(batch.x.astype(dtype), batch.y) for batch in batches]
+    goes_on_with_the_same_bits(layout, build, OPTIMIZERS[optimizer], batches, k, dtype)
+
+
+@pytest.mark.parametrize("schedule", schedule_names())
+def test_every_schedule_resumes_with_the_same_bits(schedule):
+    build = mlp if schedule in COPYING else dropping
+    layout = Layout(2, lambda comm: Pipeline(comm, schedule=schedule, micro_batches=4))
+    goes_on_with_the_same_bits(layout, build, OPTIMIZERS["adam"], batches_of([8, 7, 8]), 2)
+
+
+@settings(max_examples=settings().max_examples * 4)  # 240 pairs where CI is set
+@given(
+    before=LAYOUTS,
+    after=LAYOUTS,
+    build=st.sampled_from([mlp, images]),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    sizes=SIZES,
+    data=st.data(),
+)
+def test_any_layout_goes_on_where_another_one_stopped(before, after, build, optimizer, sizes, data):
+    k = data.draw(st.integers(0, len(sizes)))
+    batches = batches_of(sizes, sample_of(build))
+    goes_on_in_another_layout(before, after, build, OPTIMIZERS[optimizer], batches, k)
+
+
+@pytest.mark.parametrize("build", [tied, MODELS["frozen first"], MODELS["frozen but the last"]])
+def test_tied_and_frozen_weights_go_on(build):
+    pipeline = Layout(2, lambda comm: Pipeline(comm, schedule="1f1b", micro_batches=2))
+    sharded = Layout(3, partial(Sharded, stage=3 if build is not tied else 2))
+    batches = batches_of([5, 4, 6])
+    for layout in (pipeline, sharded):
+        goes_on_with_the_same_bits(layout, build, OPTIMIZERS["momentum"], batches, 1)
+    goes_on_in_another_layout(pipeline, sharded, build, OPTIMIZERS["adam"], batches, 2)
