@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.train import History
 
-from ..checkpoint.checkpoints import Checkpoints, generation_names
+from ..checkpoint.checkpoints import Checkpoints, Damaged, Generation, generation_names, read_generation
 from ..checkpoint.disk import Disk
 from ..checkpoint.training_state import (
     gather_state,
@@ -42,24 +43,38 @@ class CheckpointOptions:
         None, "go on from the newest whole checkpoint in this folder", metavar="DIR", **PANEL
     )
 
-    def check(self, backend: Backend | None, capture: bool) -> None:
-        """Raise ValueError for folders and strategies that do not fit, before a rank starts."""
+    def check(self, backend: Backend | None, config: dict[str, Any]) -> None:
+        """Raise ValueError for folders, strategies and settings that do not fit, before a rank starts."""
         if self.checkpoint is None and self.resume is None:
             return
         if backend is not None:
             refuse_other_state(backend)
-        if capture:
+        if config["capture"]:
             raise ValueError(
                 "--capture keeps the optimizer's state in a recording; leave it or --checkpoint out"
             )
         names = generation_names(Disk(), self.resume) if self.resume is not None else ["any"]
         if not names:
             raise ValueError(f"there is no checkpoint in {self.resume}; leave --resume out to begin anew")
+        if self.resume is not None:
+            with suppress(Damaged):
+                check_settings(read_generation(self.resume / names[0]), config)
         others = generation_names(Disk(), self.checkpoint) if self.checkpoint is not None else []
         if others and self.checkpoint != self.resume:
             raise ValueError(
                 f"{self.checkpoint} holds checkpoints already, the newest {others[0]}; pass --resume "
                 f"{self.checkpoint} to go on from it, or name another folder"
+            )
+
+
+def check_settings(generation: Generation, config: dict[str, Any]) -> None:
+    """Raise ValueError, with the first difference, where the training of a checkpoint had other settings."""
+    for name, value in generation.facts["config"].items():
+        if name not in FREE and config.get(name) != value:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{generation.folder} is of a training with {flag} {value}, and this one has "
+                f"{config.get(name)}; pass the same settings to resume it, or leave --resume out"
             )
 
 
@@ -96,12 +111,7 @@ class TrainingCheckpoints:
         if generation is None:
             raise ValueError(f"no checkpoint in {folder} is whole; leave --resume out to begin anew")
         self.facts = generation.facts
-        for name, value in self.facts["config"].items():
-            if name not in FREE and self.config.get(name) != value:
-                raise ValueError(
-                    f"{generation.folder} is of a training with {name} {value}, and this one has "
-                    f"{self.config.get(name)}; pass the same settings to resume it"
-                )
+        check_settings(generation, self.config)
         self.say(f"resumed from {generation.folder}, at step {generation.step}")
 
     @property
@@ -132,14 +142,15 @@ class TrainingCheckpoints:
 
     def write(
         self, backend: Backend, model: Module, optimizer: Optimizer, history: History, accuracies: list[float]
-    ) -> None:
-        """Begin to write a checkpoint, if the step is one of those; all ranks call, after every step."""
+    ) -> bool:
+        """Begin to write a checkpoint, if the step is one of those, and say so; all ranks call every step."""
         step = len(history.losses)
         if self.files is None or step % self.options.every:
-            return
+            return False
         arrays, facts = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}))
+        return True
 
     def close(self) -> None:
         """Return when the last checkpoint is written."""

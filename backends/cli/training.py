@@ -158,7 +158,7 @@ class Training:
             settings["momentum"] = 0.0
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         say = console.print if comm.rank == 0 else lambda text: None
-        checkpoints = TrainingCheckpoints(checkpoint_options, comm, {**self.config(), "lr": lr}, say)
+        checkpoints = TrainingCheckpoints(checkpoint_options, comm, self.config(), say)
         checkpoints.load_model(model)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
@@ -172,6 +172,7 @@ class Training:
         def measurements(history: History, finished: bool) -> dict[str, Any]:
             return {
                 "config": config,
+                "checkpoints": None if (folder := checkpoint_options.checkpoint) is None else str(folder),
                 "finished": finished,
                 "losses": history.losses,
                 "test_accuracies": accuracies,
@@ -195,7 +196,8 @@ class Training:
 
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
-                checkpoints.write(backend, model, optimizer, history, accuracies)
+                if checkpoints.write(backend, model, optimizer, history, accuracies):
+                    save(measurements(history, finished=False))
 
             fit(
                 model,
