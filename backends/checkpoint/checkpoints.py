@@ -83,8 +83,11 @@ class Checkpoints:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
         if comm.rank == 0:
-            disk.make_folder(folder)
-            disk.sync_folder(folder.parent)
+            try:
+                disk.make_folder(folder)
+                disk.sync_folder(folder.parent)
+            except OSError as error:
+                raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
         token = np.array([secrets.randbits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
         self.thread: threading.Thread | None = None
@@ -108,7 +111,10 @@ class Checkpoints:
             "facts": facts,
         }
         self.thread = threading.Thread(
-            target=self.write_part, args=(step, content, described), name="checkpoint", daemon=True
+            target=self.write_part,
+            args=(step, content, json.dumps(described).encode()),
+            name="checkpoint",
+            daemon=True,
         )
         self.thread.start()
 
@@ -121,7 +127,7 @@ class Checkpoints:
             error, self.error = self.error, None
             raise error
 
-    def write_part(self, step: int, content: bytes, described: dict[str, Any]) -> None:
+    def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
         try:
             self.write_files(step, content, described)
@@ -129,13 +135,13 @@ class Checkpoints:
             words = f"the checkpoint of step {step} cannot be written to {self.folder}: "
             self.error = OSError(words + (error.strerror or str(error)))
 
-    def write_files(self, step: int, content: bytes, described: dict[str, Any]) -> None:
+    def write_files(self, step: int, content: bytes, described: bytes) -> None:
         disk, rank = self.disk, self.comm.rank
         part = self.folder / f".step-{step:08}.{self.token}.part"
         disk.make_folder(part)
         disk.write(part / f"rank-{rank}.safetensors", content)
         unnamed = part / f".rank-{rank}.json"
-        disk.write(unnamed, json.dumps(described).encode())
+        disk.write(unnamed, described)
         disk.rename(unnamed, part / f"rank-{rank}.json")  # so that nobody reads a half of it
         if rank == 0:
             self.commit(step, part, [self.description(part, rank) for rank in range(self.comm.size)])
