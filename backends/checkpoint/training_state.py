@@ -1,6 +1,6 @@
 """What a training is between two steps: the serial run's arrays, and the few numbers beside them.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_lessons_learned. A checkpoint holds what a
+Lecture section: parallelism at scale, what fails. Lesson: 15_scale. A checkpoint holds what a
 serial run would hold, so any layout of ranks can go on where another one stopped.
 """
 

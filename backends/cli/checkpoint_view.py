@@ -60,10 +60,10 @@ def checkpoints_in(folder: Path) -> list[Generation | Damaged]:
             return [generation]
         except Damaged as error:
             return [error]
-    found = list(generations(folder))
-    if not found:
+    all_of_them = list(generations(folder))
+    if not all_of_them:
         raise ValueError(f"there is no checkpoint in {folder}; train --checkpoint {folder} writes some")
-    return found
+    return all_of_them
 
 
 def arrays_of(generation: Generation) -> Table:
