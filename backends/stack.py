@@ -47,7 +47,8 @@ class Stack(Backend):
             self.rank = self.rank * member.size + member.rank
         self.micro_batches = math.prod(member.micro_batches for member in members)
         self.equals_serial = all(member.equals_serial for member in members)
-        self.keeps_serial_state = all(member.keeps_serial_state for member in members)
+        self.resumable = all(member.resumable for member in members)
+        self.models_differ = any(member.models_differ for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
         for i, member in enumerate(members):
@@ -146,6 +147,14 @@ class Stack(Backend):
         self, model: Module, optimizer: Optimizer, whole: dict[str, Values], shard: Unshard | None = None
     ) -> None:
         self.members[0].load_optimizer_state(model, optimizer, whole, shard or self.shard_values)
+
+    def own_values(self) -> dict[str, Any]:
+        return {f"{i} {name}": v for i, m in enumerate(self.members) for name, v in m.own_values().items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        for i, member in enumerate(self.members):
+            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
+            member.set_own_values({name.removeprefix(f"{i} "): value for name, value in own.items()})
 
     def finalize(self, model: Module) -> None:
         for member in self.members:

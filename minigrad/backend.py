@@ -17,6 +17,7 @@ from .declaration import Declaration
 from .device import Array, array_module, on_gpu, to_host
 from .module import Module
 from .optim import Optimizer
+from .own_state import OwnState
 from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
 
@@ -83,7 +84,7 @@ def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = n
     return loss
 
 
-class Backend(Declaration):
+class Backend(Declaration, OwnState):
     """One training step of any strategy; a strategy overrides only what it changes.
 
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``finalize`` after the
@@ -97,7 +98,8 @@ class Backend(Declaration):
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
     depends_on_timing = False  # a rank's samples depend on how fast it is
-    keeps_serial_state = True  # between steps the ranks hold what a serial run holds, and nothing else
+    models_differ = False  # between steps each rank has a model and an optimizer's state of its own
+    resumable = True  # between steps ``own_state`` is all that a rank holds beyond a serial run's state
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers
     communicates_in_forward = False  # so a rank without samples must take its pass too

@@ -30,6 +30,7 @@ from ..comm import Communicator, broadcast
 from ..comm.collectives import allgather
 from .disk import Disk
 
+Arrays = dict[str, np.ndarray]
 FORMAT = 1
 MANIFEST = "manifest.json"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
@@ -95,19 +96,20 @@ class Checkpoints:
 
     # Writing
 
-    def write(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-        """Begin to write a generation: ``arrays``, the same names on all ranks, and each rank's ``facts``.
+    def write(self, step: int, arrays: Arrays, facts: dict[str, Any], own: Arrays | None = None) -> None:
+        """Begin to write a generation: ``arrays``, the same on all ranks, each rank's ``facts`` and ``own``.
 
-        Each rank writes its share of the arrays. Raises the OSError of the generation before, if it could
-        not be written.
+        Each rank writes its share of the arrays, and its own, whose names no other rank has. Raises the
+        OSError of the generation before, if it could not be written.
         """
         self.wait()
-        names = shared_out(arrays, self.comm.size)[self.comm.rank]
-        content = save({name: np.ascontiguousarray(arrays[name]) for name in names})
+        mine = {name: arrays[name] for name in shared_out(arrays, self.comm.size)[self.comm.rank]}
+        mine |= own or {}
+        content = save({name: np.ascontiguousarray(array) for name, array in mine.items()})
         described = {
             "bytes": len(content),
             "crc32": crc32(content),
-            "arrays": {name: describe(arrays[name]) for name in names},
+            "arrays": {name: describe(array) for name, array in mine.items()},
             "facts": facts,
         }
         self.thread = threading.Thread(

@@ -1,7 +1,8 @@
-"""What a training is between two steps: the serial run's arrays, and the few numbers beside them.
+"""What a training is between two steps: the serial run's arrays, and what each rank holds beyond them.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale. A checkpoint holds what a
-serial run would hold, so any layout of ranks can go on where another one stopped.
+Lecture section: what a cluster would do. Lesson: 15_scale. A checkpoint holds what a serial run would hold,
+so any layout of ranks can go on where another one stopped; only the own state of ranks, such as residuals or
+averaged models, needs the same layout.
 """
 
 from __future__ import annotations
@@ -12,79 +13,124 @@ from typing import Any
 import numpy as np
 
 from minigrad.backend import Backend, Values
+from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import plain
 
 from ..comm import Communicator
 from ..comm.collectives import allgather
 
-MODEL, OPTIMIZER = "model/", "optimizer/"  # before the names of arrays
+MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
+Arrays = dict[str, np.ndarray]
 
 
 def gather_state(
     comm: Communicator, backend: Backend, model: Module, optimizer: Optimizer
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """All arrays of the training, and this rank's facts; all ranks of ``comm`` call.
+) -> tuple[Arrays, dict[str, Any], Arrays]:
+    """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
 
-    Names are "model/0.weight" and "optimizer/v/0.weight". The facts hold the numbers in the optimizer's
-    state, by key and parameter, and the states of this rank's random generators.
+    Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
+    the numbers in the optimizer's state, by key and parameter. Raises ValueError for a strategy whose state
+    cannot be gathered between two steps.
     """
-    refuse_other_state(backend)
+    refuse_unresumable(backend)
+    numbers: dict[str, Any] = {}
+    if backend.models_differ:
+        arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
+    else:
+        keys = sorted({key for keys in texts_of_all(comm, keys_of(optimizer)) for key in keys})
+        arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
+    mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
+    for name, value in backend.own_values().items():
+        for place, array in arrays_in(value).items():
+            own[f"{OWN}{name}{place}"] = array
+        mine["values"][name] = len(value) if isinstance(value, list) else None if own_array(value) else value
+    return arrays, {"optimizer": numbers, "own": mine}, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
+
+
+def serial_state(
+    backend: Backend, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
+) -> Arrays:
+    """The arrays of model and optimizer as a serial run has them; numbers go to ``numbers``."""
     arrays = backend.full_parameters(model) | backend.full_state(model)
     arrays = {MODEL + name: array for name, array in arrays.items()}
-    numbers: dict[str, dict[str, Any]] = {}
-    for key in keys_of_all(comm, optimizer):
+    for key in keys:
         for name, value in backend.full_optimizer_state(model, optimizer, key).items():
-            if value is not None and is_number(value, arrays[MODEL + name]):
+            if value is not None and value.ndim == 0 < arrays[MODEL + name].ndim:  # such as a count of steps
                 numbers.setdefault(key, {})[name] = value.item()
             elif value is not None:
                 arrays[f"{OPTIMIZER}{key}/{name}"] = value
-    return arrays, {"optimizer": numbers, "own": generator_states(model)}
+    return arrays
 
 
-def load_model_state(model: Module, arrays: dict[str, np.ndarray]) -> None:
-    """Copy the arrays into a serial model, which has not been placed; errors as ``load_state_dict``."""
+def load_model_state(model: Module, arrays: Arrays) -> None:
+    """Copy the arrays into a serial model, which has not been placed; errors as ``load_state_dict``.
+
+    Without arrays, as where each rank has a model of its own, the model stays as it is.
+    """
     state = {n.removeprefix(MODEL): array for n, array in arrays.items() if n.startswith(MODEL)}
-    for first, *others in model.tied_parameters():
+    for first, *others in model.tied_parameters() if state else ():
         state |= dict.fromkeys(others, state[first])
-    model.load_state_dict(state)
+    if state:
+        model.load_state_dict(state)
 
 
-def load_optimizer_state(
+def load_state(
+    comm: Communicator,
     backend: Backend,
     model: Module,
     optimizer: Optimizer,
-    arrays: dict[str, np.ndarray],
+    arrays: Arrays,
     facts: dict[str, Any],
+    *,
+    same_layout: bool,
 ) -> None:
-    """Give this rank's optimizer, whose model has been placed, its part of the saved state."""
+    """Give this rank, whose model has been placed, everything else that was saved.
+
+    In another layout random generators begin anew, the same on all ranks. Raises ValueError where ranks have
+    a state of their own, which needs the same layout.
+    """
+    ranks = facts["of each rank"]
+    own_of_any = backend.own_state or backend.models_differ or any(own["values"] for own in ranks)
+    if not same_layout:
+        if own_of_any or not any(name.startswith(MODEL) for name in arrays):
+            raise ValueError(
+                "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
+                "ranks, strategy and options"
+            )
+        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+        return
+    own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"
+    mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
+    if backend.models_differ:
+        load_model_state(model, mine)
+        load_optimizer(Backend(), model, optimizer, mine, own["optimizer"])
+    else:
+        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+    values = {
+        name: mine.get(f"{OWN}{name}", value)
+        if f"{OWN}{name}/0" not in mine
+        else [mine[f"{OWN}{name}/{i}"] for i in range(value)]
+        for name, value in own["values"].items()
+    }
+    backend.set_own_values(values)
+    for name, rng in generators_of(model).items():
+        rng.bit_generator.state = own["generators"][name]
+
+
+def load_optimizer(
+    backend: Backend, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
+) -> None:
+    """Give this rank's optimizer its part of the saved state."""
     values: dict[str, Values] = {}
     for name, array in arrays.items():
         if name.startswith(OPTIMIZER):
             key, parameter = name.removeprefix(OPTIMIZER).split("/", 1)
             values.setdefault(key, {})[parameter] = array
-    for key, numbers in facts["optimizer"].items():
-        of_key = values.setdefault(key, {})
-        of_key.update({name: np.array(number) for name, number in numbers.items()})
+    for key, of_key in numbers.items():
+        values.setdefault(key, {}).update({name: np.array(number) for name, number in of_key.items()})
     backend.load_optimizer_state(model, optimizer, values)
-
-
-def load_generators(model: Module, own: dict[str, Any]) -> None:
-    """Set the generators of this rank to the states of ``generator_states``; raises ValueError."""
-    generators = generators_of(model)
-    if generators.keys() != own.keys():
-        raise ValueError(
-            f"the checkpoint has random generators of {', '.join(own) or 'no layer'}, this rank of "
-            f"{', '.join(generators) or 'no layer'}; resume with the same ranks"
-        )
-    for name, rng in generators.items():
-        rng.bit_generator.state = own[name]
-
-
-def generator_states(model: Module) -> dict[str, Any]:
-    """The state of each random generator that a layer holds, as integers of any length."""
-    states = {name: rng.bit_generator.state for name, rng in generators_of(model).items()}
-    return json.loads(json.dumps(states, default=np.ndarray.tolist))
 
 
 def generators_of(model: Module) -> dict[str, np.random.Generator]:
@@ -97,23 +143,37 @@ def generators_of(model: Module) -> dict[str, np.random.Generator]:
     }
 
 
-def refuse_other_state(backend: Backend) -> None:
-    """Raise ValueError for a strategy whose ranks hold more than a serial run does."""
-    if not backend.keeps_serial_state:
+def generator_states(model: Module) -> dict[str, Any]:
+    """The state of each of them, as integers of any length."""
+    return {name: plain(rng) for name, rng in generators_of(model).items()}
+
+
+def arrays_in(value: Any) -> dict[str, np.ndarray]:
+    """The arrays in a value of a rank's own state, by what their names end with."""
+    if isinstance(value, list):
+        return {f"/{i}": to_host(array) for i, array in enumerate(value)}
+    return {"": to_host(value)} if own_array(value) else {}
+
+
+def own_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or on_gpu(value)
+
+
+def refuse_unresumable(backend: Backend) -> None:
+    """Raise ValueError for a strategy some of whose state is in messages between two steps."""
+    if not backend.resumable:
         raise ValueError(
-            f"{type(backend).__name__} holds more than a serial run does, as models or residuals of each "
-            "rank, which checkpoints do not hold yet; leave --checkpoint out, or take --strategy replicated, "
-            "bucketed, sharded or one-node"
+            f"{type(backend).__name__} has state in messages that are on their way between two steps, which "
+            "a checkpoint cannot hold; leave --checkpoint out, or choose another strategy"
         )
 
 
-def keys_of_all(comm: Communicator, optimizer: Optimizer) -> list[str]:
-    """The keys in the optimizer's state on any rank: "v" of SGD with momentum, "m", "s" and "t" of Adam."""
-    mine = json.dumps(sorted({key for state in optimizer.state for key in state})).encode()
-    texts = [mine] if comm.size == 1 else allgather(comm, np.frombuffer(mine, np.uint8))
-    return sorted({key for text in texts for key in json.loads(bytes(text))})
+def keys_of(optimizer: Optimizer) -> list[str]:
+    """The keys in the optimizer's state on this rank: "v" of SGD with momentum, "m", "s" and "t" of Adam."""
+    return sorted({key for state in optimizer.state for key in state})
 
 
-def is_number(value: np.ndarray, like: np.ndarray) -> bool:
-    """Whether a state is one number for a whole parameter, as the count of steps."""
-    return value.ndim == 0 and like.ndim > 0
+def texts_of_all(comm: Communicator, mine: Any) -> list[Any]:
+    """What each rank gives, as JSON can hold it."""
+    texts = allgather(comm, np.frombuffer(json.dumps(mine).encode(), np.uint8))
+    return [json.loads(bytes(text)) for text in texts]

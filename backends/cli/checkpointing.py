@@ -17,10 +17,9 @@ from ..checkpoint.checkpoints import Checkpoints, Damaged, Generation, generatio
 from ..checkpoint.disk import Disk
 from ..checkpoint.training_state import (
     gather_state,
-    load_generators,
     load_model_state,
-    load_optimizer_state,
-    refuse_other_state,
+    load_state,
+    refuse_unresumable,
 )
 from ..comm import Communicator
 from .strategy_flags import option
@@ -48,7 +47,7 @@ class CheckpointOptions:
         if self.checkpoint is None and self.resume is None:
             return
         if backend is not None:
-            refuse_other_state(backend)
+            refuse_unresumable(backend)
         if config["capture"]:
             raise ValueError(
                 "--capture keeps the optimizer's state in a recording; leave it or --checkpoint out"
@@ -129,16 +128,12 @@ class TrainingCheckpoints:
             load_model_state(model, self.arrays)
 
     def load_rest(self, backend: Backend, model: Module, optimizer: Optimizer) -> None:
-        """Give the optimizer of a placed model its state, and layers their random generators.
-
-        In another layout of ranks the generators begin anew, the same on all ranks.
-        """
+        """Give a rank, whose model has been placed, everything else that was saved."""
         if not self.facts:
             return
-        load_optimizer_state(backend, model, optimizer, self.arrays, self.facts)
+        same = all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT)
+        load_state(self.comm, backend, model, optimizer, self.arrays, self.facts, same_layout=same)
         self.arrays = {}
-        if all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT):
-            load_generators(model, self.facts["of each rank"][self.comm.rank])
 
     def write(
         self, backend: Backend, model: Module, optimizer: Optimizer, history: History, accuracies: list[float]
@@ -147,9 +142,9 @@ class TrainingCheckpoints:
         step = len(history.losses)
         if self.files is None or step % self.options.every:
             return False
-        arrays, facts = gather_state(self.comm, backend, model, optimizer)
+        arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
-        self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}))
+        self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True
 
     def close(self) -> None:

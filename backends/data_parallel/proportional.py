@@ -50,7 +50,6 @@ class ProportionalDataParallel(DataParallel):
     equally fast.
     """
 
-    keeps_serial_state = False
     depends_on_timing = True
 
     def __init__(

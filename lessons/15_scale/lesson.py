@@ -27,7 +27,7 @@ from minigrad_course.style import start_lesson
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
 
 from backends.checkpoint import Checkpoints
-from backends.checkpoint.training_state import gather_state, load_model_state, load_optimizer_state
+from backends.checkpoint.training_state import gather_state, load_model_state, load_state
 from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.trace import Traced
@@ -545,7 +545,7 @@ def trained(comm, folder, resume):
     model = backend.place(model)
     optimizer = Adam(model.parameters(), 0.01, eps=1e-3)
     if generation is not None:
-        load_optimizer_state(backend, model, optimizer, arrays, generation.facts)
+        load_state(comm, backend, model, optimizer, arrays, generation.facts, same_layout=False)
     start = 0 if generation is None else generation.step
     for step, batch in enumerate(samples[start:], start + 1):
         optimizer.zero_grad()

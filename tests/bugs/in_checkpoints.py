@@ -1,11 +1,14 @@
 """Bugs of checkpoints: what is saved of a training, and which rank gets what of it."""
 
+import warnings
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD
+from backends.data_parallel.compression.compressed import Compressed
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
@@ -111,6 +114,22 @@ def an_epoch_goes_on_in_its_middle() -> None:
         assert history.samples == whole.samples == 30, f"{history.samples} samples"
 
 
+def own_models_go_on() -> None:
+    for strategy in (LocalSGD, DiLoCo, ElasticAveraging):
+        goes_on_with_the_same_bits(
+            Layout(2, partial(strategy, period=2)), mlp, adam, batches_of([5, 2, 7, 3, 4, 1]), 3
+        )
+
+
+def residuals_go_on() -> None:
+    for name in ("dgc", "power-sgd", "random-k"):
+        layout = Layout(2, partial(Compressed, compress=name))
+        sgd = partial(optim.SGD, lr=0.1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            goes_on_with_the_same_bits(layout, mlp, sgd, batches_of(SIZES), 2)
+
+
 # Bugs
 
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
@@ -118,20 +137,43 @@ STATE = "backends.checkpoint.training_state"
 BACKEND, SHARDED = "minigrad.backend", "backends.data_parallel.sharded_optimizer"
 MODEL, STACK = "backends.model_parallel.model_parallel", "backends.stack"
 
+AVERAGING, COMPRESSION = "backends.data_parallel.averaging", "backends.data_parallel.compression"
+
 BUGS = [
+    Bug("models of ranks are taken for one", AVERAGING, "    models_differ = True\n", "",
+        own_models_go_on, DIFFERS),
+    Bug("the period begins anew", AVERAGING, 'own_state = ("updates", "samples")', 'own_state = ("samples",)',
+        own_models_go_on, DIFFERS),
+    Bug("momenta are in the order of the file", AVERAGING, "for name in sorted(s)]",
+        "for name in (sorted(s) if self.rank else sorted(s)[::-1])]",
+        own_models_go_on, "."),
+    Bug("the outer velocity is forgotten", AVERAGING, '"common", "velocity")', '"common")',
+        own_models_go_on, DIFFERS),
+    Bug("the center is forgotten", AVERAGING, '(*ModelAveraging.own_state, "center")', "()",
+        own_models_go_on, DIFFERS),
+    Bug("residuals are forgotten", f"{COMPRESSION}.compressed", 'own_state = ("error",)', "own_state = ()",
+        residuals_go_on, DIFFERS),
+    Bug("the compressor begins anew", f"{COMPRESSION}.compressed",
+        "        self.compressor.set_own_values(", "        dict(",
+        residuals_go_on, DIFFERS),
+    Bug("all ranks go on with rank 0's", STATE, "own, prefix = ranks[comm.rank], f\"rank-{comm.rank}/\"",
+        'own, prefix = ranks[0], "rank-0/"',
+        residuals_go_on, DIFFERS),
     Bug("statistics are not saved", STATE, " | backend.full_state(model)", "",
-        replicas_go_on, "the state lacks"),
+        replicas_go_on, "."),
     Bug("the optimizer begins anew", STATE, "    backend.load_optimizer_state(model, optimizer, values)\n",
         "", replicas_go_on, DIFFERS),
-    Bug("the count of steps begins anew", STATE, 'facts["optimizer"].items()', "{}.items()",
+    Bug("the count of steps begins anew", STATE, "of_key in numbers.items()", "of_key in ()",
         replicas_go_on, "KeyError: 't'"),
-    Bug("masks begin anew", STATE, "        rng.bit_generator.state = own[name]\n", "        pass\n",
+    Bug("masks begin anew", STATE,
+        '        rng.bit_generator.state = own["generators"][name]\n', "        pass\n",
         replicas_go_on, DIFFERS),
     Bug("only the first layer's masks are saved", STATE,
         'for name, module in [("model", model), *model.named_modules()]',
         'for name, module in [("model", model), *model.named_modules()][:4]',
         replicas_go_on, DIFFERS),
-    Bug("keys are those of the first rank", STATE, "for text in texts for", "for text in texts[:1] for",
+    Bug("keys are those of the first rank", STATE, "in texts_of_all(comm, keys_of(optimizer)) for",
+        "in texts_of_all(comm, keys_of(optimizer))[:1] for",
         stages_go_on, DIFFERS),
     Bug("a rank saves only its part of the state", BACKEND,
         "return (unshard or self.unshard_values)(model, self.optimizer_values(model, optimizer, key))",

@@ -62,18 +62,17 @@ def training(
         model = backend.place(model)
         trainer = optimizer(model.parameters())
         if generation is not None:
-            state.load_optimizer_state(backend, model, trainer, arrays, generation.facts)
-            if same_layout:
-                state.load_generators(model, generation.facts["of each rank"][comm.rank])
+            facts = generation.facts
+            state.load_state(comm, backend, model, trainer, arrays, facts, same_layout=same_layout)
         losses = []
         for batch in batches:
             trainer.zero_grad()
             losses.append(backend.step(model, batch, cross_entropy))
             backend.update(model, trainer)
-        arrays, facts = state.gather_state(comm, backend, model, trainer)
-        arrays = {name: array.copy() for name, array in arrays.items()}
-        files.write(len(batches), arrays, facts)
+        arrays, facts, own = state.gather_state(comm, backend, model, trainer)
+        files.write(len(batches), arrays, facts, own)
         files.wait()
+        arrays = {name: array.copy() for name, array in (arrays | own).items()}
         backend.close()
         return Trained(losses, arrays, facts)
 

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.compression.compressed import Compressed, compressor_names
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.naive import NaiveDataParallel
+from backends.data_parallel.proportional import ProportionalDataParallel
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
@@ -106,6 +109,44 @@ def layouts(build):
             st.just(plan),
         ),
     )
+
+
+OWN = {
+    "parallel-sgd": ParallelSGD,
+    "local-sgd": partial(LocalSGD, period=2),
+    "local-sgd, own momentum": partial(LocalSGD, period=2, average_momentum=False),
+    "diloco": partial(DiLoCo, period=2),
+    "elastic": partial(ElasticAveraging, period=2),
+    "by layers": lambda comm: Stack(
+        LocalSGD(Grid(comm, data=2, pipe=2).data, period=3),
+        Pipeline(Grid(comm, data=2, pipe=2).pipe, micro_batches=2),
+    ),
+    **{name: partial(Compressed, compress=name) for name in compressor_names() if name != "example"},
+    "dgc, warm": partial(Compressed, compress="dgc", warm_up=4, density=0.1),
+}
+"""Strategies whose ranks hold a state of their own."""
+
+
+@pytest.mark.filterwarnings("ignore:compress=")
+@pytest.mark.parametrize("name", OWN)
+def test_the_own_state_of_ranks_goes_on_with_the_same_bits(name):
+    ranks = 4 if name == "by layers" else 3
+    optimizer = OPTIMIZERS["sgd" if "dgc" in name else "adam"]  # DGC has momentum of its own
+    for k in (1, 3):
+        layout = Layout(ranks, OWN[name])
+        goes_on_with_the_same_bits(layout, mlp, optimizer, batches_of([7, 5, 9, 2, 8]), k)
+    with pytest.raises(ValueError, match="resume with the same ranks"):
+        goes_on_in_another_layout(
+            Layout(ranks, OWN[name]), Layout(2, DataParallel), mlp, OPTIMIZERS["sgd"], batches_of([7, 5]), 1
+        )
+
+
+def test_shares_by_speed_go_on_with_even_ones():
+    """By how fast the ranks were: not the same bits, but the serial training."""
+    layout = Layout(3, ProportionalDataParallel)
+    for k in (1, 3):
+        batches = batches_of([7, 5, 9, 8])
+        goes_on_in_another_layout(layout, layout, mlp, OPTIMIZERS["adam"], batches, k)
 
 
 SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=4)
