@@ -70,7 +70,7 @@ def left() -> tuple[int, int, float]:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1)] = 7,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
     endurance: Annotated[bool, typer.Option("--endurance", help="10,000 steps instead")] = False,
 ) -> None:
     """Print the median share of the time that saving adds, or what 100 saves leave behind."""
