@@ -13,6 +13,7 @@ the generation before, or both.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import threading
 import time
@@ -84,9 +85,12 @@ class Checkpoints:
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
         if comm.rank == 0:
             disk.make_folder(folder)
-            disk.sync_folder(folder.parent)
+            for parent in folder.parents:  # any of them may be new
+                disk.sync_folder(parent)
         token = np.array([secrets.randbits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
+        # of runs that ended, or that go on beside this one, and will have renamed theirs when this one prunes
+        self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
         self.thread: threading.Thread | None = None
         self.error: OSError | None = None
 
@@ -100,7 +104,7 @@ class Checkpoints:
         """
         self.wait()
         names = shared_out(arrays, self.comm.size)[self.comm.rank]
-        content = save({name: np.ascontiguousarray(arrays[name]) for name in names})
+        content = save({name: np.asarray(arrays[name], order="C") for name in names})
         described = {
             "bytes": len(content),
             "crc32": crc32(content),
@@ -108,7 +112,10 @@ class Checkpoints:
             "facts": facts,
         }
         self.thread = threading.Thread(
-            target=self.write_part, args=(step, content, described), name="checkpoint", daemon=True
+            target=self.write_part,
+            args=(step, content, json.dumps(described).encode()),
+            name="checkpoint",
+            daemon=True,
         )
         self.thread.start()
 
@@ -121,7 +128,7 @@ class Checkpoints:
             error, self.error = self.error, None
             raise error
 
-    def write_part(self, step: int, content: bytes, described: dict[str, Any]) -> None:
+    def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
         try:
             self.write_files(step, content, described)
@@ -129,17 +136,18 @@ class Checkpoints:
             words = f"the checkpoint of step {step} cannot be written to {self.folder}: "
             self.error = OSError(words + (error.strerror or str(error)))
 
-    def write_files(self, step: int, content: bytes, described: dict[str, Any]) -> None:
+    def write_files(self, step: int, content: bytes, described: bytes) -> None:
         disk, rank = self.disk, self.comm.rank
         part = self.folder / f".step-{step:08}.{self.token}.part"
         disk.make_folder(part)
         disk.write(part / f"rank-{rank}.safetensors", content)
-        unnamed = part / f".rank-{rank}.json"
-        disk.write(unnamed, json.dumps(described).encode())
-        disk.rename(unnamed, part / f"rank-{rank}.json")  # so that nobody reads a half of it
-        if rank == 0:
-            self.commit(step, part, [self.description(part, rank) for rank in range(self.comm.size)])
-            self.prune()
+        if rank > 0:
+            unnamed = part / f".rank-{rank}.json"
+            disk.write(unnamed, described)
+            disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
+        else:
+            others = [self.description(part, rank) for rank in range(1, self.comm.size)]
+            self.prune(self.commit(step, part, [json.loads(described), *others]))
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
@@ -155,8 +163,8 @@ class Checkpoints:
                     ) from None
             time.sleep(0.002)
 
-    def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> None:
-        """Write the manifest, and give the generation its name, when everything in it is safe."""
+    def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:
+        """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""
         disk = self.disk
         facts = [described.pop("facts") for described in ranks]
         body = {
@@ -165,9 +173,11 @@ class Checkpoints:
             "facts": facts[0] | {"of each rank": [own.get("own") for own in facts]},
             "files": {f"rank-{rank}.safetensors": described for rank, described in enumerate(ranks)},
         }
-        for rank in range(len(ranks)):
+        for rank in range(1, len(ranks)):
             disk.remove(part / f"rank-{rank}.json")
         disk.write(part / MANIFEST, sealed(body))
+        if set(disk.names(part)) != {MANIFEST, *body["files"]}:
+            raise OSError("another run has removed a part of it; each run needs a folder of its own")
         disk.sync_folder(part)
         taken, name, number = set(disk.names(self.folder)), f"step-{step:08}", 0
         while name in taken:  # a training that went on from an older generation comes here again
@@ -175,22 +185,29 @@ class Checkpoints:
             name = f"step-{step:08}.{number}"
         disk.rename(part, self.folder / name)
         disk.sync_folder(self.folder)
+        return name
 
-    def prune(self) -> None:
-        """Remove all but the newest generations, and what other runs have begun and not finished."""
-        for name in generation_names(self.disk, self.folder)[self.keep :]:
+    def prune(self, newest: str) -> None:
+        """Remove what runs before have left, and all but the ``keep`` generations up to ``newest``.
+
+        Those beyond it are damaged: this training would have gone on from them.
+        """
+        names = generation_names(self.disk, self.folder)
+        names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
+        for name in self.leftovers + names[self.keep :]:
             self.remove(self.folder / name)
-        for name in self.disk.names(self.folder):
-            if name.startswith(".step-") and self.token not in name:
-                self.remove(self.folder / name)
+        self.leftovers = []
 
     def remove(self, folder: Path) -> None:
-        """Remove a generation, its manifest first: what is left of it is then no generation."""
-        for name in sorted(self.disk.names(folder), key=lambda name: name != MANIFEST):
-            self.disk.remove(folder / name)
-            if name == MANIFEST:
-                self.disk.sync_folder(folder)
-        self.disk.remove_folder(folder)
+        """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
+        removed = self.folder / f".step-{secrets.token_hex(8)}.removed"
+        try:
+            self.disk.rename(folder, removed)
+        except FileNotFoundError:  # another run has removed it, or has given it its name
+            return
+        for name in self.disk.names(removed):
+            self.disk.remove(removed / name)
+        self.disk.remove_folder(removed)
 
     # Reading
 
@@ -220,14 +237,16 @@ def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
     text = read(disk, folder / MANIFEST)
     try:
         body = json.loads(text)
-        body.pop("checksum", None)
-    except (ValueError, AttributeError):
+        whole = isinstance(body, dict) and sealed(unsealed(body)) == text
+    except (ValueError, RecursionError):
         raise Damaged(f"{folder / MANIFEST} is not what was written: it is no JSON object") from None
-    if sealed(body) != text:
+    if not whole:
         raise Damaged(f"{folder / MANIFEST} is not what was written: its checksum differs")
-    if body["format"] != FORMAT:
-        raise Damaged(f"{folder} has format {body['format']}, and this version reads {FORMAT}")
-    return Generation(folder, body, disk)
+    if body.get("format") != FORMAT:
+        raise Damaged(f"{folder} has format {body.get('format')}, and this version reads {FORMAT}")
+    if not is_manifest(body):
+        raise Damaged(f"{folder / MANIFEST} is no manifest: it needs a step, facts, and files by name")
+    return Generation(folder, unsealed(body), disk)
 
 
 def read(disk: Disk, file: Path) -> bytes:
@@ -243,15 +262,31 @@ def sealed(body: dict[str, Any]) -> bytes:
     return json.dumps({**body, "checksum": crc32(text.encode())}, sort_keys=True, indent=1).encode()
 
 
+def unsealed(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "checksum"}
+
+
+def is_manifest(body: dict[str, Any]) -> bool:
+    """Whether the content is of the shape that ``commit`` writes, and names no file of another folder."""
+    files = body.get("files")
+    return (
+        isinstance(body.get("step"), int)
+        and isinstance(body.get("facts"), dict)
+        and isinstance(files, dict)
+        and all(re.fullmatch(r"rank-[0-9]+\.safetensors", name) for name in files)
+        and all(isinstance(file, dict) and {"bytes", "crc32"} <= file.keys() for file in files.values())
+    )
+
+
 def generation_names(disk: Disk, folder: Path) -> list[str]:
     """The folders that are called as generations are, the newest first."""
+    names = (name for name in disk.names(folder) if re.fullmatch(r"step-[0-9]+(\.[0-9]+)?", name))
+    return sorted(names, key=numbers_in, reverse=True)
 
-    def numbers(name: str) -> tuple[int, ...]:
-        return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
-    names = (name for name in disk.names(folder) if name.startswith("step-"))
-    names = [name for name in names if name.removeprefix("step-").replace(".", "", 1).isdigit()]
-    return sorted(names, key=numbers, reverse=True)
+def numbers_in(name: str) -> tuple[int, ...]:
+    """The step of a generation, and how often it was written before: (120, 1) of "step-00000120.1"."""
+    return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
 
 def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
@@ -269,7 +304,7 @@ def describe(array: np.ndarray) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.name,
-        "crc32": crc32(np.ascontiguousarray(array).tobytes()),
+        "crc32": crc32(array.tobytes()),
     }
 
 
