@@ -1,9 +1,9 @@
 """A file system in memory, which knows every state that a loss of power can leave of it under POSIX.
 
 What a program did is a list of operations. A loss of power keeps a first part of the list, and of it surely
-what was synced: a file's bytes by fsync of the file, a name by fsync of the folder that it is in. Of all other
-operations it keeps any subset, and of the bytes of a file any part. Pillai et al., "All file systems are not
-created equal", OSDI 2014, found most such bugs in a few operations, so short programs are enumerated.
+what was synced: a file's bytes by fsync of the file, a name by fsync of the folder that it is in. Of all
+other operations it keeps any subset, and of the bytes of a file any part. The model is that of Pillai et al.,
+"All File Systems Are Not Created Equal", OSDI 2014.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -158,9 +158,23 @@ class RecordedDisk(Disk):
         self.operations.append(operation)
         perform(self.nodes, operation)
 
-    def files(self) -> dict[str, bytes | None]:
+    def damage(self, file: Path, content: bytes) -> None:
+        """Another content in the file's place, which no operation wrote."""
+        self.nodes[self.node(file, bytes)] = content
+
+    def damaged(self, changes: Mapping[Path, bytes | None] | None = None) -> RecordedDisk:
+        """A copy of what is there now, with another content of some files; with None they are not there."""
+        copy = RecordedDisk(copied(self.nodes))
+        for file, content in (changes or {}).items():
+            if content is None:
+                copy.remove(file)
+            else:
+                copy.fill(file, content)
+        return copy
+
+    def files(self) -> dict[Path, bytes | None]:
         """The content of each file by its path, None for a folder."""
-        return dict(tree(self.nodes))
+        return {Path(path or "/"): content for path, content in tree(self.nodes)}
 
     # What is left of it
 
