@@ -67,8 +67,8 @@ class Generation:
                 raise Damaged(f"{self.folder / name} is not what was written: its checksum differs")
             try:
                 arrays |= load(content)
-            except SafetensorError as error:
-                raise Damaged(f"{self.folder / name} is no safetensors file: {error}") from None
+            except (SafetensorError, KeyError) as error:  # KeyError: a dtype that NumPy has not
+                raise Damaged(f"{self.folder / name} holds no arrays for NumPy: {error}") from None
         return arrays
 
 
@@ -161,6 +161,8 @@ class Checkpoints:
                         f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
                         "that all ranks share"
                     ) from None
+            except ValueError as error:
+                raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
             time.sleep(0.002)
 
     def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:

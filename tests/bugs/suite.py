@@ -1,6 +1,7 @@
 """All seeded bugs, by the part of the project that they are in."""
 
 from tests.bugs import (
+    in_checkpoints,
     in_compression,
     in_data_parallel,
     in_engine,
@@ -20,4 +21,5 @@ PARTS = {
     "layers, grid, stack": in_hybrid.BUGS,
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
+    "checkpoints": in_checkpoints.BUGS,
 }

@@ -218,24 +218,37 @@ def manifests() -> st.SearchStrategy[bytes]:
     return st.binary(max_size=30) | words | DEEP.map(str.encode) | bodies().map(sealed)
 
 
+SIZES = {
+    "F32": 4,
+    "F64": 8,
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F4": 0.5,
+    "C64": 8,
+    "I64": 8,
+    "BOOL": 1,
+    "U16": 2,
+    "X": 1,
+}
+ODD = st.sampled_from([[], [0], [-1], [2**63], [2**32, 2**32], [8, 0], [0, 2**64], [-1, 7], "x", None, 3])
+
+
 @st.composite
 def rank_files(draw: st.DrawFn) -> bytes:
-    """Bytes, or a header of safetensors with some values replaced, and some data behind it."""
-    if draw(st.booleans()):
-        return draw(st.binary(max_size=40))
-    entry = {
-        "dtype": draw(st.sampled_from(["F32", "BF16", "F8_E4M3", "F4", "C64", "I64", "BOOL", "U16", "X", 3])),
-        "shape": draw(st.sampled_from([[2], [], [0], [-1], [2**63], [2**32, 2**32], "x", None])),
-        "data_offsets": draw(
-            st.sampled_from([[0, 8], [0, 0], [8, 0], [0, 4], [0, 2**64], [0], "x", [-1, 7]])
-        ),
-    }
-    if draw(st.booleans()):
-        entry.pop(draw(st.sampled_from(sorted(entry))))
-    name = draw(st.sampled_from(["a", "", "__metadata__", "\0"]))
-    header = json.dumps({name: entry}).encode()
-    length = draw(st.sampled_from([len(header), 0, 1, 2**63, len(header) + 1]))
-    return struct.pack("<Q", length) + header + draw(st.sampled_from([b"", bytes(8), bytes(4)]))
+    """A safetensors file of two numbers, most often with one thing wrong; or any bytes."""
+    dtype, wrong = draw(st.sampled_from(sorted(SIZES))), draw(st.integers(0, 6))
+    data = bytes(int(2 * SIZES[dtype]))
+    entry: dict[str, Any] = {"dtype": dtype, "shape": [2], "data_offsets": [0, len(data)]}
+    key = draw(st.sampled_from(sorted(entry)))
+    if wrong == 1:
+        entry[key] = draw(ODD)
+    elif wrong == 2:
+        del entry[key]
+    elif wrong == 3:
+        data = data[1:]
+    header = json.dumps({draw(st.sampled_from(["a", "", "__metadata__", "\0"])): entry}).encode()
+    length = len(header) if wrong != 4 else draw(st.sampled_from([0, 1, 2**63, len(header) + 1]))
+    return draw(st.binary(max_size=40)) if wrong == 5 else struct.pack("<Q", length) + header + data
 
 
 def a_forged_manifest_is_damaged_or_whole() -> None:

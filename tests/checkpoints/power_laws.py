@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from backends.checkpoint import checkpoints
 from backends.checkpoint.checkpoints import Checkpoints, generations
 from backends.checkpoint.disk import Disk
 from backends.comm import ThreadComm, broadcast, run_ranks
@@ -259,11 +260,11 @@ def two_runs_in_one_folder_leave_whole_generations() -> None:
     """One does some operations, the other some, and then each the rest; one may be refused, in words."""
     for first in range(3, 24):
         for second in range(1, 40):
-            two_runs([0] * first + [1] * second + [0] * 100 + [1] * 100)
+            two_runs(first, second)
 
 
-def two_runs(order: list[int]) -> None:
-    disk, turns = RecordedDisk(), Turns(order)
+def two_runs(first: int, second: int) -> None:
+    disk, turns = RecordedDisk(), Turns([0] * first + [1] * second + [0] * 100)
     alone(lambda comm: write_one(comm, disk, 1))
     problems: list[OSError] = []
 
@@ -281,7 +282,9 @@ def two_runs(order: list[int]) -> None:
     for thread in threads:
         thread.join()
     steps = whole_steps(disk)
-    assert 2 in steps and len(problems) < 2, f"there are steps {steps}, refused were {problems}: {order}"
+    when = f"after {first} operations of one and {second} of the other"
+    assert len(problems) < 2, f"{when} both were refused: {problems}"
+    assert steps == [2], f"{when} there are the steps {steps}, refused were {problems}"
     assert newest_step(disk, 1) == 2
 
 
@@ -289,6 +292,43 @@ def write_one(comm: ThreadComm, disk: Disk, step: int) -> None:
     checkpoints = Checkpoints(FOLDER, comm, keep=1, disk=disk)
     checkpoints.write(step, arrays_of(step), facts_of(step))
     checkpoints.wait()
+
+
+def what_another_run_took_is_not_committed() -> None:
+    """Rank 0 did some operations, rank 1 some; then another run clears the folder, and then they go on."""
+    with patch.object(checkpoints, "TIMEOUT", 0.01):
+        for first in range(5):
+            for second in range(7):
+                a_run_is_robbed(first, second)
+
+
+def a_run_is_robbed(first: int, second: int) -> None:
+    disk, turns = RecordedDisk(), Turns([])
+    problems: list[OSError] = []
+
+    def rob(comm: ThreadComm) -> None:
+        other = Checkpoints(FOLDER, comm, disk=DiskInTurns(disk, turns, 2))
+        other.prune("step-00000000")
+        turns.end(2)
+
+    def work(comm: ThreadComm) -> None:
+        mine = Checkpoints(FOLDER, comm, disk=DiskInTurns(disk, turns, comm.rank))
+        if comm.rank == 0:
+            turns.begin([0] * first + [1] * second + [2] * 20 + [1] * 20)
+            robber.start()
+        broadcast(comm, np.zeros(1))
+        mine.write(1, arrays_of(1), facts_of(1, comm.rank))
+        try:
+            mine.wait()
+        except OSError as error:
+            problems.append(error)
+        turns.end(comm.rank)
+
+    robber = threading.Thread(target=alone, args=(rob,))
+    run_ranks(2, work)
+    robber.join()
+    steps = whole_steps(disk)
+    assert steps == ([] if problems else [1]), f"there are the steps {steps}, refused were {problems}"
 
 
 def no_rank_reads_half_of_a_description() -> None:

@@ -88,15 +88,22 @@ class RecordedDisk(Disk):
 
     def rename(self, old: Path, new: Path) -> None:
         with self.lock:
+            folders = self.node(old.parent, dict), self.node(new.parent, dict)
             node = self.node(old)
-            if self.is_there(new) and self.nodes[self.node(new)] and isinstance(self.nodes[node], dict):
-                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(new))
-            places = (self.node(old.parent), old.name, None), (self.node(new.parent), new.name, node)
+            if old in new.parents:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(new))
+            if self.is_there(new):
+                there = self.node(new, type(self.nodes[node]))
+                if there == node:
+                    return
+                if isinstance(self.nodes[there], dict) and self.nodes[there]:
+                    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(new))
+            places = (folders[0], old.name, None), (folders[1], new.name, node)
             self.do(Names(places))
 
     def sync_folder(self, folder: Path) -> None:
         with self.lock:
-            self.do(Sync(self.node(folder, dict)))
+            self.do(Sync(self.node(folder)))
 
     def remove(self, file: Path) -> None:
         with self.lock:
