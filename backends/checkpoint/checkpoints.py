@@ -83,14 +83,14 @@ class Checkpoints:
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
+        self.leftovers: list[str] = []  # what other runs had not finished when this one began
         if comm.rank == 0:
             disk.make_folder(folder)
             for parent in folder.parents:  # any of them may be new
                 disk.sync_folder(parent)
+            self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
         token = np.array([secrets.randbits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
-        # of runs that ended, or that go on beside this one, and will have renamed theirs when this one prunes
-        self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
         self.thread: threading.Thread | None = None
         self.error: OSError | None = None
 

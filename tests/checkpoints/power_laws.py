@@ -308,8 +308,10 @@ def a_run_is_robbed(first: int, second: int) -> None:
 
     def rob(comm: ThreadComm) -> None:
         other = Checkpoints(FOLDER, comm, disk=DiskInTurns(disk, turns, 2))
-        other.prune("step-00000000")
-        turns.end(2)
+        try:
+            other.prune("step-00000000")
+        finally:
+            turns.end(2)
 
     def work(comm: ThreadComm) -> None:
         mine = Checkpoints(FOLDER, comm, disk=DiskInTurns(disk, turns, comm.rank))
@@ -317,12 +319,13 @@ def a_run_is_robbed(first: int, second: int) -> None:
             turns.begin([0] * first + [1] * second + [2] * 20 + [1] * 20)
             robber.start()
         broadcast(comm, np.zeros(1))
-        mine.write(1, arrays_of(1), facts_of(1, comm.rank))
         try:
+            mine.write(1, arrays_of(1), facts_of(1, comm.rank))
             mine.wait()
         except OSError as error:
             problems.append(error)
-        turns.end(comm.rank)
+        finally:
+            turns.end(comm.rank)
 
     robber = threading.Thread(target=alone, args=(rob,))
     run_ranks(2, work)
@@ -341,9 +344,11 @@ def no_rank_reads_half_of_a_description() -> None:
             if comm.rank == 0:
                 turns.begin([1] * first + [0] * 5)
             broadcast(comm, np.zeros(1))
-            checkpoints.write(1, arrays_of(1), facts_of(1, comm.rank))
-            checkpoints.wait()
-            turns.end(comm.rank)
+            try:
+                checkpoints.write(1, arrays_of(1), facts_of(1, comm.rank))
+                checkpoints.wait()
+            finally:
+                turns.end(comm.rank)
 
         run_ranks(2, work)
         step = newest_step(disk, 2)
