@@ -190,14 +190,18 @@ class Checkpoints:
         return name
 
     def prune(self, newest: str) -> None:
-        """Remove what runs before have left, and all but the ``keep`` generations up to ``newest``.
+        """Remove what runs before have left, and all but the generations of ``keep`` steps up to ``newest``.
 
-        Those beyond it are damaged: this training would have gone on from them.
+        Those beyond it do not count, nor those whose step was written again: the training, which went on
+        from an older one, did not find them whole.
         """
         names = generation_names(self.disk, self.folder)
         names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
-        for name in self.leftovers + names[self.keep :]:
-            self.remove(self.folder / name)
+        last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
+        kept = list(last.values())[-self.keep :]
+        for name in [*self.leftovers, *names]:
+            if name not in kept:
+                self.remove(self.folder / name)
         self.leftovers = []
 
     def remove(self, folder: Path) -> None:

@@ -121,7 +121,7 @@ def ranks_take_the_same_generation() -> None:
 
 
 def a_damaged_generation_is_no_reason_to_remove_another() -> None:
-    """A training goes on from the last whole one; the newest is then always the one that it has written."""
+    """A training goes on from the last whole one: the newest is its own, and with it others are kept."""
     for keep in (1, 2):
         for damaged in ((2,), (1, 2)):
             changed = two_generations(1).damaged(
@@ -130,11 +130,14 @@ def a_damaged_generation_is_no_reason_to_remove_another() -> None:
 
             def work(comm: ThreadComm, changed=changed, keep=keep, damaged=damaged) -> None:
                 checkpoints = Checkpoints(FOLDER, comm, keep=keep, disk=changed)
-                for step in range(damaged[0], 5):
+                older = 2 - len(damaged)
+                for count, step in enumerate(range(damaged[0], 5), older + 1):
                     checkpoints.write(step, arrays_of(step), facts_of(step))
                     checkpoints.wait()
                     whole = [g for g in generations(FOLDER, changed) if not isinstance(g, Damaged)]
-                    assert whole and whole[0].step == step, f"step {step} was written, there are {whole}"
+                    steps = [generation.step for generation in whole]
+                    wanted = list(range(step, 0, -1))[: min(keep, count)]
+                    assert steps == wanted, f"step {step} was written, there are {steps}, not {wanted}"
                 assert len(changed.names(FOLDER)) == keep, f"there are {changed.names(FOLDER)}"
 
             alone(work)
