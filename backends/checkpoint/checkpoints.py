@@ -178,7 +178,7 @@ class Checkpoints:
         for rank in range(1, len(ranks)):
             disk.remove(part / f"rank-{rank}.json")
         disk.write(part / MANIFEST, sealed(body))
-        if set(disk.names(part)) != {MANIFEST, *body["files"]}:
+        if not {MANIFEST, *body["files"]} <= set(disk.names(part)):
             raise OSError("another run has removed a part of it; each run needs a folder of its own")
         disk.sync_folder(part)
         taken, name, number = set(disk.names(self.folder)), f"step-{step:08}", 0

@@ -9,7 +9,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.checkpoint.checkpoints import Checkpoints, Damaged, generations, read_generation, sealed
@@ -197,7 +197,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 HUGE = st.sampled_from([10**400, -1, 2**64, 1e308, float("nan"), float("inf")])
-DEEP = st.sampled_from(["[" * 100_000, '{"a":' * 100_000, "[" * 900 + "]" * 900, "9" * 5000, '"\\ud800"', ""])
+DEEP = b"[" * 1_000_000  # more than any stack holds
 
 
 @st.composite
@@ -218,7 +218,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
 
 def manifests() -> st.SearchStrategy[bytes]:
     words = JSON.map(lambda value: json.dumps(value).encode())
-    return st.binary(max_size=30) | words | DEEP.map(str.encode) | bodies().map(sealed)
+    return st.binary(max_size=30) | words | bodies().map(sealed)
 
 
 SIZES = {
@@ -234,6 +234,13 @@ SIZES = {
     "X": 1,
 }
 ODD = st.sampled_from([[], [0], [-1], [2**63], [2**32, 2**32], [8, 0], [0, 2**64], [-1, 7], "x", None, 3])
+
+
+def file_of(dtype: str) -> bytes:
+    """A safetensors file of two numbers."""
+    data = bytes(int(2 * SIZES[dtype]))
+    header = json.dumps({"a": {"dtype": dtype, "shape": [2], "data_offsets": [0, len(data)]}}).encode()
+    return struct.pack("<Q", len(header)) + header + data
 
 
 @st.composite
@@ -257,23 +264,47 @@ def rank_files(draw: st.DrawFn) -> bytes:
 def a_forged_manifest_is_damaged_or_whole() -> None:
     disk = two_generations(1)
 
+    @example(text=DEEP)
+    @example(text=b"[1]")
+    @example(text=b'"\\ud800"')
+    @example(text=b"9" * 5000)
     @given(text=manifests())
     def check(text: bytes) -> None:
-        disk.damage(NEWER / MANIFEST, text)
-        try:
-            generation = read_generation(NEWER, disk)
-            assert isinstance(generation.step, int) and isinstance(generation.facts, dict)
-            generation.arrays()
-        except Damaged as error:
-            assert "\n" not in str(error)
+        is_damaged_or_whole(disk, text)
 
     check()
+
+
+def a_manifest_of_another_shape_is_damaged() -> None:
+    """Its checksum is right; one of its values is of another type, or missing."""
+    disk = two_generations(1)
+    body = json.loads(disk.read(NEWER / MANIFEST))
+    for key in ("format", "step", "facts", "files"):
+        for value in (None, [], "x", [[]], {"x": 1}, {"rank-0.safetensors": {}}, {"rank-0.safetensors": 1}):
+            if key != "facts" or not isinstance(value, dict):
+                assert is_damaged_or_whole(disk, resealed({**body, key: value})), f"{key} may be {value}"
+        rest = {name: value for name, value in body.items() if name != key}
+        assert is_damaged_or_whole(disk, resealed(rest)), f"{key} may be missing"
+
+
+def is_damaged_or_whole(disk: RecordedDisk, text: bytes) -> bool:
+    """Whether the newer generation is damaged with that manifest; no other error may be raised."""
+    disk.damage(NEWER / MANIFEST, text)
+    try:
+        generation = read_generation(NEWER, disk)
+        assert isinstance(generation.step, int) and isinstance(generation.facts, dict)
+        generation.arrays()
+    except Damaged as error:
+        assert "\n" not in str(error)
+        return True
+    return False
 
 
 def a_forged_file_of_arrays_is_damaged_or_whole() -> None:
     """Its checksum is right."""
     disk = two_generations(1)
 
+    @example(content=file_of("BF16"))
     @given(content=rank_files())
     def check(content: bytes) -> None:
         disk.damage(NEWER / MANIFEST, forged(content))

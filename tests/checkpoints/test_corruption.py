@@ -15,6 +15,7 @@ from tests.checkpoints import corruption_laws as laws
         laws.a_damaged_generation_is_no_reason_to_remove_another,
         laws.other_names_are_no_generations,
         laws.files_outside_the_folder_are_not_read,
+        laws.a_manifest_of_another_shape_is_damaged,
         laws.a_forged_manifest_is_damaged_or_whole,
         laws.a_forged_file_of_arrays_is_damaged_or_whole,
     ],
