@@ -13,6 +13,7 @@ the generation before, or both.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import threading
 import time
@@ -67,8 +68,8 @@ class Generation:
                 raise Damaged(f"{self.folder / name} is not what was written: its checksum differs")
             try:
                 arrays |= load(content)
-            except SafetensorError as error:
-                raise Damaged(f"{self.folder / name} is no safetensors file: {error}") from None
+            except (SafetensorError, KeyError) as error:  # KeyError: a dtype that NumPy has not
+                raise Damaged(f"{self.folder / name} holds no arrays for NumPy: {error}") from None
         return arrays
 
 
@@ -83,12 +84,15 @@ class Checkpoints:
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
+        self.leftovers: list[str] = []  # what other runs had not finished when this one began
         if comm.rank == 0:
             try:
                 disk.make_folder(folder)
-                disk.sync_folder(folder.parent)
+                for parent in folder.parents:  # any of them may be new
+                    disk.sync_folder(parent)
             except OSError as error:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
+            self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
         token = np.array([secrets.randbits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
         self.thread: threading.Thread | None = None
@@ -105,7 +109,7 @@ class Checkpoints:
         self.wait()
         mine = {name: arrays[name] for name in shared_out(arrays, self.comm.size)[self.comm.rank]}
         mine |= own or {}
-        content = save({name: np.ascontiguousarray(array) for name, array in mine.items()})
+        content = save({name: np.asarray(array, order="C") for name, array in mine.items()})
         described = {
             "bytes": len(content),
             "crc32": crc32(content),
@@ -142,12 +146,13 @@ class Checkpoints:
         part = self.folder / f".step-{step:08}.{self.token}.part"
         disk.make_folder(part)
         disk.write(part / f"rank-{rank}.safetensors", content)
-        unnamed = part / f".rank-{rank}.json"
-        disk.write(unnamed, described)
-        disk.rename(unnamed, part / f"rank-{rank}.json")  # so that nobody reads a half of it
-        if rank == 0:
-            self.commit(step, part, [self.description(part, rank) for rank in range(self.comm.size)])
-            self.prune()
+        if rank > 0:
+            unnamed = part / f".rank-{rank}.json"
+            disk.write(unnamed, described)
+            disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
+        else:
+            others = [self.description(part, rank) for rank in range(1, self.comm.size)]
+            self.prune(self.commit(step, part, [json.loads(described), *others]))
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
@@ -161,10 +166,12 @@ class Checkpoints:
                         f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
                         "that all ranks share"
                     ) from None
+            except ValueError as error:
+                raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
             time.sleep(0.002)
 
-    def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> None:
-        """Write the manifest, and give the generation its name, when everything in it is safe."""
+    def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:
+        """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""
         disk = self.disk
         facts = [described.pop("facts") for described in ranks]
         body = {
@@ -173,9 +180,11 @@ class Checkpoints:
             "facts": facts[0] | {"of each rank": [own.get("own") for own in facts]},
             "files": {f"rank-{rank}.safetensors": described for rank, described in enumerate(ranks)},
         }
-        for rank in range(len(ranks)):
+        for rank in range(1, len(ranks)):
             disk.remove(part / f"rank-{rank}.json")
         disk.write(part / MANIFEST, sealed(body))
+        if not {MANIFEST, *body["files"]} <= set(disk.names(part)):
+            raise OSError("another run has removed a part of it; each run needs a folder of its own")
         disk.sync_folder(part)
         taken, name, number = set(disk.names(self.folder)), f"step-{step:08}", 0
         while name in taken:  # a training that went on from an older generation comes here again
@@ -183,22 +192,33 @@ class Checkpoints:
             name = f"step-{step:08}.{number}"
         disk.rename(part, self.folder / name)
         disk.sync_folder(self.folder)
+        return name
 
-    def prune(self) -> None:
-        """Remove all but the newest generations, and what other runs have begun and not finished."""
-        for name in generation_names(self.disk, self.folder)[self.keep :]:
-            self.remove(self.folder / name)
-        for name in self.disk.names(self.folder):
-            if name.startswith(".step-") and self.token not in name:
+    def prune(self, newest: str) -> None:
+        """Remove what runs before have left, and all but the generations of ``keep`` steps up to ``newest``.
+
+        Those beyond it do not count, nor those whose step was written again: the training, which went on
+        from an older one, did not find them whole.
+        """
+        names = generation_names(self.disk, self.folder)
+        names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
+        last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
+        kept = list(last.values())[-self.keep :]
+        for name in [*self.leftovers, *names]:
+            if name not in kept:
                 self.remove(self.folder / name)
+        self.leftovers = []
 
     def remove(self, folder: Path) -> None:
-        """Remove a generation, its manifest first: what is left of it is then no generation."""
-        for name in sorted(self.disk.names(folder), key=lambda name: name != MANIFEST):
-            self.disk.remove(folder / name)
-            if name == MANIFEST:
-                self.disk.sync_folder(folder)
-        self.disk.remove_folder(folder)
+        """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
+        removed = self.folder / f".step-{secrets.token_hex(8)}.removed"
+        try:
+            self.disk.rename(folder, removed)
+        except FileNotFoundError:  # another run has removed it, or has given it its name
+            return
+        for name in self.disk.names(removed):
+            self.disk.remove(removed / name)
+        self.disk.remove_folder(removed)
 
     # Reading
 
@@ -228,14 +248,16 @@ def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
     text = read(disk, folder / MANIFEST)
     try:
         body = json.loads(text)
-        body.pop("checksum", None)
-    except (ValueError, AttributeError):
+        whole = isinstance(body, dict) and sealed(unsealed(body)) == text
+    except (ValueError, RecursionError):
         raise Damaged(f"{folder / MANIFEST} is not what was written: it is no JSON object") from None
-    if sealed(body) != text:
+    if not whole:
         raise Damaged(f"{folder / MANIFEST} is not what was written: its checksum differs")
-    if body["format"] != FORMAT:
-        raise Damaged(f"{folder} has format {body['format']}, and this version reads {FORMAT}")
-    return Generation(folder, body, disk)
+    if body.get("format") != FORMAT:
+        raise Damaged(f"{folder} has format {body.get('format')}, and this version reads {FORMAT}")
+    if not is_manifest(body):
+        raise Damaged(f"{folder / MANIFEST} is no manifest: it needs a step, facts, and files by name")
+    return Generation(folder, unsealed(body), disk)
 
 
 def read(disk: Disk, file: Path) -> bytes:
@@ -251,15 +273,31 @@ def sealed(body: dict[str, Any]) -> bytes:
     return json.dumps({**body, "checksum": crc32(text.encode())}, sort_keys=True, indent=1).encode()
 
 
+def unsealed(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "checksum"}
+
+
+def is_manifest(body: dict[str, Any]) -> bool:
+    """Whether the content is of the shape that ``commit`` writes, and names no file of another folder."""
+    files = body.get("files")
+    return (
+        isinstance(body.get("step"), int)
+        and isinstance(body.get("facts"), dict)
+        and isinstance(files, dict)
+        and all(re.fullmatch(r"rank-[0-9]+\.safetensors", name) for name in files)
+        and all(isinstance(file, dict) and {"bytes", "crc32"} <= file.keys() for file in files.values())
+    )
+
+
 def generation_names(disk: Disk, folder: Path) -> list[str]:
     """The folders that are called as generations are, the newest first."""
+    names = (name for name in disk.names(folder) if re.fullmatch(r"step-[0-9]+(\.[0-9]+)?", name))
+    return sorted(names, key=numbers_in, reverse=True)
 
-    def numbers(name: str) -> tuple[int, ...]:
-        return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
-    names = (name for name in disk.names(folder) if name.startswith("step-"))
-    names = [name for name in names if name.removeprefix("step-").replace(".", "", 1).isdigit()]
-    return sorted(names, key=numbers, reverse=True)
+def numbers_in(name: str) -> tuple[int, ...]:
+    """The step of a generation, and how often it was written before: (120, 1) of "step-00000120.1"."""
+    return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
 
 def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
@@ -277,7 +315,7 @@ def describe(array: np.ndarray) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.name,
-        "crc32": crc32(np.ascontiguousarray(array).tobytes()),
+        "crc32": crc32(array.tobytes()),
     }
 
 

@@ -30,14 +30,17 @@ class Disk:
         """Return when the names in the folder are safe."""
         if os.name != "posix":
             return
-        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except PermissionError:  # as of /home, in which this user makes no names
+            return
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def remove(self, file: Path) -> None:
-        file.unlink(missing_ok=True)
+        file.unlink()
 
     def remove_folder(self, folder: Path) -> None:
         """Remove an empty folder."""

@@ -1,6 +1,7 @@
 """All seeded bugs, by the part of the project that they are in."""
 
 from tests.bugs import (
+    in_checkpoints,
     in_compression,
     in_data_parallel,
     in_engine,
@@ -22,4 +23,5 @@ PARTS = {
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
+    "checkpoints": in_checkpoints.BUGS,
 }

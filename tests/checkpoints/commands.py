@@ -21,6 +21,7 @@ CHEAP = [
     ["--data", "2"],
     ["--data", "3", "--strategy", "sharded", "--option", "stage=3"],
     ["--data", "2", "--strategy", "one-node"],
+    ["--data", "2", "--strategy", "local-sgd"],
     ["--pipe", "2"],
 ]
 LAYOUTS = CHEAP if not ALL else [
