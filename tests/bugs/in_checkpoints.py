@@ -134,8 +134,8 @@ BUGS = [
     Bug(
         "an array of no axis gets one",
         CHECKPOINTS,
-        'np.asarray(arrays[name], order="C")',
-        "np.ascontiguousarray(arrays[name])",
+        'np.asarray(array, order="C")',
+        "np.ascontiguousarray(array)",
         a_kill_within_a_write_leaves_whole_generations,
         "the arrays of step 1 are others",
     ),
