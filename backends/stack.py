@@ -47,6 +47,8 @@ class Stack(Backend):
             self.rank = self.rank * member.size + member.rank
         self.micro_batches = math.prod(member.micro_batches for member in members)
         self.equals_serial = all(member.equals_serial for member in members)
+        self.resumable = all(member.resumable for member in members)
+        self.models_differ = any(member.models_differ for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
         for i, member in enumerate(members):
@@ -122,6 +124,11 @@ class Stack(Backend):
             values = member.unshard_values(model, values)
         return values
 
+    def shard_values(self, model: Module, values: Values) -> Values:
+        for member in self.members:
+            values = member.shard_values(model, values)
+        return values
+
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         return self.members[0].full_parameters(model, unshard or self.unshard_values)
 
@@ -130,6 +137,24 @@ class Stack(Backend):
 
     def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
         return self.members[0].full_gradients(model, unshard or self.unshard_values)
+
+    def full_optimizer_state(
+        self, model: Module, optimizer: Optimizer, key: str, unshard: Unshard | None = None
+    ) -> Values:
+        return self.members[0].full_optimizer_state(model, optimizer, key, unshard or self.unshard_values)
+
+    def load_optimizer_state(
+        self, model: Module, optimizer: Optimizer, whole: dict[str, Values], shard: Unshard | None = None
+    ) -> None:
+        self.members[0].load_optimizer_state(model, optimizer, whole, shard or self.shard_values)
+
+    def own_values(self) -> dict[str, Any]:
+        return {f"{i} {name}": v for i, m in enumerate(self.members) for name, v in m.own_values().items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        for i, member in enumerate(self.members):
+            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
+            member.set_own_values({name.removeprefix(f"{i} "): value for name, value in own.items()})
 
     def finalize(self, model: Module) -> None:
         for member in self.members:

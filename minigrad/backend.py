@@ -14,9 +14,10 @@ import numpy as np
 
 from .data import Batch, shares
 from .declaration import Declaration
-from .device import Array, to_host
+from .device import Array, array_module, on_gpu, to_host
 from .module import Module
 from .optim import Optimizer
+from .own_state import OwnState
 from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
 
@@ -83,7 +84,7 @@ def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = n
     return loss
 
 
-class Backend(Declaration):
+class Backend(Declaration, OwnState):
     """One training step of any strategy; a strategy overrides only what it changes.
 
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``finalize`` after the
@@ -97,6 +98,8 @@ class Backend(Declaration):
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
     depends_on_timing = False  # a rank's samples depend on how fast it is
+    models_differ = False  # between steps each rank has a model and an optimizer's state of its own
+    resumable = True  # between steps ``own_state`` is all that a rank holds beyond a serial run's state
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers
     communicates_in_forward = False  # so a rank without samples must take its pass too
@@ -180,6 +183,10 @@ class Backend(Declaration):
         """The serial run's arrays, by name, from those of all ranks; all ranks call."""
         return values
 
+    def shard_values(self, model: Module, values: Values) -> Values:
+        """This rank's arrays, by name, of the serial run's: the inverse of ``unshard_values``."""
+        return values
+
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
 
@@ -219,6 +226,32 @@ class Backend(Declaration):
         values = {name: None if g is None else to_host(g) for name, g in grads.items()}
         return (unshard or self.unshard_values)(model, values)
 
+    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
+        """``key`` of the optimizer's state, by the name of the parameter: an array of its shape, or a number.
+
+        None where there is none, as for parameters that no gradient has reached. All ranks call.
+        """
+        states = dict(zip(optimizer.parameters, optimizer.state, strict=True))
+        return {n: host_copy(states.get(p, {}).get(key)) for n, p in model.named_parameters().items()}
+
+    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
+        """Replace the optimizer's state by ``values``, by key and then as ``optimizer_values`` gives it."""
+        names = {parameter: name for name, parameter in model.named_parameters().items()}
+        optimizer.state = [state_of(names[p], p.data, values) for p in optimizer.parameters]
+
+    def full_optimizer_state(
+        self, model: Module, optimizer: Optimizer, key: str, unshard: Unshard | None = None
+    ) -> Values:
+        """The serial run's ``key`` of the optimizer's state, as ``optimizer_values``; all ranks call."""
+        return (unshard or self.unshard_values)(model, self.optimizer_values(model, optimizer, key))
+
+    def load_optimizer_state(
+        self, model: Module, optimizer: Optimizer, whole: dict[str, Values], shard: Unshard | None = None
+    ) -> None:
+        """Give this rank's optimizer its part of a serial run's state, by key and name; sends nothing."""
+        parts = {key: (shard or self.shard_values)(model, values) for key, values in whole.items()}
+        self.set_optimizer_values(model, optimizer, parts)
+
     def refusal(self, inner: Backend) -> str | None:
         """The reason why ``inner`` cannot stand inside this strategy, for a Stack to say; None if it can."""
         if inner.outermost_only:
@@ -257,6 +290,21 @@ def accumulated(parameters: Iterable[Tensor]) -> Iterator[None]:
         if parameter.grad is not None:
             g += parameter.grad
         parameter.grad = g
+
+
+def host_copy(value: Any) -> Any:
+    """A copy of an array on the host; a number stays a number, as an array without axes; None stays None."""
+    return None if value is None else np.array(to_host(value) if on_gpu(value) else value)
+
+
+def state_of(name: str, like: Array, values: dict[str, Values]) -> dict[str, Any]:
+    """The optimizer's state of the parameter called ``name``, whose elements on this rank are ``like``."""
+    state = {key: of_key[name] for key, of_key in values.items() if of_key.get(name) is not None}
+    xp = array_module(like)
+    return {
+        key: value.item() if value.ndim == 0 and value.shape != like.shape else xp.array(value, order="C")
+        for key, value in state.items()
+    }
 
 
 def at_least_one(name: str, given: int) -> int:

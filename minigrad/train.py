@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def fit(
     batch_size: int | None = None,
     seed: int = 0,
     schedule: Schedule | None = None,
+    start: History | None = None,
     on_step: Callable[[int, float], object] | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
     span: Callable[[str], AbstractContextManager[Any]] = nullcontext,
@@ -57,8 +59,10 @@ def fit(
     A model in eval mode is put into training mode; in a model that is in training mode, layers that were put
     into eval mode (frozen statistics) stay so.
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
-    backend picks its part. ``schedule(step)`` gives each step's learning rate. ``on_step(step,
-    loss)`` and ``on_epoch(epoch, history)`` report progress, outside the measured time.
+    backend picks its part. ``schedule(step)`` gives each step's learning rate. ``start`` is the history of
+    steps that were taken before, as by the run that wrote a checkpoint: training goes on after them, in the
+    middle of an epoch too. ``on_step(step, loss)`` and ``on_epoch(epoch, history)`` report progress, outside
+    the measured time.
     Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
     communicator.
     Raises FloatingPointError, naming the step, when the loss is not finite.
@@ -66,12 +70,13 @@ def fit(
     backend = backend or Serial()
     if not model.training:
         model.train()
-    history = History()
+    history = start or History()
+    per_epoch = 1 if batch_size is None else -(-len(data) // batch_size)
     forward_backward = partial(forward_backward_pass, span=span)
-    for epoch in range(epochs):
+    for epoch in range(max(len(history.losses) - 1, 0) // per_epoch, epochs):
         batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
-        start = time.perf_counter()
-        for batch in batches:
+        began = time.perf_counter()
+        for batch in islice(batches, len(history.losses) - epoch * per_epoch, None):
             optimizer.zero_grad()
             step = len(history.losses)
             if schedule is not None:
@@ -88,12 +93,12 @@ def fit(
             history.losses.append(loss)
             history.samples += len(batch)
             if on_step is not None:
-                history.seconds += time.perf_counter() - start
+                history.seconds += time.perf_counter() - began
                 on_step(step, loss)
-                start = time.perf_counter()
+                began = time.perf_counter()
         if epoch == epochs - 1:
             backend.finalize(model)
-        history.seconds += time.perf_counter() - start
+        history.seconds += time.perf_counter() - began
         if on_epoch is not None:
             on_epoch(epoch, history)
     return history

@@ -21,8 +21,9 @@ from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
 from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
+from . import checkpoint_view, options, proof
 from . import doctor as health
-from . import options, proof
+from .checkpointing import CheckpointOptions
 from .console import new_console, print_paths
 from .next_command import after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
@@ -63,6 +64,7 @@ def common(
 def train(
     ranks: ParallelOptions,
     training: Training,
+    checkpoints: CheckpointOptions,
     json: options.Json = None,
     trace: Annotated[
         Path | None,
@@ -80,6 +82,7 @@ def train(
     check_writable(trace, "--trace")
     check_drawing()
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
+    checkpoints.check(checked, config.config())
     console = new_console()
     if checked is not None:
         print(*config.notes(), sep="\n", end="\n" * bool(config.notes()), flush=True)
@@ -90,7 +93,7 @@ def train(
         files = RunFolder(comm, config.net)
         save = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
         try:
-            metrics, model = config.run(traced or comm, backend, console, save)
+            metrics, model = config.run(traced or comm, backend, console, save, checkpoints)
         except Interrupted as signal:
             raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
@@ -231,6 +234,7 @@ def doctor() -> None:
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 
+app.add_typer(checkpoint_view.app, name="checkpoint")
 for entry in entry_points(group="minigrad.commands"):  # commands of other packages, such as the lessons
     app.command(entry.name)(entry.load())
 

@@ -30,6 +30,7 @@ from minigrad.train import History, accuracy, fit
 from ..comm import Communicator
 from ..launch.launch import cores
 from ..launch.signals import uninterrupted
+from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, TrainingCheckpoints
 from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, counted, members
 from .strategy_flags import option
@@ -135,7 +136,12 @@ class Training:
         return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
 
     def run(
-        self, comm: Communicator, backend: Backend, console: Console, save: Callable[[dict[str, Any]], object]
+        self,
+        comm: Communicator,
+        backend: Backend,
+        console: Console,
+        save: Callable[[dict[str, Any]], object],
+        checkpoint_options: CheckpointOptions = NO_CHECKPOINTS,
     ) -> tuple[dict[str, Any], Module]:
         """Train on this rank; rank 0 shows the progress. Returns its measurements and the whole model.
 
@@ -151,17 +157,22 @@ class Training:
         if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
+        say = console.print if comm.rank == 0 else lambda text: None
+        checkpoints = TrainingCheckpoints(checkpoint_options, comm, self.config(), say)
+        checkpoints.load_model(model)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
+        checkpoints.load_rest(backend, model, optimizer)
+        history, accuracies = checkpoints.history, checkpoints.accuracies
         config = {"momentum": None, **self.config(), "lr": lr, **settings}
         config |= chosen(backend)
-        accuracies: list[float] = []
 
         def measurements(history: History, finished: bool) -> dict[str, Any]:
             return {
                 "config": config,
+                "checkpoints": None if (folder := checkpoint_options.checkpoint) is None else str(folder),
                 "finished": finished,
                 "losses": history.losses,
                 "test_accuracies": accuracies,
@@ -181,8 +192,14 @@ class Training:
                     print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
 
-        with progress_bar(console, steps, shown=comm.rank == 0) as on_step:
-            history = fit(
+        with progress_bar(console, steps, shown=comm.rank == 0, done=len(history.losses)) as show:
+
+            def on_step(step: int, loss: float) -> None:
+                show(step, loss)
+                if checkpoints.write(backend, model, optimizer, history, accuracies):
+                    save(measurements(history, finished=False))
+
+            fit(
                 model,
                 optimizer,
                 net.loss,
@@ -192,10 +209,12 @@ class Training:
                 batch_size=self.batch,
                 seed=self.seed,
                 schedule=warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10),
+                start=history,
                 on_step=on_step,
                 on_epoch=on_epoch,
                 span=comm.computing,
             )
+        checkpoints.close()
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
         figures |= measurements(history, finished=True)
         figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
@@ -226,7 +245,9 @@ class Training:
 
 
 @contextmanager
-def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Callable[[int, float], None]]:
+def progress_bar(
+    console: Console, steps: int, *, shown: bool, done: int = 0
+) -> Iterator[Callable[[int, float], None]]:
     """Draw a progress bar; the function to call after every step, with the step and its loss."""
     bar = Progress(
         TextColumn("training"),
@@ -239,7 +260,7 @@ def progress_bar(console: Console, steps: int, *, shown: bool) -> Iterator[Calla
         disable=not (shown and console.is_interactive),
         refresh_per_second=4,
     )
-    task = bar.add_task("training", total=steps, loss="-")
+    task = bar.add_task("training", total=steps, completed=done, loss="-")
 
     def start() -> None:
         bar.start()

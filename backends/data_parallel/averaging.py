@@ -35,6 +35,8 @@ class ModelAveraging(Backend):
     With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
     """
 
+    models_differ = True
+    own_state = ("updates", "samples")
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}
     outermost_only = True
@@ -142,8 +144,9 @@ class LocalSGD(ModelAveraging):
 
     def average(self, arrays: list[Array], model: Module) -> None:
         states = [] if self.optimizer is None else self.optimizer.state
-        momenta = [a for state in states for a in state.values() if not isinstance(a, int | float)]
-        numbers = [(s, name) for s in states for name in s if isinstance(s[name], int | float)]
+        named = [(s, name) for s in states for name in sorted(s)]  # the same order on all ranks
+        momenta = [s[name] for s, name in named if not isinstance(s[name], int | float)]
+        numbers = [(s, name) for s, name in named if isinstance(s[name], int | float)]
         counts = array_module(arrays[0]).asarray([s[name] for s, name in numbers], arrays[0].dtype)
         super().average([*arrays, *momenta, counts], model)  # counts: such as Adam's number of steps
         for (state, name), mean in zip(numbers, counts.tolist(), strict=True):
@@ -183,6 +186,8 @@ class DiLoCo(LocalSGD):
         if not 0 <= outer_momentum < 1:
             raise ValueError(f"outer_momentum is at least 0 and below 1, got {outer_momentum}")
         self.outer_rate, self.outer_momentum = outer_rate, outer_momentum
+
+    own_state = (*LocalSGD.own_state, "common", "velocity")
 
     def place(self, model: Module) -> Module:
         model = super().place(model)
@@ -226,6 +231,8 @@ class ElasticAveraging(ModelAveraging):
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")
+
+    own_state = (*ModelAveraging.own_state, "center")
 
     def place(self, model: Module) -> Module:
         model = super().place(model)

@@ -51,6 +51,7 @@ class BackupWorkers(DataParallel):
     All ranks call ``step`` equally often, and ``finalize`` at the end.
     """
 
+    resumable = False  # some of its state is on its way
     flags = {}  # no all-reduce
 
     def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):

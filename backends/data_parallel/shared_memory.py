@@ -25,7 +25,7 @@ from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
 from .data_parallel import Bucket
 from .flat import FlatLayout
-from .synchronous import SynchronousDataParallel
+from .sharded_optimizer import Elements, ShardedOptimizer
 
 BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
 
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     gradients: list[np.ndarray]
 
 
-class SharedMemoryDataParallel(SynchronousDataParallel):
+class SharedMemoryDataParallel(ShardedOptimizer):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
@@ -56,6 +56,7 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         self.memory: Any = None
         self.bucket: Any = None  # of this rank's gradients
+        self.blocks: list[Block] = []
 
     def place(self, model: Module) -> Module:
         """The model with the parameters of rank 0; the trained ones are in shared memory."""
@@ -95,20 +96,30 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         return memory
 
     def cut_into_blocks(self, flat: FlatLayout) -> Iterator[Block]:
-        """This rank's share of each stripe of all elements, even where a stripe ends within a parameter.
-
-        All ranks share every stripe equally, because the gradients that were computed last are still in a
-        cache (2 % of a step of W2 in the benchmarks).
-        """
+        """This rank's blocks."""
         views = [[p.data for p in flat.parameters], *self.gradients]
+        for n, elements in self.block_elements(flat, self.rank):
+            w, *gradients = (view[n].reshape(-1)[elements] for view in views)
+            yield Block(n, w, gradients)
+
+    def block_elements(self, flat: FlatLayout, rank: int) -> Iterator[tuple[int, slice]]:
+        """Numbers of parameters, and a rank's elements of them: its share of each stripe of all elements.
+
+        A stripe may end within a parameter. All ranks share every stripe equally, because the gradients that
+        were computed last are still in a cache (2 % of a step of W2 in the benchmarks).
+        """
         stripe = BLOCK * self.size
         for start in range(0, flat.size, stripe):
-            share = shares(min(stripe, flat.size - start), self.size)[self.rank]
+            share = shares(min(stripe, flat.size - start), self.size)[rank]
             for n, (first, last) in enumerate(pairwise(flat.starts)):
                 elements = slice(max(start + share.start - first, 0), min(start + share.stop, last) - first)
                 if elements.start < elements.stop:
-                    w, *gradients = (view[n].reshape(-1)[elements] for view in views)
-                    yield Block(n, w, gradients)
+                    yield n, elements
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        flat = FlatLayout(self.summary.parameters)
+        for n, within in self.block_elements(flat, rank):
+            yield Elements(flat.parameters[n], within)
 
     def finish(self, model: Module, loss: float) -> float:
         """Wait until all ranks have their gradients; return the loss of the batch."""

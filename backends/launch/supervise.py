@@ -259,11 +259,14 @@ def children(pid: int) -> list[int]:
 
 
 def saved_in(file: Path | None) -> str:
-    """The figures that a training has saved in ``file``, in words."""
+    """The figures that a training has saved in ``file``, in words, and how it goes on from a checkpoint."""
     try:
-        steps = len(json.loads(file.read_text())["losses"]) if file else 0
+        figures = json.loads(file.read_text()) if file else {}
     except (OSError, ValueError):
-        steps = 0
+        figures = {}
+    steps, checkpoints = len(figures.get("losses", ())), figures.get("checkpoints")
     if not steps:
         return "nothing was kept, the first epoch had not ended"
-    return f"the figures of its first {steps} steps are in {file}"
+    go_on = checkpoints is not None and any(Path(checkpoints).glob("step-*"))
+    way = f"; go on with the same command and --resume {checkpoints}" if go_on else ""
+    return f"the figures of its first {steps} steps are in {file}{way}"

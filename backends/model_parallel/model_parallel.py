@@ -181,8 +181,17 @@ class ModelParallel(Backend):
         """The whole arrays, by name, made of the parts of all ranks; None stays None."""
         values, shards = dict(values), shards_of(model)
         for name, owner, attribute in model.named_arrays():
-            if (owner, attribute) in shards and values.get(name) is not None:
-                values[name] = shards[owner, attribute].gather(values[name])
+            value = values.get(name)
+            if (owner, attribute) in shards and value is not None and value.ndim:  # numbers are whole
+                values[name] = shards[owner, attribute].gather(value)
+        return values
+
+    def shard_values(self, model: Module, values: Values) -> Values:
+        values, shards = dict(values), shards_of(model)
+        for name, owner, attribute in model.named_arrays():
+            value = values.get(name)
+            if (owner, attribute) in shards and value is not None and value.ndim:
+                values[name] = shards[owner, attribute].local_part(value)
         return values
 
     def refusal(self, inner: Backend) -> str:

@@ -78,6 +78,7 @@ class AsynchronousPipeline(LayerWise):
     ``Serial``. Raises ValueError for settings that do not fit.
     """
 
+    resumable = False  # some of its state is on its way
     equals_serial = False
     outermost_only = True
     flags = {

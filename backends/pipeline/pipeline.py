@@ -165,6 +165,11 @@ class Pipeline(Backend):
         by_name = {self.stage_map.serial[name]: value for name, value in gathered.items()}
         return {name: by_name[name] for name in self.stage_map.used_in if name in by_name}
 
+    def shard_values(self, model: Module, values: Values) -> Values:
+        serial = self.stage_map.serial
+        mine = model.named_parameters()
+        return {name: values[serial[name]] for name in mine if serial[name] in values}
+
     def refusal(self, inner: Backend) -> str | None:
         passes = (
             f"a Pipeline takes micro-batches through its stages itself, so {type(inner).__name__} "

@@ -1,6 +1,7 @@
 """All seeded bugs, by the part of the project that they are in."""
 
 from tests.bugs import (
+    in_checkpoints,
     in_compression,
     in_data_parallel,
     in_engine,
@@ -8,6 +9,7 @@ from tests.bugs import (
     in_messages,
     in_model_parallel,
     in_pipelines,
+    in_resuming,
     in_servers,
 )
 
@@ -20,4 +22,6 @@ PARTS = {
     "layers, grid, stack": in_hybrid.BUGS,
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
+    "resuming": in_resuming.BUGS,
+    "checkpoints": in_checkpoints.BUGS,
 }

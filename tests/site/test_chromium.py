@@ -101,6 +101,7 @@ def test_an_answer_opens_after_a_prediction(page):
     assert "Predict first" in question.inner_text()
     question.locator("input[value=a]").check()
     question.locator("summary").click()
+    question.locator("label.right").wait_for()
     assert "twice 2 is 4" in question.inner_text()
     assert question.locator("label.wrong").count() == question.locator("label.right").count() == 1
 

@@ -40,12 +40,11 @@ class Compressed(DataParallel):
     for the optimizer is the sum over ranks of C(v), the same bits on all ranks. By mathematics not equal to
     ``Serial``, unless the compressor is lossless. Parameters must have one dtype.
 
-    A parameter that no rank's loss reached has the gradient None, unless its residual was sent. To resume
-    exactly, a checkpoint needs from every rank, beside the model and the optimizer: ``error`` (e), and the
-    compressor's ``velocity`` (u) and ``steps`` (DGC), ``q`` (PowerSGD), or ``generator`` (random-k, QSGD,
-    TernGrad).
+    A parameter that no rank's loss reached has the gradient None, unless its residual was sent. A checkpoint
+    holds ``error`` (e) of every rank, and what the compressor must remember.
     """
 
+    own_state = ("error",)
     outermost_only = True
     flags = {
         **DataParallel.flags,
@@ -159,6 +158,15 @@ class Compressed(DataParallel):
                 f"exchange, and {type(optimizer).__name__} would add {own}; use SGD with momentum 0"
             )
         super().update(model, optimizer, square_norms)
+
+    def own_values(self) -> dict[str, Any]:
+        own = self.compressor.own_values()
+        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        names = self.compressor.own_state
+        self.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
 
     def refusal(self, inner: Backend) -> str | None:
         if not self.equals_serial and inner.splits_layers and inner.size > 1:

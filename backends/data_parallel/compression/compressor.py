@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minigrad.device import Array, array_module
+from minigrad.own_state import OwnState
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import Allreduce, allgather
@@ -25,7 +26,7 @@ class ExchangeResult(NamedTuple):
     figures: Array
 
 
-class Compressor:
+class Compressor(OwnState):
     """C in v = e + g, c = C(v), e = v - c; ``Compressed`` stores the residual e.
 
     Before ``start`` its attributes are its settings, which must be the same on all ranks.

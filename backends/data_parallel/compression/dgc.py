@@ -88,6 +88,8 @@ class DeepGradientCompression(Sparsifier):
         self.masking, self.apart = masking, apart
         self.clip, self.warm_up, self.sample = clip, warm_up, sample
 
+    own_state = ("steps", "velocity")
+
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.steps, self.velocity = 0, layout.zeros()

@@ -32,6 +32,8 @@ class PowerSGD(Compressor):
     def __init__(self, *, matrix_rank: int = 2, seed: int = 0):
         self.matrix_rank, self.seed = at_least_one("matrix_rank", matrix_rank), seed
 
+    own_state = ("q",)
+
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         draw = np.random.default_rng(self.seed)

@@ -97,6 +97,8 @@ class QSGD(AllGatherCompressor):
         """Of each entry."""
         return (2 * self.levels).bit_length()
 
+    own_state = ("generator",)
+
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         xp = array_module(layout.parameters[0].data)

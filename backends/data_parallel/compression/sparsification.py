@@ -77,6 +77,8 @@ class RandomK(Sparsifier):
     def __init__(self, *, density: float = 0.01, seed: int = 0):
         self.density, self.seed = check_density(density), seed
 
+    own_state = ("generator",)
+
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.generator = np.random.default_rng(self.seed)

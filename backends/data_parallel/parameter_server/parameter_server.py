@@ -88,6 +88,7 @@ class ParameterServer(Backend):
     the pushes in the order in which they reach the first, so no model has parts of different versions.
     """
 
+    resumable = False  # some of its state is on its way
     equals_serial = False
     outermost_only = True
     flags = {

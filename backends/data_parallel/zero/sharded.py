@@ -37,12 +37,12 @@ from minigrad.tensor import Tensor
 from ...comm.background import Background
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
-from ..synchronous import SynchronousDataParallel
+from ..sharded_optimizer import Elements, ShardedOptimizer
 from .flat_parameter import FlatParameter, nan_like
 from .whole_weights import WholeWeights
 
 
-class Sharded(SynchronousDataParallel):
+class Sharded(ShardedOptimizer):
     """Data parallelism in which each rank owns an equal part of the trained parameters.
 
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
@@ -83,7 +83,7 @@ class Sharded(SynchronousDataParallel):
         self.flat_of: dict[Tensor, FlatParameter] = {}
 
     def place(self, model: Module) -> Module:
-        """As ``SynchronousDataParallel``; this rank keeps its part of the parameters."""
+        """The model with rank 0's parameters; this rank keeps its part of the parameters."""
         model = super().place(model)
         model = self.weights.place(model, self.summary.parameters, self.comm, self.start)
         self.flats = list(self.weights.flats)
@@ -161,6 +161,11 @@ class Sharded(SynchronousDataParallel):
             flat.start_all_gather()
         for flat in whole:
             flat.all_gather()
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        for flat in self.flats:
+            for n, within, _ in flat.layout.segments(rank):
+                yield Elements(flat.parameters[n], within)
 
     def start(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
         """Start a collective: at once, or after the others in the background if there is one."""

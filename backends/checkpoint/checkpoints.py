@@ -1,0 +1,330 @@
+"""A folder of checkpoints, one for each step that was saved; each is there as a whole or not at all.
+
+Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
+
+    folder/step-00000120/manifest.json         names, sizes and checksums of all below, written last
+                         rank-0.safetensors    some arrays of the serial run
+                         rank-1.safetensors    the others
+
+A generation is written under another name, and renamed when all its bytes are safe. So a loss of power leaves
+the generation before, or both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ..comm import Communicator, broadcast
+from ..comm.collectives import allgather
+from .disk import Disk
+
+Arrays = dict[str, np.ndarray]
+FORMAT = 1
+MANIFEST = "manifest.json"
+TIMEOUT = 60.0  # seconds in which all ranks must have written their files
+REAL = Disk()
+
+
+class Damaged(ValueError):
+    """A generation that is not whole; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One checkpoint that was found whole: its folder, and what its manifest says."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    disk: Disk = REAL
+
+    @property
+    def step(self) -> int:
+        return self.manifest["step"]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the training noted beside its arrays."""
+        return self.manifest["facts"]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name; raises Damaged where a file is not what the manifest says."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, described in self.manifest["files"].items():
+            content = read(self.disk, self.folder / name)
+            if len(content) != described["bytes"] or crc32(content) != described["crc32"]:
+                raise Damaged(f"{self.folder / name} is not what was written: its checksum differs")
+            try:
+                arrays |= load(content)
+            except (SafetensorError, KeyError) as error:  # KeyError: a dtype that NumPy has not
+                raise Damaged(f"{self.folder / name} holds no arrays for NumPy: {error}") from None
+        return arrays
+
+
+class Checkpoints:
+    """The generations in ``folder``, which all ranks of ``comm`` must share; the newest ``keep`` are kept.
+
+    ``write`` and ``newest`` are collective. ``write`` returns as soon as this rank's arrays are copied; a
+    thread writes them, and rank 0's commits the generation once the files of all ranks are there.
+    """
+
+    def __init__(self, folder: Path, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
+        if keep < 1:
+            raise ValueError(f"at least 1 generation must be kept, got {keep}")
+        self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
+        self.leftovers: list[str] = []  # what other runs had not finished when this one began
+        if comm.rank == 0:
+            try:
+                disk.make_folder(folder)
+                for parent in folder.parents:  # any of them may be new
+                    disk.sync_folder(parent)
+            except OSError as error:
+                raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
+            self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
+        token = np.array([secrets.randbits(62)])
+        self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
+        self.thread: threading.Thread | None = None
+        self.error: OSError | None = None
+
+    # Writing
+
+    def write(self, step: int, arrays: Arrays, facts: dict[str, Any], own: Arrays | None = None) -> None:
+        """Begin to write a generation: ``arrays``, the same on all ranks, each rank's ``facts`` and ``own``.
+
+        Each rank writes its share of the arrays, and its own, whose names no other rank has. Raises the
+        OSError of the generation before, if it could not be written.
+        """
+        self.wait()
+        mine = {name: arrays[name] for name in shared_out(arrays, self.comm.size)[self.comm.rank]}
+        mine |= own or {}
+        content = save({name: np.asarray(array, order="C") for name, array in mine.items()})
+        described = {
+            "bytes": len(content),
+            "crc32": crc32(content),
+            "arrays": {name: describe(array) for name, array in mine.items()},
+            "facts": facts,
+        }
+        self.thread = threading.Thread(
+            target=self.write_part,
+            args=(step, content, json.dumps(described).encode()),
+            name="checkpoint",
+            daemon=True,
+        )
+        self.thread.start()
+
+    def wait(self) -> None:
+        """Return when the last generation is written; raises its OSError."""
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+    def write_part(self, step: int, content: bytes, described: bytes) -> None:
+        """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
+        try:
+            self.write_files(step, content, described)
+        except OSError as error:
+            words = f"the checkpoint of step {step} cannot be written to {self.folder}: "
+            self.error = OSError(words + (error.strerror or str(error)))
+
+    def write_files(self, step: int, content: bytes, described: bytes) -> None:
+        disk, rank = self.disk, self.comm.rank
+        part = self.folder / f".step-{step:08}.{self.token}.part"
+        disk.make_folder(part)
+        disk.write(part / f"rank-{rank}.safetensors", content)
+        if rank > 0:
+            unnamed = part / f".rank-{rank}.json"
+            disk.write(unnamed, described)
+            disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
+        else:
+            others = [self.description(part, rank) for rank in range(1, self.comm.size)]
+            self.prune(self.commit(step, part, [json.loads(described), *others]))
+
+    def description(self, part: Path, rank: int) -> dict[str, Any]:
+        """What a rank says about its file; OSError, naming it, unless it does so in time."""
+        end, file = time.monotonic() + TIMEOUT, part / f"rank-{rank}.json"
+        while True:
+            try:
+                return json.loads(self.disk.read(file))
+            except FileNotFoundError:
+                if time.monotonic() > end:
+                    raise OSError(
+                        f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
+                        "that all ranks share"
+                    ) from None
+            except ValueError as error:
+                raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
+            time.sleep(0.002)
+
+    def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:
+        """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""
+        disk = self.disk
+        facts = [described.pop("facts") for described in ranks]
+        body = {
+            "format": FORMAT,
+            "step": step,
+            "facts": facts[0] | {"of each rank": [own.get("own") for own in facts]},
+            "files": {f"rank-{rank}.safetensors": described for rank, described in enumerate(ranks)},
+        }
+        for rank in range(1, len(ranks)):
+            disk.remove(part / f"rank-{rank}.json")
+        disk.write(part / MANIFEST, sealed(body))
+        if not {MANIFEST, *body["files"]} <= set(disk.names(part)):
+            raise OSError("another run has removed a part of it; each run needs a folder of its own")
+        disk.sync_folder(part)
+        taken, name, number = set(disk.names(self.folder)), f"step-{step:08}", 0
+        while name in taken:  # a training that went on from an older generation comes here again
+            number += 1
+            name = f"step-{step:08}.{number}"
+        disk.rename(part, self.folder / name)
+        disk.sync_folder(self.folder)
+        return name
+
+    def prune(self, newest: str) -> None:
+        """Remove what runs before have left, and all but the generations of ``keep`` steps up to ``newest``.
+
+        Those beyond it do not count, nor those whose step was written again: the training, which went on
+        from an older one, did not find them whole.
+        """
+        names = generation_names(self.disk, self.folder)
+        names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
+        last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
+        kept = list(last.values())[-self.keep :]
+        for name in [*self.leftovers, *names]:
+            if name not in kept:
+                self.remove(self.folder / name)
+        self.leftovers = []
+
+    def remove(self, folder: Path) -> None:
+        """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
+        removed = self.folder / f".step-{secrets.token_hex(8)}.removed"
+        try:
+            self.disk.rename(folder, removed)
+        except FileNotFoundError:  # another run has removed it, or has given it its name
+            return
+        for name in self.disk.names(removed):
+            self.disk.remove(removed / name)
+        self.disk.remove_folder(removed)
+
+    # Reading
+
+    def newest(self) -> tuple[Generation | None, dict[str, np.ndarray], list[str]]:
+        """The newest generation that every rank reads whole, its arrays, and why newer ones were skipped."""
+        names = generation_names(self.disk, self.folder) if self.comm.rank == 0 else []
+        text = np.frombuffer(json.dumps(names).encode(), np.uint8)
+        names = json.loads(bytes(text if self.comm.size == 1 else broadcast(self.comm, text)))
+        skipped: list[str] = []
+        for name in names:
+            generation, arrays, problem = None, {}, ""
+            try:
+                generation = read_generation(self.folder / name, self.disk)
+                arrays = generation.arrays()
+            except Damaged as error:
+                problem = str(error)
+            words = allgather(self.comm, np.frombuffer(problem.encode(), np.uint8))
+            problems = [bytes(word).decode() for word in words if len(word)]
+            if not problems:
+                return generation, arrays, skipped
+            skipped.append(problems[0])
+        return None, {}, skipped
+
+
+def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
+    """The generation in a folder, of which only the manifest is read; raises Damaged."""
+    text = read(disk, folder / MANIFEST)
+    try:
+        body = json.loads(text)
+        whole = isinstance(body, dict) and sealed(unsealed(body)) == text
+    except (ValueError, RecursionError):
+        raise Damaged(f"{folder / MANIFEST} is not what was written: it is no JSON object") from None
+    if not whole:
+        raise Damaged(f"{folder / MANIFEST} is not what was written: its checksum differs")
+    if body.get("format") != FORMAT:
+        raise Damaged(f"{folder} has format {body.get('format')}, and this version reads {FORMAT}")
+    if not is_manifest(body):
+        raise Damaged(f"{folder / MANIFEST} is no manifest: it needs a step, facts, and files by name")
+    return Generation(folder, unsealed(body), disk)
+
+
+def read(disk: Disk, file: Path) -> bytes:
+    try:
+        return disk.read(file)
+    except OSError as error:
+        raise Damaged(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def sealed(body: dict[str, Any]) -> bytes:
+    """A manifest with its checksum; the same text for the same content."""
+    text = json.dumps(body, sort_keys=True)
+    return json.dumps({**body, "checksum": crc32(text.encode())}, sort_keys=True, indent=1).encode()
+
+
+def unsealed(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "checksum"}
+
+
+def is_manifest(body: dict[str, Any]) -> bool:
+    """Whether the content is of the shape that ``commit`` writes, and names no file of another folder."""
+    files = body.get("files")
+    return (
+        isinstance(body.get("step"), int)
+        and isinstance(body.get("facts"), dict)
+        and isinstance(files, dict)
+        and all(re.fullmatch(r"rank-[0-9]+\.safetensors", name) for name in files)
+        and all(isinstance(file, dict) and {"bytes", "crc32"} <= file.keys() for file in files.values())
+    )
+
+
+def generation_names(disk: Disk, folder: Path) -> list[str]:
+    """The folders that are called as generations are, the newest first."""
+    names = (name for name in disk.names(folder) if re.fullmatch(r"step-[0-9]+(\.[0-9]+)?", name))
+    return sorted(names, key=numbers_in, reverse=True)
+
+
+def numbers_in(name: str) -> tuple[int, ...]:
+    """The step of a generation, and how often it was written before: (120, 1) of "step-00000120.1"."""
+    return tuple(int(number) for number in name.removeprefix("step-").split("."))
+
+
+def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
+    """The names in ``parts`` lists of about as many bytes, the same on all ranks."""
+    lists: list[list[str]] = [[] for _ in range(parts)]
+    sizes = [0] * parts
+    for name in sorted(arrays, key=lambda name: (-arrays[name].nbytes, name)):
+        smallest = sizes.index(min(sizes))
+        lists[smallest].append(name)
+        sizes[smallest] += arrays[name].nbytes
+    return lists
+
+
+def describe(array: np.ndarray) -> dict[str, Any]:
+    return {
+        "shape": list(array.shape),
+        "dtype": array.dtype.name,
+        "crc32": crc32(array.tobytes()),
+    }
+
+
+def generations(folder: Path, disk: Disk = REAL) -> Iterator[Generation | Damaged]:
+    """Each generation in a folder, the newest first, or what is wrong with it; all files are read."""
+    for name in generation_names(disk, folder):
+        try:
+            generation = read_generation(folder / name, disk)
+            generation.arrays()
+            yield generation
+        except Damaged as error:
+            yield error

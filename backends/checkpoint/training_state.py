@@ -1,0 +1,179 @@
+"""What a training is between two steps: the serial run's arrays, and what each rank holds beyond them.
+
+Lecture section: what a cluster would do. Lesson: 15_scale. A checkpoint holds what a serial run would hold,
+so any layout of ranks can go on where another one stopped; only the own state of ranks, such as residuals or
+averaged models, needs the same layout.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from minigrad.backend import Backend, Values
+from minigrad.device import on_gpu, to_host
+from minigrad.module import Module
+from minigrad.optim import Optimizer
+from minigrad.own_state import plain
+
+from ..comm import Communicator
+from ..comm.collectives import allgather
+
+MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
+Arrays = dict[str, np.ndarray]
+
+
+def gather_state(
+    comm: Communicator, backend: Backend, model: Module, optimizer: Optimizer
+) -> tuple[Arrays, dict[str, Any], Arrays]:
+    """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
+
+    Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
+    the numbers in the optimizer's state, by key and parameter. Raises ValueError for a strategy whose state
+    cannot be gathered between two steps.
+    """
+    refuse_unresumable(backend)
+    numbers: dict[str, Any] = {}
+    if backend.models_differ:
+        arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
+    else:
+        keys = sorted({key for keys in texts_of_all(comm, keys_of(optimizer)) for key in keys})
+        arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
+    mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
+    for name, value in backend.own_values().items():
+        for place, array in arrays_in(value).items():
+            own[f"{OWN}{name}{place}"] = array
+        mine["values"][name] = len(value) if isinstance(value, list) else None if own_array(value) else value
+    return arrays, {"optimizer": numbers, "own": mine}, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
+
+
+def serial_state(
+    backend: Backend, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
+) -> Arrays:
+    """The arrays of model and optimizer as a serial run has them; numbers go to ``numbers``."""
+    arrays = backend.full_parameters(model) | backend.full_state(model)
+    arrays = {MODEL + name: array for name, array in arrays.items()}
+    for key in keys:
+        for name, value in backend.full_optimizer_state(model, optimizer, key).items():
+            if value is not None and value.ndim == 0 < arrays[MODEL + name].ndim:  # such as a count of steps
+                numbers.setdefault(key, {})[name] = value.item()
+            elif value is not None:
+                arrays[f"{OPTIMIZER}{key}/{name}"] = value
+    return arrays
+
+
+def load_model_state(model: Module, arrays: Arrays) -> None:
+    """Copy the arrays into a serial model, which has not been placed; errors as ``load_state_dict``.
+
+    Without arrays, as where each rank has a model of its own, the model stays as it is.
+    """
+    state = {n.removeprefix(MODEL): array for n, array in arrays.items() if n.startswith(MODEL)}
+    for first, *others in model.tied_parameters() if state else ():
+        state |= dict.fromkeys(others, state[first])
+    if state:
+        model.load_state_dict(state)
+
+
+def load_state(
+    comm: Communicator,
+    backend: Backend,
+    model: Module,
+    optimizer: Optimizer,
+    arrays: Arrays,
+    facts: dict[str, Any],
+    *,
+    same_layout: bool,
+) -> None:
+    """Give this rank, whose model has been placed, everything else that was saved.
+
+    In another layout random generators begin anew, the same on all ranks. Raises ValueError where ranks have
+    a state of their own, which needs the same layout.
+    """
+    ranks = facts["of each rank"]
+    own_of_any = backend.own_state or backend.models_differ or any(own["values"] for own in ranks)
+    if not same_layout:
+        if own_of_any or not any(name.startswith(MODEL) for name in arrays):
+            raise ValueError(
+                "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
+                "ranks, strategy and options"
+            )
+        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+        return
+    own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"
+    mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
+    if backend.models_differ:
+        load_model_state(model, mine)
+        load_optimizer(Backend(), model, optimizer, mine, own["optimizer"])
+    else:
+        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+    values = {
+        name: mine.get(f"{OWN}{name}", value)
+        if f"{OWN}{name}/0" not in mine
+        else [mine[f"{OWN}{name}/{i}"] for i in range(value)]
+        for name, value in own["values"].items()
+    }
+    backend.set_own_values(values)
+    for name, rng in generators_of(model).items():
+        rng.bit_generator.state = own["generators"][name]
+
+
+def load_optimizer(
+    backend: Backend, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
+) -> None:
+    """Give this rank's optimizer its part of the saved state."""
+    values: dict[str, Values] = {}
+    for name, array in arrays.items():
+        if name.startswith(OPTIMIZER):
+            key, parameter = name.removeprefix(OPTIMIZER).split("/", 1)
+            values.setdefault(key, {})[parameter] = array
+    for key, of_key in numbers.items():
+        values.setdefault(key, {}).update({name: np.array(number) for name, number in of_key.items()})
+    backend.load_optimizer_state(model, optimizer, values)
+
+
+def generators_of(model: Module) -> dict[str, np.random.Generator]:
+    """The random generators of the model's layers, by name, as of dropout."""
+    return {
+        f"{name}.{attribute}": value
+        for name, module in [("model", model), *model.named_modules()]
+        for attribute, value in vars(module).items()
+        if isinstance(value, np.random.Generator)
+    }
+
+
+def generator_states(model: Module) -> dict[str, Any]:
+    """The state of each of them, as integers of any length."""
+    return {name: plain(rng) for name, rng in generators_of(model).items()}
+
+
+def arrays_in(value: Any) -> dict[str, np.ndarray]:
+    """The arrays in a value of a rank's own state, by what their names end with."""
+    if isinstance(value, list):
+        return {f"/{i}": to_host(array) for i, array in enumerate(value)}
+    return {"": to_host(value)} if own_array(value) else {}
+
+
+def own_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or on_gpu(value)
+
+
+def refuse_unresumable(backend: Backend) -> None:
+    """Raise ValueError for a strategy some of whose state is in messages between two steps."""
+    if not backend.resumable:
+        raise ValueError(
+            f"{type(backend).__name__} has state in messages that are on their way between two steps, which "
+            "a checkpoint cannot hold; leave --checkpoint out, or choose another strategy"
+        )
+
+
+def keys_of(optimizer: Optimizer) -> list[str]:
+    """The keys in the optimizer's state on this rank: "v" of SGD with momentum, "m", "s" and "t" of Adam."""
+    return sorted({key for state in optimizer.state for key in state})
+
+
+def texts_of_all(comm: Communicator, mine: Any) -> list[Any]:
+    """What each rank gives, as JSON can hold it."""
+    texts = allgather(comm, np.frombuffer(json.dumps(mine).encode(), np.uint8))
+    return [json.loads(bytes(text)) for text in texts]

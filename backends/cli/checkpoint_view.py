@@ -1,0 +1,79 @@
+"""``minigrad checkpoint show`` and ``verify``: what a folder of checkpoints holds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
+from .console import new_console
+from .parallel import ranks_of
+
+app = typer.Typer(help="Show the checkpoints of a training, or verify every byte of them.")
+Folder = Annotated[Path, typer.Argument(help="folder that train --checkpoint wrote", metavar="DIR")]
+
+
+@app.command()
+def show(folder: Folder) -> None:
+    """List the checkpoints, and the arrays of the newest one."""
+    console, newest = new_console(), None
+    table = Table("checkpoint", "step", "loss", "ranks that wrote it", "MB", title=str(folder))
+    for generation in checkpoints_in(folder):
+        if isinstance(generation, Damaged):
+            console.print(f"damaged: {generation}")
+            continue
+        newest = newest or generation
+        facts, nbytes = generation.facts, sum(file["bytes"] for file in generation.manifest["files"].values())
+        table.add_row(
+            generation.folder.name,
+            str(generation.step),
+            f"{facts['history']['losses'][-1]:.4f}",
+            ranks_of(**facts["config"]),
+            f"{nbytes / 1e6:.1f}",
+        )
+    console.print(table)
+    if newest is not None:
+        console.print(arrays_of(newest))
+
+
+@app.command()
+def verify(folder: Folder) -> None:
+    """Read every checkpoint, and compare all checksums (status 1: one is damaged)."""
+    damaged = False
+    for generation in checkpoints_in(folder):
+        damaged |= isinstance(generation, Damaged)
+        words = f"damaged: {generation}" if isinstance(generation, Damaged) else f"whole: {generation.folder}"
+        print(words)
+    sys.exit(int(damaged))
+
+
+def checkpoints_in(folder: Path) -> list[Generation | Damaged]:
+    """The checkpoints in a folder, or the one that it is; raises ValueError where there is none."""
+    if (folder / MANIFEST).exists():
+        try:
+            generation = read_generation(folder)
+            generation.arrays()
+            return [generation]
+        except Damaged as error:
+            return [error]
+    all_of_them = list(generations(folder))
+    if not all_of_them:
+        raise ValueError(f"there is no checkpoint in {folder}; train --checkpoint {folder} writes some")
+    return all_of_them
+
+
+def arrays_of(generation: Generation) -> Table:
+    """Name, shape, dtype and file of each array."""
+    table = Table("array", "shape", "dtype", "file", title=generation.folder.name)
+    rows = (
+        (name, str(tuple(array["shape"])), array["dtype"], file)
+        for file, described in generation.manifest["files"].items()
+        for name, array in described["arrays"].items()
+    )
+    for row in sorted(rows):
+        table.add_row(*row)
+    return table

@@ -1,0 +1,94 @@
+"""``train --checkpoint`` and ``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use."""
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests.checkpoints.commands import LAYOUTS, resumes_with_the_same_bits
+
+TRAIN = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "2", "--transport", "threads"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=" ".join)
+def test_a_resumed_training_ends_with_the_same_bits(minigrad, tmp_path, layout):
+    resumes_with_the_same_bits(minigrad, tmp_path, layout, "--transport", "threads")
+
+
+def test_other_ranks_go_on(minigrad, tmp_path):
+    """In another layout sums have another order: the accuracy is the same, but for an image or two."""
+    accuracies = {}
+    for layout in (["--data", "2"], ["--resume", "kept", "--pipe", "3"], ["--resume", "kept"]):
+        status, out, errors = minigrad(*TRAIN, "--checkpoint", "kept", "--every", "3", *layout)
+        assert status == 0, errors
+        accuracies[tuple(layout)] = out.split("test accuracy")[1].split("%")[0].strip(" │")
+    first, *others = map(float, accuracies.values())
+    assert all(abs(other - first) <= 0.21 for other in others), accuracies
+
+
+def test_a_checkpoint_is_safetensors_files(minigrad, tmp_path):
+    assert minigrad(*TRAIN, "--data", "2", "--checkpoint", "kept", "--every", "5")[0] == 0
+    newest = sorted((tmp_path / "kept").iterdir())[-1]
+    arrays = {name: a for file in newest.glob("*.safetensors") for name, a in load_file(file).items()}
+    (model,) = tmp_path.glob("runs/*/model.safetensors")
+    assert newest.name == "step-00000010"
+    for name, array in load_file(model).items():  # the last step is one of those that are saved
+        assert arrays[f"model/{name}"].tobytes() == array.tobytes(), name
+
+
+def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
+    assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "4")[0] == 0
+    status, out, _ = minigrad("checkpoint", "verify", "kept")
+    assert (status, out) == (0, "whole: kept/step-00000008\nwhole: kept/step-00000004\n")
+    status, out, _ = minigrad("checkpoint", "show", "kept")
+    assert status == 0 and "step-00000008" in out and "model/" in out
+    file = tmp_path / "kept/step-00000008/rank-0.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    status, out, _ = minigrad("checkpoint", "verify", "kept")
+    assert status == 1 and out.startswith("damaged: kept/step-00000008/rank-0.safetensors is not what was")
+    status, out, _ = minigrad(*TRAIN, "--resume", "kept")
+    assert status == 0 and "skipped a checkpoint" in out and "at step 4" in out
+    (tmp_path / "kept/step-00000004/manifest.json").write_text("{}")
+    status, _, errors = minigrad(*TRAIN, "--resume", "kept")
+    assert status == 1 and errors == (
+        "minigrad: no checkpoint in kept is whole; leave --resume out to begin anew\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--resume", "nowhere"], "there is no checkpoint in nowhere; leave --resume out"),
+        (["--checkpoint", "kept"], "kept holds checkpoints already, the newest step-00000010; pass --resume"),
+        (["--resume", "kept", "--seed", "1"], "is of a training with --seed 0, and this one has 1"),
+        (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
+        (["--checkpoint", "new", "--data", "3", "--strategy", "server"], "ParameterServer has state in mess"),
+        (
+            ["--checkpoint", "new", "--data", "2", "--strategy", "backup-workers"],
+            "BackupWorkers has state in",
+        ),
+        (["--checkpoint", "new", "--pipe", "2", "--schedule", "pipedream"], "AsynchronousPipeline has"),
+        (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(minigrad, tmp_path, arguments, words):
+    assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")[0] == 0
+    status, _, errors = minigrad(*TRAIN, *arguments)
+    assert status in (1, 2) and words in errors and errors.count("\n") == 1, errors
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_disk_that_is_full_does_not_end_a_training(minigrad, tmp_path, monkeypatch):
+    monkeypatch.setattr("backends.checkpoint.disk.Disk.write", full)
+    status, out, errors = minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")
+    assert status == 0, errors
+    words = " ".join(out.split())
+    assert (
+        "the checkpoint of step 5 cannot be written to kept: No space left on device; the training" in words
+    )
+    assert not list((tmp_path / "kept").glob("step-*"))
+
+
+def full(disk, file, content) -> None:
+    """The write of a disk that is full."""
+    raise OSError(28, "No space left on device")

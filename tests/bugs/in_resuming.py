@@ -1,0 +1,209 @@
+"""Bugs of checkpoints: what is saved of a training, and which rank gets what of it."""
+
+import warnings
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD
+from backends.data_parallel.compression.compressed import Compressed
+from backends.data_parallel.data_parallel import DataParallel
+from backends.data_parallel.shared_memory import SharedMemoryDataParallel
+from backends.data_parallel.zero.sharded import Sharded
+from backends.grid import Grid
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.pipeline.pipeline import Pipeline
+from backends.stack import Stack
+from minigrad import optim
+from minigrad.data import Batch
+from minigrad.ops import cross_entropy
+from minigrad.train import History, fit
+from tests.backends.pipeline_nets import batches_of, dropping, frozen, mlp, tied
+from tests.bugs.bug import Bug
+from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
+
+SIZES = (7, 4, 6)
+
+
+def adam(parameters):
+    return optim.Adam(parameters, 0.01, eps=1e-3)
+
+
+def two_stages(comm):
+    return Pipeline(comm, schedule="1f1b", micro_batches=2)
+
+
+def by_layers_and_neurons(comm):
+    grid = Grid(comm, data=1, pipe=2, model=2)
+    stages = Pipeline(grid.pipe, schedule="gpipe", micro_batches=2)
+    return Stack(stages, ModelParallel(grid.model, {"0": "column", "2": "row", "5": "row", "7": "column"}))
+
+
+def by_neurons(comm):
+    return ModelParallel(comm, {"0": "column", "2": "row", "5": "column", "7": "gathered"})
+
+
+# Laws
+
+
+def replicas_go_on() -> None:
+    goes_on_with_the_same_bits(Layout(2, DataParallel), dropping, adam, batches_of(SIZES), 2)
+
+
+def shards_go_on() -> None:
+    for stage, momentum in ((2, optim.HeavyBall), (3, optim.Adam)):
+        layout = Layout(3, partial(Sharded, stage=stage, bucket_bytes=200))
+        goes_on_with_the_same_bits(layout, mlp, partial(momentum, lr=0.05), batches_of(SIZES), 1)
+
+
+def one_node_goes_on() -> None:
+    goes_on_with_the_same_bits(Layout(3, SharedMemoryDataParallel), mlp, adam, batches_of(SIZES), 2)
+
+
+def stages_go_on() -> None:
+    for build in (tied, frozen(7)):  # a stage that trains nothing has no state
+        goes_on_with_the_same_bits(Layout(2, two_stages), build, adam, batches_of(SIZES), 1)
+
+
+def neurons_go_on() -> None:
+    goes_on_with_the_same_bits(Layout(3, by_neurons), mlp, adam, batches_of(SIZES), 1)
+
+
+def shards_go_on_as_stages_of_neurons() -> None:
+    before, after = Layout(3, partial(Sharded, stage=1)), Layout(4, by_layers_and_neurons)
+    goes_on_in_another_layout(before, after, mlp, adam, batches_of(SIZES), 2)
+    goes_on_in_another_layout(after, before, mlp, adam, batches_of(SIZES), 2)
+
+
+def an_epoch_goes_on_in_its_middle() -> None:
+    rng = np.random.default_rng(0)
+    data = Batch(rng.normal(size=(10, 4)), rng.integers(0, 3, 10))
+
+    class Stop(Exception):
+        pass
+
+    def trained(stop: int | None = None) -> History:
+        """Train to the end; first, in other objects that share the arrays, for ``stop`` steps."""
+        model = mlp(np.random.default_rng(0)).to(dtype=np.float64)
+        optimizer, history = optim.SGD(model.parameters(), 0.1, momentum=0.9), History()
+
+        def on_step(step: int, loss: float) -> None:
+            if step + 1 == stop and first:
+                raise Stop
+
+        settings: dict[str, Any] = {"epochs": 3, "batch_size": 4, "schedule": lambda step: 0.1 / (step + 1)}
+        settings["on_epoch"] = lambda epoch, history: epochs.append(epoch)
+        first = True
+        with suppress(Stop):
+            fit(model, optimizer, cross_entropy, data, start=history, on_step=on_step, **settings)
+        first = False
+        if stop is not None:
+            fit(model, optimizer, cross_entropy, data, start=history, on_step=on_step, **settings)
+        return history
+
+    epochs: list[int] = []
+    whole = trained()
+    assert epochs == [0, 1, 2]
+    for stop in range(1, 10):
+        epochs.clear()
+        history = trained(stop)
+        assert epochs == [0, 1, 2], f"stopped after {stop} steps: epochs {epochs}"
+        assert history.losses == whole.losses, f"stopped after {stop} steps: {history.losses}"
+        assert history.samples == whole.samples == 30, f"{history.samples} samples"
+
+
+def own_models_go_on() -> None:
+    for strategy in (LocalSGD, DiLoCo, ElasticAveraging):
+        goes_on_with_the_same_bits(
+            Layout(2, partial(strategy, period=2)), mlp, adam, batches_of([5, 2, 7, 3, 4, 1]), 3
+        )
+
+
+def residuals_go_on() -> None:
+    for name in ("dgc", "power-sgd", "random-k"):
+        layout = Layout(2, partial(Compressed, compress=name))
+        sgd = partial(optim.SGD, lr=0.1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            goes_on_with_the_same_bits(layout, mlp, sgd, batches_of(SIZES), 2)
+
+
+# Bugs
+
+DIFFERS = r"rank \d: .*(differs|losses|is not)"
+STATE = "backends.checkpoint.training_state"
+BACKEND, SHARDED = "minigrad.backend", "backends.data_parallel.sharded_optimizer"
+MODEL, STACK = "backends.model_parallel.model_parallel", "backends.stack"
+
+AVERAGING, COMPRESSION = "backends.data_parallel.averaging", "backends.data_parallel.compression"
+
+BUGS = [
+    Bug("models of ranks are taken for one", AVERAGING, "    models_differ = True\n", "",
+        own_models_go_on, DIFFERS),
+    Bug("the period begins anew", AVERAGING, 'own_state = ("updates", "samples")', 'own_state = ("samples",)',
+        own_models_go_on, DIFFERS),
+    Bug("momenta are in the order of the file", AVERAGING, "for name in sorted(s)]",
+        "for name in (sorted(s) if self.rank else sorted(s)[::-1])]",
+        own_models_go_on, "."),
+    Bug("the outer velocity is forgotten", AVERAGING, '"common", "velocity")', '"common")',
+        own_models_go_on, DIFFERS),
+    Bug("the center is forgotten", AVERAGING, '(*ModelAveraging.own_state, "center")', "()",
+        own_models_go_on, DIFFERS),
+    Bug("residuals are forgotten", f"{COMPRESSION}.compressed", 'own_state = ("error",)', "own_state = ()",
+        residuals_go_on, DIFFERS),
+    Bug("the compressor begins anew", f"{COMPRESSION}.compressed",
+        "        self.compressor.set_own_values(", "        dict(",
+        residuals_go_on, DIFFERS),
+    Bug("all ranks go on with rank 0's", STATE, "own, prefix = ranks[comm.rank], f\"rank-{comm.rank}/\"",
+        'own, prefix = ranks[0], "rank-0/"',
+        residuals_go_on, DIFFERS),
+    Bug("statistics are not saved", STATE, " | backend.full_state(model)", "",
+        replicas_go_on, "."),
+    Bug("the optimizer begins anew", STATE, "    backend.load_optimizer_state(model, optimizer, values)\n",
+        "", replicas_go_on, DIFFERS),
+    Bug("the count of steps begins anew", STATE, "of_key in numbers.items()", "of_key in ()",
+        replicas_go_on, "KeyError: 't'"),
+    Bug("masks begin anew", STATE,
+        '        rng.bit_generator.state = own["generators"][name]\n', "        pass\n",
+        replicas_go_on, DIFFERS),
+    Bug("only the first layer's masks are saved", STATE,
+        'for name, module in [("model", model), *model.named_modules()]',
+        'for name, module in [("model", model), *model.named_modules()][:4]',
+        replicas_go_on, DIFFERS),
+    Bug("keys are those of the first rank", STATE, "in texts_of_all(comm, keys_of(optimizer)) for",
+        "in texts_of_all(comm, keys_of(optimizer))[:1] for",
+        stages_go_on, DIFFERS),
+    Bug("a rank saves only its part of the state", BACKEND,
+        "return (unshard or self.unshard_values)(model, self.optimizer_values(model, optimizer, key))",
+        "return self.optimizer_values(model, optimizer, key)",
+        neurons_go_on, "."),
+    Bug("a rank takes the whole state for its part", BACKEND,
+        "(shard or self.shard_values)(model, values)", "values",
+        neurons_go_on, "."),
+    Bug("the state is that of the arrays in the file", BACKEND, 'else xp.array(value, order="C")',
+        "else xp.zeros_like(value)",
+        stages_go_on, DIFFERS),
+    Bug("parts are read in another order", SHARDED, "start = stop", "start = 0",
+        shards_go_on, "."),
+    Bug("each rank has the first rank's elements", SHARDED,
+        "owned = self.trained_by(optimizer, rank)", "owned = self.trained_by(optimizer, 0)",
+        shards_go_on, "."),
+    Bug("a part begins at the parameter's first element", SHARDED, "np.ravel(value)[within]",
+        "np.ravel(value)[: within.stop - within.start]",
+        one_node_goes_on, DIFFERS),
+    Bug("rates of momentum are lost", SHARDED, "else value.item()", "else 0.0",
+        shards_go_on, DIFFERS),
+    Bug("neurons get the other ranks' state", MODEL, ".local_part(value)",
+        ".local_part(np.roll(value, 1, shards[owner, attribute].axis))",
+        neurons_go_on, DIFFERS),
+    Bug("stages inside a stack are not cut", STACK,
+        "            values = member.shard_values(model, values)\n", "            pass\n",
+        shards_go_on_as_stages_of_neurons, "."),
+    Bug("an epoch begins anew", "minigrad.train", "len(history.losses) - epoch * per_epoch", "0",
+        an_epoch_goes_on_in_its_middle, "stopped after"),
+    Bug("the epochs are counted anew", "minigrad.train",
+        "range(max(len(history.losses) - 1, 0) // per_epoch, epochs)", "range(epochs)",
+        an_epoch_goes_on_in_its_middle, r"epochs \[0"),
+]  # fmt: skip

@@ -1,0 +1,73 @@
+"""``minigrad train --checkpoint``, then ``--resume``: the same losses, figures and model file come out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backends.pipeline import schedule_names
+from minigrad.model_file import read_model
+
+ALL = bool(os.environ.get("MINIGRAD_RESUME"))  # every layout, on LeNet; else the cheap ones, on a small net
+NET = ["--net", "lenet", "--batch", "250"] if ALL else ["--net", "sigmoid", "--batch", "500"]
+CHEAP = [
+    [],
+    ["--data", "2"],
+    ["--data", "3", "--strategy", "sharded", "--option", "stage=3"],
+    ["--data", "2", "--strategy", "one-node"],
+    ["--data", "2", "--strategy", "local-sgd"],
+    ["--pipe", "2"],
+]
+LAYOUTS = CHEAP if not ALL else [
+    *CHEAP,
+    ["--data", "2", "--strategy", "bucketed"],
+    ["--data", "2", "--strategy", "naive"],
+    ["--data", "2", "--strategy", "sharded", "--option", "stage=1"],
+    ["--data", "3", "--strategy", "sharded", "--option", "stage=2"],
+    ["--model", "2"],
+    ["--data", "2", "--pipe", "2", "--model", "2"],
+    ["--data", "2", "--pipe", "2", "--model", "2", "--strategy", "sharded", "--option", "stage=2"],
+    ["--pipe", "3", "--schedule", "layer-wise"],
+    *(["--pipe", "2", "--schedule", name] for name in schedule_names()),
+]  # fmt: skip
+
+
+def resumes_with_the_same_bits(
+    command: Callable[..., tuple[int, str, str]], folder: Path, layout: list[str], *more: str
+) -> None:
+    """Assert that training from each checkpoint of a run gives that run's losses and model, bit for bit.
+
+    ``command`` runs minigrad in ``folder``: (exit status, output, errors).
+    """
+    train = ["train", *NET, "--epochs", "2", *layout, *more]
+    every = 15 if ALL else 7
+    status, _, errors = command(*train, "--checkpoint", "kept", "--every", str(every), "--json", "whole.json")
+    assert status == 0, errors
+    whole, weights = results(folder, "whole.json")
+    steps = range(0, len(whole["losses"]) + 1, every)
+    generations = sorted((folder / "kept").iterdir())
+    assert [generation.name for generation in generations] == [f"step-{step:08}" for step in steps[-2:]]
+    for newest in reversed(generations):
+        shutil.rmtree(folder / "runs")
+        status, out, errors = command(*train, "--resume", "kept", "--json", "resumed.json")
+        assert status == 0, errors
+        assert f"resumed from kept/{newest.name}, at step {int(newest.name[5:])}" in out, out
+        resumed, others = results(folder, "resumed.json")
+        for name in ("losses", "test_accuracies", "test_accuracy", "train_accuracy"):
+            assert resumed[name] == whole[name], name
+        assert {name: array.tobytes() for name, array in others.items()} == {
+            name: array.tobytes() for name, array in weights.items()
+        }
+        shutil.rmtree(newest)
+
+
+def results(folder: Path, figures: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The figures of the only training in ``folder``, and its model."""
+    (model,) = folder.glob("runs/*/model.safetensors")
+    return json.loads((folder / figures).read_text()), read_model(model).arrays

@@ -1,0 +1,131 @@
+"""Train n steps; or k, write a checkpoint, and in new objects read it and train n - k: the same comes out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backends.checkpoint import Checkpoints
+from backends.checkpoint import training_state as state
+from backends.comm import run_ranks
+from backends.comm.communicator import Communicator
+from backends.laws import distance
+from minigrad.backend import Backend
+from minigrad.data import Batch
+from minigrad.ops import cross_entropy
+from tests.backends.pipeline_nets import Build
+
+MakeBackend = Callable[[Communicator], Backend]
+MakeOptimizer = Callable[[Any], Any]
+
+
+class Layout(NamedTuple):
+    """So many ranks, and the strategy of each."""
+
+    ranks: int
+    backend: MakeBackend
+
+
+class Trained(NamedTuple):
+    """The losses of the steps, and all arrays and facts of a training at their end."""
+
+    losses: list[float]
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+
+def training(
+    layout: Layout,
+    build: Build,
+    optimizer: MakeOptimizer,
+    batches: Sequence[Batch],
+    folder: Path,
+    *,
+    resume: bool = False,
+    same_layout: bool = True,
+    dtype: Any = np.float64,
+) -> list[Trained]:
+    """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``."""
+
+    def work(comm: Communicator) -> Trained:
+        backend = layout.backend(comm)
+        model = build(np.random.default_rng(comm.rank)).to(dtype=dtype)
+        files = Checkpoints(folder, comm)
+        generation, arrays, skipped = files.newest()
+        assert (generation is not None) == resume and not skipped
+        if generation is not None:
+            state.load_model_state(model, arrays)
+        model = backend.place(model)
+        trainer = optimizer(model.parameters())
+        if generation is not None:
+            facts = generation.facts
+            state.load_state(comm, backend, model, trainer, arrays, facts, same_layout=same_layout)
+        losses = []
+        for batch in batches:
+            trainer.zero_grad()
+            losses.append(backend.step(model, batch, cross_entropy))
+            backend.update(model, trainer)
+        arrays, facts, own = state.gather_state(comm, backend, model, trainer)
+        files.write(len(batches), arrays, facts, own)
+        files.wait()
+        arrays = {name: array.copy() for name, array in (arrays | own).items()}
+        backend.close()
+        return Trained(losses, arrays, facts)
+
+    return run_ranks(layout.ranks, work)
+
+
+def goes_on_with_the_same_bits(
+    layout: Layout,
+    build: Build,
+    optimizer: MakeOptimizer,
+    batches: Sequence[Batch],
+    k: int,
+    dtype: Any = np.float64,
+) -> None:
+    """Assert that a training resumed after ``k`` steps in the same layout has the undisturbed one's bits.
+
+    On every rank: losses, parameters, running statistics, the optimizer's state and random generators.
+    """
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        whole = training(layout, build, optimizer, batches, Path(one), dtype=dtype)
+        first = training(layout, build, optimizer, batches[:k], Path(two), dtype=dtype)
+        rest = training(layout, build, optimizer, batches[k:], Path(two), resume=True, dtype=dtype)
+    for rank, (a, b, c) in enumerate(zip(whole, first, rest, strict=True)):
+        assert a.losses == b.losses + c.losses, f"rank {rank}: losses {a.losses}, {b.losses} + {c.losses}"
+        assert a.facts == c.facts, f"rank {rank}: {a.facts} is not {c.facts}"
+        assert a.arrays.keys() == c.arrays.keys(), f"rank {rank}: {a.arrays.keys() ^ c.arrays.keys()}"
+        for name, array in a.arrays.items():
+            other = c.arrays[name]
+            same = array.dtype == other.dtype and array.shape == other.shape
+            assert same and array.tobytes() == other.tobytes(), f"rank {rank}: {name} differs"
+
+
+def goes_on_in_another_layout(
+    before: Layout,
+    after: Layout,
+    build: Build,
+    optimizer: MakeOptimizer,
+    batches: Sequence[Batch],
+    k: int,
+    bound: float = 1e-11,
+) -> None:
+    """Assert that ``k`` steps in one layout and the others in another one are a serial training, to rounding.
+
+    Differences are relative to the largest element of each array.
+    """
+    serial = Layout(1, lambda comm: Backend())
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        whole = training(serial, build, optimizer, batches, Path(one))[0]
+        training(before, build, optimizer, batches[:k], Path(two))
+        rest = training(after, build, optimizer, batches[k:], Path(two), resume=True, same_layout=False)
+    for rank, resumed in enumerate(rest):
+        assert resumed.facts["optimizer"] == whole.facts["optimizer"], f"rank {rank}: {resumed.facts}"
+        assert resumed.arrays.keys() == whole.arrays.keys(), resumed.arrays.keys() ^ whole.arrays.keys()
+        for name, array in whole.arrays.items():
+            relative = distance(array, resumed.arrays[name])[1]
+            assert relative <= bound, f"rank {rank}: {name} differs by {relative:.1e}, allowed {bound:.0e}"

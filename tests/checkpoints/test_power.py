@@ -1,0 +1,23 @@
+"""Checkpoints survive a loss of power at every moment."""
+
+import pytest
+
+from tests.checkpoints import power_laws as laws
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.a_power_loss_leaves_whole_generations,
+        laws.a_power_loss_on_ranks_leaves_whole_generations,
+        laws.a_power_loss_after_a_kill_leaves_whole_generations,
+        laws.a_kill_within_a_write_leaves_whole_generations,
+        laws.two_runs_in_one_folder_leave_whole_generations,
+        laws.what_another_run_took_is_not_committed,
+        laws.no_rank_reads_half_of_a_description,
+        laws.a_disk_syncs_what_it_wrote,
+    ],
+    ids=lambda law: law.__name__,
+)
+def test_that(law):
+    law()
