@@ -63,12 +63,14 @@ def stack(shape, strategy, schedule, plan):
 
 
 def data_parallel(ranks):
-    """The strategies that share the batch and hold what a serial run holds."""
+    """The strategies that share the batch and hold what a serial run holds.
+
+    Not the naive one: there a parameter that no loss reaches has a gradient of zeros, and so a state.
+    """
     return st.one_of(
         st.sampled_from(
             [
                 DataParallel,
-                NaiveDataParallel,
                 SharedMemoryDataParallel,
                 partial(DataParallel, micro_batches=2),
                 partial(Bucketed, bucket_bytes=100),
@@ -139,6 +141,11 @@ def test_the_own_state_of_ranks_goes_on_with_the_same_bits(name):
         goes_on_in_another_layout(
             Layout(ranks, OWN[name]), Layout(2, DataParallel), mlp, OPTIMIZERS["sgd"], batches_of([7, 5]), 1
         )
+
+
+def test_the_naive_strategy_goes_on_with_the_same_bits():
+    layout = Layout(3, NaiveDataParallel)
+    goes_on_with_the_same_bits(layout, mlp, OPTIMIZERS["adam"], batches_of([7, 5, 9, 2]), 2)
 
 
 def test_shares_by_speed_go_on_with_even_ones():
