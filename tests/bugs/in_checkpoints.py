@@ -25,7 +25,7 @@ from tests.checkpoints.power_laws import (
 CHECKPOINTS, DISK, IN_MEMORY = (
     "backends.checkpoint.checkpoints",
     "backends.checkpoint.disk",
-    "tests.checkpoints.recorded_disk",
+    "backends.checkpoint.recorded_disk",
 )
 
 BUGS = [

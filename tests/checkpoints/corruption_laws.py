@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.checkpoint.checkpoints import Checkpoints, Damaged, generations, read_generation, sealed
+from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, run_ranks
 from tests.checkpoints.power_laws import FOLDER, alone, arrays_of, facts_of, facts_of_all, same_arrays
-from tests.checkpoints.recorded_disk import RecordedDisk
 
 OLDER, NEWER = FOLDER / "step-00000001", FOLDER / "step-00000002"
 MANIFEST = "manifest.json"

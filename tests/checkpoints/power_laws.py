@@ -18,8 +18,8 @@ import numpy as np
 from backends.checkpoint import checkpoints
 from backends.checkpoint.checkpoints import Checkpoints, generations
 from backends.checkpoint.disk import Disk
+from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, broadcast, run_ranks
-from tests.checkpoints.recorded_disk import RecordedDisk
 
 FOLDER = Path("/runs/night")  # two folders that are not there yet
 STEPS = (1, 2, 3)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.checkpoint.disk import Disk
-from tests.checkpoints.recorded_disk import RecordedDisk
+from backends.checkpoint.recorded_disk import RecordedDisk
 
 PATHS = st.sampled_from(["a", "b", "a/a", "a/b", "a/a/a"]).map(Path)
 CALLS = st.one_of(

@@ -4,6 +4,8 @@ What a program did is a list of operations. A loss of power keeps a first part o
 what was synced: a file's bytes by fsync of the file, a name by fsync of the folder that it is in. Of all
 other operations it keeps any subset, and of the bytes of a file any part. The model is that of Pillai et al.,
 "All File Systems Are Not Created Equal", OSDI 2014.
+
+Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from backends.checkpoint.disk import Disk
+from .disk import Disk
 
 ROOT = 0
 MOST = 512  # subsets at one moment that are all tried; of more, each single one and a few draws
