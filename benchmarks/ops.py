@@ -1,0 +1,103 @@
+"""Times ops and small networks, forward and backward, against PyTorch in the better of its two layouts.
+
+All peers take turns in one process, in shuffled order, float32, one thread; time is the process's own on
+the CPU, a figure the median over the rounds, a ratio the median of the rounds' ratios. Before the clock
+starts, the values and all gradients are compared with PyTorch's.
+
+python benchmarks/ops.py                      # the table, the worst row first
+python benchmarks/ops.py --only conv --rounds 15 --json ops.json
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+try:
+    import torch  # pyright: ignore[reportMissingImports]
+    from ops_rows import ROWS, Row
+except ImportError as error:
+    if error.name != "torch":
+        raise
+    print("PyTorch is what minigrad is compared with; install it: pip install torch")
+    sys.exit(2)
+
+BOUND = 1.25  # the largest ratio that no row should pass
+ROUND_SECONDS = 0.03  # of one peer in one round, at least
+console = Console(width=None if sys.stdout.isatty() else 110)
+
+
+def main(
+    only: Annotated[str, typer.Option(help="rows whose title holds this text")] = "",
+    rounds: Annotated[int, typer.Option(min=1)] = 9,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
+) -> None:
+    """Print milliseconds of minigrad and PyTorch for each row, and their ratio."""
+    rows = [row for row in ROWS if only in row.title]
+    if not rows:
+        raise typer.BadParameter(f"no row's title holds {only!r}; leave --only out to see all titles")
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        results = [measure(row, rounds) for row in track(rows, console=console, transient=True)]
+    results.sort(key=lambda result: -result["ratio"])
+    console.print(results_table(results))
+    if json_file is not None:
+        json_file.write_text(json.dumps(results, indent=1))
+
+
+def measure(row: Row, rounds: int) -> dict[str, Any]:
+    """Median milliseconds of each peer, and the median ratio to the faster layout of PyTorch."""
+    peers = row.peers()
+    row.check(peers)
+    repeats = {name: max(1, round(ROUND_SECONDS / seconds(step, 2))) for name, step in peers.items()}
+    times: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        for name in random.sample(list(peers), len(peers)):
+            times[name].append(seconds(peers[name], repeats[name]))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    best = min((name for name in medians if name != "minigrad"), key=lambda name: medians[name])
+    ratio = statistics.median(a / b for a, b in zip(times["minigrad"], times[best], strict=True))
+    return {"title": row.title, "ms": {k: 1000 * v for k, v in medians.items()}, "best": best, "ratio": ratio}
+
+
+def seconds(step: Callable[[], object], repeats: int) -> float:
+    """CPU time per call."""
+    start = process_time()
+    for _ in range(repeats):
+        step()
+    return (process_time() - start) / repeats
+
+
+def results_table(results: list[dict[str, Any]]) -> Table:
+    over = sum(result["ratio"] > BOUND for result in results)
+    table = Table(
+        title="forward and backward against PyTorch's better layout, float32, one thread",
+        caption=f"{over} of {len(results)} rows take more than {BOUND} times as long; "
+        f"NumPy {np.__version__}, PyTorch {torch.__version__}",
+    )
+    for column in ("", "minigrad ms", "PyTorch ms", "channels_last ms", "ratio"):
+        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    for result in results:
+        ms = result["ms"]
+        last = f"{ms['channels_last']:.3f}" if "channels_last" in ms else ""
+        figures = f"{ms['minigrad']:.3f}", f"{ms['torch']:.3f}", last, f"{result['ratio']:.2f}"
+        table.add_row(result["title"], *figures)
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)

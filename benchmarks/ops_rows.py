@@ -1,0 +1,389 @@
+"""The rows that ``ops.py`` times: each op and network is written for both libraries, with the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
+from engine_workloads import channels_last
+
+from minigrad import Tape, Tensor, ops
+
+Function = Callable[..., Any]
+Step = Callable[[], list[np.ndarray]]
+MILLION = (1024, 1024)
+KINKS = 0.03
+
+
+@dataclass(frozen=True)
+class Row:
+    """An op, or a few, on inputs of ``shapes``; a step is forward, and backward from a random gradient.
+
+    ``constants`` come behind the inputs, and get no gradient. ``image`` says that the first input may lie
+    channels-last; minigrad gets it so, as its own ops hand it on.
+    """
+
+    title: str
+    mine: Function
+    theirs: Function
+    shapes: Sequence[tuple[int, ...]]
+    constants: tuple[np.ndarray, ...] = ()
+    image: bool = False
+    input_gradient: bool = True  # of the first input, as between layers; False as for data
+    positive: bool = False
+    tolerance: float = 2e-4  # in networks more: what rounding moves over a kink of ReLU or pooling differs
+
+    def arrays(self) -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        arrays = [rng.standard_normal(shape, np.float32) for shape in self.shapes]
+        for array in arrays[1:]:
+            if array.ndim > 1:  # weights: what comes out has the size of what goes in
+                array /= np.sqrt(array[0].size)
+        return [np.abs(array) + 0.1 for array in arrays] if self.positive else arrays
+
+    def peers(self) -> dict[str, Step]:
+        peers = {"minigrad": self.minigrad(), "torch": self.torch(torch.contiguous_format)}
+        if self.image:
+            peers["channels_last"] = self.torch(torch.channels_last)
+        return peers
+
+    def seed(self, value: Any) -> np.ndarray:
+        return np.random.default_rng(1).standard_normal(tuple(value.shape), np.float32)
+
+    def minigrad(self) -> Step:
+        arrays = self.arrays()
+        if self.image:
+            arrays[0] = channels_last(arrays[0])
+        inputs: list[Any] = [Tensor(a, requires_grad=True) for a in arrays]
+        inputs[0] = inputs[0] if self.input_gradient else Tensor(arrays[0])
+        g = self.seed(self.mine(*inputs, *self.constants))
+        g = channels_last(g) if self.image and g.ndim == 4 else g
+
+        def step() -> list[np.ndarray]:
+            for x in inputs:
+                x.grad = None
+            with Tape() as tape:
+                value = self.mine(*inputs, *self.constants)
+            tape.backward(value, g)
+            return [value.data, *(x.grad for x in inputs if x.requires_grad)]
+
+        return step
+
+    def torch(self, layout: Any) -> Step:
+        inputs: list[Any] = [torch.from_numpy(a) for a in self.arrays()]
+        inputs = [x.to(memory_format=layout) if x.ndim == 4 else x for x in inputs]
+        for x in inputs[0 if self.input_gradient else 1 :]:
+            x.requires_grad_()
+        constants = [torch.from_numpy(np.asarray(c)) for c in self.constants]
+        value = self.theirs(*inputs, *constants)
+        g = torch.from_numpy(self.seed(value))
+        g = g.to(memory_format=layout) if g.ndim == 4 else g
+
+        def step() -> list[Any]:
+            for x in inputs:
+                x.grad = None
+            value = self.theirs(*inputs, *constants)
+            value.backward(g)
+            return [value, *(x.grad for x in inputs if x.requires_grad)]
+
+        return step
+
+    def check(self, peers: dict[str, Step]) -> None:
+        """Raise RuntimeError where values or gradients are not PyTorch's."""
+        ours = peers["minigrad"]()
+        theirs = [x.detach().numpy() for x in peers["torch"]()]  # pyright: ignore
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            error = np.abs(a - b).max() / max(np.abs(b).max(), 1e-6)
+            if not error <= self.tolerance:
+                what = "the value" if i == 0 else f"gradient {i}"
+                raise RuntimeError(f"{self.title}: {what} differs from PyTorch's by {error:g} of its largest")
+
+
+def conv(n: int, c: int, f: int, size: int, k: int, **settings: Any) -> Row:
+    groups, padding = settings.get("groups", 1), settings.pop("padding", k // 2)
+    data = settings.pop("data", False)
+    more = "".join(f" {name} {value}" for name, value in settings.items())
+    return Row(
+        f"conv {c}->{f} {k}x{k}{more} on {n}x{c}x{size}x{size}" + (", data" if data else ""),
+        lambda x, w, b: ops.conv2d(x, w, b, padding=padding, **settings),
+        lambda x, w, b: F.conv2d(x, w, b, padding=padding, **settings),
+        [(n, c, size, size), (f, c // groups, k, k), (f,)],
+        image=True,
+        input_gradient=not data,
+    )
+
+
+def of(name: str, mine: Function, theirs: Function, *shapes: tuple[int, ...], **settings: Any) -> Row:
+    sizes = "x".join(map(str, shapes[0])) if shapes[0] != MILLION else "1M"
+    return Row(f"{name} {sizes}", mine, theirs, shapes, **settings)
+
+
+def indices(rows: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(2).integers(0, rows, shape)
+
+
+def batch_norm(n: int, c: int, *size: int) -> Row:
+    return of(
+        "batch_norm",
+        ops.batch_norm,
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        (n, c, *size),
+        (c,),
+        (c,),
+        image=bool(size),
+    )
+
+
+def layer_norm(*shape: int) -> Row:
+    c = shape[-1]
+    return of("layer_norm", ops.layer_norm, lambda x, w, b: F.layer_norm(x, (c,), w, b), shape, (c,), (c,))
+
+
+def linear(n: int, c: int, f: int) -> Row:
+    return Row(f"linear {n}x{c}->{f}", ops.linear, F.linear, [(n, c), (f, c), (f,)])
+
+
+def embedding(rows: int, width: int, *shape: int) -> Row:
+    places = indices(rows, *shape)
+    return Row(
+        f"embedding {rows}x{width}, {'x'.join(map(str, shape))}",
+        ops.embedding,
+        lambda w, i: F.embedding(i, w),
+        [(rows, width)],
+        (places,),
+    )
+
+
+def multilayer(batch: int, depth: int, width: int = 128) -> Row:
+    """An MLP of ``depth`` linear layers with ReLU between them."""
+
+    def network(relu: Function, linear: Function) -> Function:
+        def run(x: Any, *weights: Any) -> Any:
+            for i in range(0, len(weights), 2):
+                x = linear(relu(x) if i else x, weights[i], weights[i + 1])
+            return x
+
+        return run
+
+    shapes: list[tuple[int, ...]] = [(batch, width)]
+    for _ in range(depth):
+        shapes += [(width, width), (width,)]
+    mine, theirs = network(ops.relu, ops.linear), network(F.relu, F.linear)
+    return Row(f"MLP of {depth} layers, batch {batch}", mine, theirs, shapes, input_gradient=False)
+
+
+def lenet(batch: int) -> Row:
+    def network(
+        conv: Function, pool: Function, relu: Function, linear: Function, flatten: Function
+    ) -> Function:
+        def run(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any, w4: Any, b4: Any) -> Any:
+            x = relu(pool(conv(x, w1, b1)))
+            x = relu(pool(conv(x, w2, b2)))
+            return linear(relu(linear(flatten(x), w3, b3)), w4, b4)
+
+        return run
+
+    return Row(
+        f"LeNet, batch {batch}",
+        network(*MINE),
+        network(*THEIRS),
+        [(batch, 1, 28, 28), (16, 1, 3, 3), (16,), (32, 16, 3, 3), (32,)]
+        + [(128, 1568), (128,), (10, 128), (10,)],
+        image=True,
+        input_gradient=False,
+        tolerance=KINKS,
+    )
+
+
+def vgg(batch: int) -> Row:
+    """The network of W4."""
+
+    def network(
+        conv: Function, pool: Function, relu: Function, linear: Function, flatten: Function
+    ) -> Function:
+        def run(x: Any, *w: Any) -> Any:
+            x = relu(pool(conv(relu(conv(x, w[0], w[1])), w[2], w[3])))
+            x = relu(pool(conv(relu(conv(x, w[4], w[5])), w[6], w[7])))
+            return linear(relu(linear(flatten(x), w[8], w[9])), w[10], w[11])
+
+        return run
+
+    shapes: list[tuple[int, ...]] = [(batch, 3, 32, 32)]
+    for c, f in ((3, 32), (32, 32), (32, 64), (64, 64)):
+        shapes += [(f, c, 3, 3), (f,)]
+    shapes += [(256, 4096), (256,), (10, 256), (10,)]
+    title = f"W4's network, batch {batch}"
+    return Row(
+        title, network(*MINE), network(*THEIRS), shapes, image=True, input_gradient=False, tolerance=KINKS
+    )
+
+
+def conv_norm_relu(size: int) -> Row:
+    """Two blocks of convolution, batch normalisation and ReLU, 16 channels."""
+
+    def network(conv: Function, norm: Function, relu: Function) -> Function:
+        def run(x: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any) -> Any:
+            x = relu(norm(conv(x, w1), s1, b1))
+            return relu(norm(conv(x, w2), s2, b2))
+
+        return run
+
+    return Row(
+        f"conv, batch norm, ReLU twice on 8x3x{size}x{size}",
+        network(lambda x, w: ops.conv2d(x, w, padding=1), ops.batch_norm, ops.relu),
+        network(
+            lambda x, w: F.conv2d(x, w, padding=1),
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+            F.relu,
+        ),
+        [(8, 3, size, size), (16, 3, 3, 3), (16,), (16,), (16, 16, 3, 3), (16,), (16,)],
+        image=True,
+        input_gradient=False,
+        tolerance=KINKS,
+    )
+
+
+MINE = (
+    lambda x, w, b: ops.conv2d(x, w, b, padding=1),
+    lambda x: ops.max_pool2d(x, kernel=2),
+    ops.relu,
+    ops.linear,
+    lambda x: ops.flatten(x, start_axis=1),
+)
+THEIRS = (
+    lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    lambda x: F.max_pool2d(x, 2),
+    F.relu,
+    F.linear,
+    lambda x: torch.flatten(x, 1),
+)
+
+ROWS = [
+    # Every element alone
+    of("x ** 2", lambda x: x**2, lambda x: x**2, MILLION),
+    of("x ** 3", lambda x: x**3, lambda x: x**3, MILLION),
+    of("x ** -1", lambda x: x**-1, lambda x: x**-1, MILLION, positive=True),
+    of("x ** 0.5", lambda x: x**0.5, lambda x: x**0.5, MILLION, positive=True),
+    of("x + y", lambda x, y: x + y, lambda x, y: x + y, MILLION, MILLION),
+    of("x * y", lambda x, y: x * y, lambda x, y: x * y, MILLION, MILLION),
+    of("x / y", lambda x, y: x / y, lambda x, y: x / y, MILLION, MILLION, positive=True),
+    of("x * row", lambda x, y: x * y, lambda x, y: x * y, MILLION, (1024,)),
+    of("relu", ops.relu, F.relu, MILLION),
+    of("relu", ops.relu, F.relu, (64, 32, 32, 32), image=True),
+    of("leaky_relu", ops.leaky_relu, F.leaky_relu, MILLION),
+    of("gelu", ops.gelu, lambda x: F.gelu(x, approximate="tanh"), MILLION),
+    of("sigmoid", ops.sigmoid, torch.sigmoid, MILLION),
+    of("tanh", ops.tanh, torch.tanh, MILLION),
+    of("exp", ops.exp, torch.exp, MILLION),
+    of("log", ops.log, torch.log, MILLION, positive=True),
+    of("sqrt", ops.sqrt, torch.sqrt, MILLION, positive=True),
+    of("abs", ops.abs, torch.abs, MILLION),
+    of("clip", lambda x: ops.clip(x, low=-1, high=1), lambda x: torch.clip(x, -1, 1), MILLION),
+    of("maximum", ops.maximum, torch.maximum, MILLION, MILLION),
+    # Sums along axes
+    of("sum of rows", lambda x: ops.sum(x, axis=1), lambda x: x.sum(1), MILLION),
+    of("sum of columns", lambda x: ops.sum(x, axis=0), lambda x: x.sum(0), MILLION),
+    of("mean of all", ops.mean, torch.mean, MILLION),
+    of("var of rows", lambda x: ops.var(x, axis=1), lambda x: x.var(1, correction=0), MILLION),
+    of("max of rows", lambda x: ops.max(x, axis=1), lambda x: x.amax(1), MILLION),
+    of("softmax", ops.softmax, lambda x: F.softmax(x, -1), (64, 128, 128)),
+    of("softmax", ops.softmax, lambda x: F.softmax(x, -1), (128, 10000)),
+    of("log_softmax", ops.log_softmax, lambda x: F.log_softmax(x, -1), (128, 10000)),
+    of("log_softmax", ops.log_softmax, lambda x: F.log_softmax(x, -1), (128, 10)),
+    of("logsumexp", lambda x: ops.logsumexp(x, axis=1), lambda x: torch.logsumexp(x, 1), (128, 10000)),
+    # Losses
+    of("cross_entropy", ops.cross_entropy, F.cross_entropy, (128, 10), constants=(indices(10, 128),)),
+    of("cross_entropy", ops.cross_entropy, F.cross_entropy, (128, 10000), constants=(indices(10000, 128),)),
+    of("mse", ops.mse, F.mse_loss, (128, 1000), constants=(np.ones((128, 1000), np.float32),)),
+    # Normalisations
+    layer_norm(32, 128, 256),
+    layer_norm(512, 768),
+    batch_norm(32, 64, 32, 32),
+    batch_norm(64, 16, 28, 28),
+    batch_norm(128, 512),
+    # Products
+    linear(1, 784, 128),
+    linear(128, 784, 128),
+    linear(256, 2048, 2048),
+    of("matmul", ops.matmul, torch.matmul, (256, 256), (256, 256)),
+    of("matmul of stacks", ops.matmul, torch.matmul, (64, 128, 64), (64, 64, 128)),
+    # Rows by index, and other shapes
+    embedding(10000, 256, 64, 64),
+    embedding(1000, 64, 4096),
+    of(
+        "rows by index", lambda x, i: x[i], lambda x, i: x[i], (10000, 256), constants=(indices(10000, 4096),)
+    ),
+    of("transpose and copy", lambda x: x.T * 2.0, lambda x: x.T * 2.0, MILLION),
+    of(
+        "concatenate",
+        lambda x, y: ops.concatenate(x, y, axis=1),
+        lambda x, y: torch.cat((x, y), 1),
+        MILLION,
+        MILLION,
+    ),
+    of("slice", lambda x: x[:, 100:900], lambda x: x[:, 100:900], MILLION),
+    # Pools
+    of(
+        "max_pool 2",
+        lambda x: ops.max_pool2d(x, kernel=2),
+        lambda x: F.max_pool2d(x, 2),
+        (64, 32, 32, 32),
+        image=True,
+    ),
+    of(
+        "max_pool 3, stride 2",
+        lambda x: ops.max_pool2d(x, kernel=3, stride=2),
+        lambda x: F.max_pool2d(x, 3, 2),
+        (32, 32, 32, 32),
+        image=True,
+    ),
+    of(
+        "avg_pool 2",
+        lambda x: ops.avg_pool2d(x, kernel=2),
+        lambda x: F.avg_pool2d(x, 2),
+        (64, 32, 32, 32),
+        image=True,
+    ),
+    of(
+        "avg_pool 7",
+        lambda x: ops.avg_pool2d(x, kernel=7),
+        lambda x: F.avg_pool2d(x, 7),
+        (32, 512, 7, 7),
+        image=True,
+    ),
+    # Convolutions
+    conv(64, 1, 16, 28, 3, data=True),
+    conv(64, 16, 32, 14, 3),
+    conv(64, 3, 32, 32, 3, data=True),
+    conv(32, 16, 16, 32, 3),
+    conv(32, 64, 64, 32, 3),
+    conv(16, 128, 128, 14, 3),
+    conv(4, 512, 512, 7, 3),
+    conv(32, 64, 64, 16, 1, padding=0),
+    conv(32, 32, 32, 16, 5),
+    conv(8, 64, 64, 32, 7),
+    conv(8, 3, 64, 64, 7, stride=2, data=True),
+    conv(32, 64, 128, 16, 3, stride=2),
+    conv(16, 64, 64, 16, 3, groups=4),
+    conv(32, 32, 32, 32, 3, groups=32),
+    conv(8, 128, 128, 28, 3, groups=128, stride=2),
+    conv(16, 32, 32, 16, 3, dilation=2, padding=2),
+    conv(1, 1, 16, 28, 3),
+    # Networks
+    multilayer(1, 3),
+    multilayer(64, 3),
+    multilayer(1024, 3),
+    multilayer(64, 32),
+    lenet(1),
+    lenet(64),
+    lenet(256),
+    vgg(1),
+    vgg(64),
+    conv_norm_relu(16),
+    conv_norm_relu(64),
+    conv_norm_relu(128),
+]
