@@ -44,13 +44,16 @@ class Tensor:
             )
 
     def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
-        """Add a final gradient to ``grad``, kept in C order, in the tensor's own dtype and its own memory.
+        """Add a final gradient to ``grad``, kept in the tensor's own dtype and its own memory.
+
+        It lies in C order, or as the tensor's own elements do.
 
         One that is not ``private`` may be in someone else's hands too.
         """
         if isinstance(g, np.generic):
             g = np.array(g)
-        if g.dtype != self.data.dtype or not g.flags.c_contiguous:
+        in_order = g.flags.c_contiguous or g.strides == self.data.strides
+        if g.dtype != self.data.dtype or not in_order:
             g = g.astype(self.data.dtype, order="C")
         elif self.grad is None and not private:
             g = g.copy()

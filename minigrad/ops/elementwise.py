@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import ParamSpec
@@ -56,10 +57,13 @@ def divide(x: Array, y: Array) -> OpResult:
 @elementwise
 def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
-    value = x**y
+    constant_exponent = isinstance(x, np.ndarray) and isinstance(y, int | float)
+    value = constant_power(x, y) if constant_exponent else x**y
 
     def to_base(g: Array) -> Array:
         xp = array_module(g)
+        if constant_exponent:
+            return g * (y * constant_power(x, y - 1)) if y else g * 0
         # Where y is 0 the value is the constant 1, also at x = 0, where x ** -1 is infinite.
         slope = xp.where(xp.equal(y, 0), 0, y * xp.power(xp.where(xp.equal(y, 0), 1, x), xp.subtract(y, 1)))
         return (g * slope).astype(g.dtype, copy=False)
@@ -70,6 +74,24 @@ def power(x: Array, y: Array) -> OpResult:
         return g * value * xp.log(xp.where(constant, 1, x)).astype(g.dtype, copy=False)
 
     return value, (to_base, to_exponent)
+
+
+def constant_power(x: Array, y: float) -> Array:
+    """x ** y; small whole powers as products: NumPy's power of a negative number takes 70 times as long.
+
+    The factors are x, or 1 / x: then what goes over or under on the way does so in the result too.
+    """
+    if x.dtype.kind != "f":
+        return x**y
+    if y == -0.5:
+        return 1 / array_module(x).sqrt(x)
+    if y != int(y) or not 2 <= builtins.abs(y) <= 8:
+        return x**y
+    factor = x if y > 0 else 1 / x
+    value = factor * factor
+    for _ in range(2, builtins.abs(int(y))):
+        value *= factor
+    return value
 
 
 @elementwise
@@ -139,9 +161,25 @@ def relu(x: Array) -> OpResult:
 @elementwise
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
+    if array_module(x) is np and x.dtype.kind == "f" and 0 <= slope <= 1:
+        return leaky_relu_by_maximum(x, slope)
     xp = array_module(x)
     factor = xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)
     return x * factor, (lambda g: g * factor,)
+
+
+def leaky_relu_by_maximum(x: Array, slope: float) -> OpResult:
+    """The same for slopes from 0 to 1; NumPy takes a maximum ten times as fast as it chooses."""
+    y = np.asarray(x * slope)
+    np.maximum(x, y, out=y)
+
+    def to_x(g: Array) -> Array:
+        factor = np.asarray(y > 0).astype(y.dtype)
+        np.maximum(factor, np.full_like(outermost_slice(factor), slope), out=factor)
+        factor *= g
+        return factor
+
+    return y, (to_x,)
 
 
 @elementwise
@@ -222,10 +260,11 @@ def masked(g: Array, mask: Array) -> Array:
     if g.dtype.itemsize > 8:
         return xp.where(mask, g, 0)
     kind = f"i{g.dtype.itemsize}"
-    if xp is np:
-        d = np.empty_like(mask if mask.shape == g.shape else g, dtype=g.dtype)
-    else:
-        d = xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
+    if xp is np and mask.shape == g.shape:
+        d = mask.astype(kind)
+        d *= g.view(kind)
+        return d.view(g.dtype)
+    d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
     xp.multiply(g.view(kind), mask, out=d.view(kind))
     return d
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from .product import product
+from .scatter import sum_by_row
 
 
 @op
@@ -116,9 +117,7 @@ def embedding(weight: Array, indices: Array) -> OpResult:
     indices = xp.asarray(indices)
 
     def to_weight(g: Array) -> Array:
-        d = xp.zeros((rows, width), g.dtype)
-        xp.add.at(d, indices.reshape(-1), g.reshape(-1, width))
-        return d
+        return sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows)
 
     value = weight[indices]
     return value if in_range is None else xp.where(in_range[..., None], value, xp.nan), (to_weight, None)

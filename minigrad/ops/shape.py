@@ -15,6 +15,7 @@ from ..op import OpResult, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers, is_channels_last, nchw, nhwc
+from .scatter import sum_by_row
 
 
 @op
@@ -80,8 +81,11 @@ def getitem(x: Array, *, index: Any) -> OpResult:
 
     def to_x(g: Array) -> Array:
         xp = array_module(g)
+        if isinstance(index, np.ndarray) and index.dtype.kind == "i":
+            rows = xp.where(index < 0, index + shape[0], index).reshape(-1)
+            return sum_by_row(g.reshape(len(rows), *shape[1:]), rows, shape[0])
         dx = xp.zeros(shape, g.dtype)
-        if basic:
+        if basic or (isinstance(index, np.ndarray) and index.dtype.kind == "b"):  # chooses nothing twice
             dx[index] = g
         else:
             xp.add.at(dx, index, g)
