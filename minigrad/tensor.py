@@ -46,9 +46,8 @@ class Tensor:
     def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
         """Add a final gradient to ``grad``, kept in the tensor's own dtype and its own memory.
 
-        It lies in C order, or as the tensor's own elements do.
-
-        One that is not ``private`` may be in someone else's hands too.
+        It lies in C order, or as the tensor's own elements do. One that is not ``private`` may be in someone
+        else's hands too.
         """
         if isinstance(g, np.generic):
             g = np.array(g)
@@ -56,7 +55,7 @@ class Tensor:
         if g.dtype != self.data.dtype or not in_order:
             g = g.astype(self.data.dtype, order="C")
         elif self.grad is None and not private:
-            g = g.copy()
+            g = g.copy("K")
         if self.grad is None:
             self.grad = g
         else:

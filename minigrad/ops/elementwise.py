@@ -261,9 +261,11 @@ def masked(g: Array, mask: Array) -> Array:
         return xp.where(mask, g, 0)
     kind = f"i{g.dtype.itemsize}"
     if xp is np and mask.shape == g.shape:
-        d = mask.astype(kind)
-        d *= g.view(kind)
-        return d.view(g.dtype)
+        d = np.empty_like(mask, dtype=g.dtype)
+        bits = d.view(kind)
+        bits[...] = mask
+        bits *= g.view(kind)
+        return d
     d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
     xp.multiply(g.view(kind), mask, out=d.view(kind))
     return d
