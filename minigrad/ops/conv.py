@@ -14,6 +14,8 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from ..tape import once
+from .depthwise import depthwise
+from .depthwise import fits as is_depthwise
 from .geometry import (
     Convolved,
     Geometry,
@@ -72,12 +74,17 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
 
 def by_group(algorithm: Algorithm) -> Algorithm:
-    """``algorithm`` applied to each group alone, since a group of channels is a convolution of its own."""
+    """``algorithm`` applied to each group alone, since a group of channels is a convolution of its own.
+
+    Groups of one channel are too small for that, and go all together.
+    """
 
     def grouped(x: Array, w: Array, geometry: Geometry) -> Convolved:
         groups, xp = geometry.groups, array_module(x)
         if groups == 1:
             return algorithm(x, w, geometry)
+        if is_depthwise(w, geometry):
+            return depthwise(x, w, geometry)
         alone = geometry._replace(groups=1)
         pairs = zip(xp.split(x, groups, 3), xp.split(w, groups), strict=True)
         values, pullbacks = zip(*(algorithm(a, b, alone) for a, b in pairs), strict=True)

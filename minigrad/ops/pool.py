@@ -120,26 +120,51 @@ def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterat
 @op
 def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> OpResult:
     """The mean of each window, padding counted as zeros. ``stride`` defaults to ``kernel``."""
-    geometry = pool_geometry(x, kernel, stride, padding)
-    xp = array_module(x)
-    images = nhwc(x)
-    padded = pad_rows_and_columns(images, geometry.padding)
-    places, shape = windows(images, geometry), padded.shape
+    geometry, images = pool_geometry(x, kernel, stride, padding), nhwc(x)
+    if are_tiles(images, geometry):
+        y, to_x = mean_of_tiles(images, geometry)
+    else:
+        y, to_x = mean_of_windows(images, geometry)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+def mean_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Any windows on (N, H, W, C) images: the readable form."""
+    xp, (_, height, width, _) = array_module(x), x.shape
+    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding), geometry.padding
+    places = windows(x, geometry)
     y = padded[places[0]].copy()
     for place in places[1:]:
         y += padded[place]
     y = xp.divide(y, len(places), out=y if y.dtype.kind == "f" else None)
-    height, width = x.shape[2:]
-    ph, pw = geometry.padding
 
     def to_x(g: Array) -> Array:
-        share = nhwc(g) / len(places)
-        d = xp.zeros(shape, g.dtype)
+        share = g / len(places)
+        d = xp.zeros(padded.shape, g.dtype)
         for place in places:
             d[place] += share
-        return nchw(d[:, ph : ph + height, pw : pw + width])
+        return d[:, ph : ph + height, pw : pw + width]
 
-    return nchw(y), (to_x,)
+    return y, to_x
+
+
+def are_tiles(x: Array, geometry: Geometry) -> bool:
+    """Whether windows stand side by side on (N, H, W, C) images, and cover all of them."""
+    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
+    return apart and not (x.shape[1] % geometry.kernel[0] or x.shape[2] % geometry.kernel[1])
+
+
+def mean_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Windows that are tiles: each element gets the gradient of one window, and nothing is added."""
+    xp, (n, height, width, channels), (kh, kw) = array_module(x), x.shape, geometry.kernel
+    tiles = n, height // kh, kh, width // kw, kw, channels
+    y = x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype if x.dtype.kind == "f" else None)
+
+    def to_x(g: Array) -> Array:
+        share = (g / (kh * kw))[:, :, None, :, None]
+        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(x.shape)
+
+    return y, to_x
 
 
 def windows(x: Array, geometry: Geometry) -> list[Place]:
