@@ -28,7 +28,7 @@ from .geometry import (
     pair,
 )
 from .im2col import im2col
-from .winograd import fits, winograd
+from .winograd import fits, pays, winograd
 
 Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
@@ -113,12 +113,12 @@ ALGORITHMS: dict[str, Algorithm] = {
 def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     """The algorithm that "auto" means here; all but Winograd's round like the plain sum of products.
 
-    Winograd's pays from 32 channels on, where its transforms cost less than the products they save; it is
-    left to float32, since float64 is what gradients are proved in.
+    Winograd's pays from 32 channels on, where its transforms cost less than the products they save, and for
+    enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
     """
-    pays = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32 and len(x) > 0
-    if pays and fits(geometry) and array_module(x) is np and x.dtype == w.dtype == np.float32:
-        return "winograd"
+    enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
+    if enough_channels and fits(geometry) and array_module(x) is np and x.dtype == w.dtype == np.float32:
+        return "winograd" if pays(len(x), *geometry.output(*x.shape[2:])) else "im2col"
     return "im2col"
 
 

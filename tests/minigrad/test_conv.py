@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from minigrad import ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.ops import im2col, im2col_kernels, winograd
+from minigrad.ops import depthwise, im2col, im2col_kernels, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
@@ -55,11 +55,12 @@ def geometries(draw, kernel=(1, 4), stride=(1, 3), padding=(0, 4), dilation=(1, 
 
 
 @st.composite
-def convolutions(draw, values, drawn_geometries):
+def convolutions(draw, values, drawn_geometries, sizes=(10, 4)):
+    """With at most ``sizes`` channels and filters in a group."""
     geometry = draw(drawn_geometries)
     spans = zip(geometry.kernel, geometry.padding, geometry.dilation, strict=True)
     height, width = (max(d * (k - 1) + 1 - 2 * p, 1) + draw(st.integers(0, 7)) for k, p, d in spans)
-    channels, filters = draw(st.integers(1, 10)), draw(st.integers(1, 4))
+    channels, filters = (draw(st.integers(1, most)) for most in sizes)
     shape = draw(st.integers(0, 5)), height, width, channels * geometry.groups
     rng, dtype = np.random.default_rng(draw(st.integers(0, 2**16))), draw(st.sampled_from("fd"))
     x, w, g = (
@@ -94,6 +95,14 @@ def test_im2col_is_direct(c, cache, few, small):
         patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small),
         patch.object(im2col_kernels, "MOST_BYTES", cache),
     ):
+        assert_same(c, "im2col")
+
+
+@given(c=convolutions(integers, geometries(groups=(2, 9)), sizes=(1, 1)), cache=st.sampled_from([1, 2000]))
+def test_depthwise_is_direct(c, cache):
+    """Bitwise, as above; "im2col" takes a group for each channel so."""
+    assert depthwise.fits(c.w, c.geometry)
+    with patch.object(depthwise, "CACHE", cache):
         assert_same(c, "im2col")
 
 
@@ -172,16 +181,18 @@ def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
 
 
 def test_auto_takes_winograd_where_it_pays_and_is_not_asked_to_be_exact():
-    def choice(channels, filters, kernel=3, stride=1, groups=1, dtype="f", n=2):
+    def choice(channels, filters, kernel=3, stride=1, groups=1, dtype="f", n=4, size=8):
         geometry = Geometry((kernel, kernel), (stride, stride), (1, 1), (1, 1), groups)
         return fastest(
-            np.ones((n, channels, 8, 8), dtype),
+            np.ones((n, channels, size, size), dtype),
             np.ones((filters, channels // groups, kernel, kernel), dtype),
             geometry,
         )
 
     assert choice(32, 32) == "winograd"
     assert choice(64, 64, groups=2) == "winograd"
+    assert choice(64, 64, n=32, size=7) == "winograd"
+    assert choice(64, 64, n=4, size=7) == choice(64, 64, n=1) == choice(64, 64, n=100, size=5) == "im2col"
     others = [choice(31, 64), choice(64, 31), choice(64, 64, kernel=5), choice(64, 64, stride=2)]
     assert {*others, choice(64, 64, groups=4), choice(64, 64, dtype="d")} == {"im2col"}
 

@@ -1,0 +1,38 @@
+"""The fast forms of ops are their readable ones: drawn shapes, both dtypes, edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Rows = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+
+
+def sums_rows_as_add_at(sum_by_row: Rows, g: np.ndarray, rows: np.ndarray, count: int) -> None:
+    """Bit by bit for whole numbers, whose sums are exact."""
+    expected = np.zeros((count, *g.shape[1:]), g.dtype)
+    np.add.at(expected, rows, g)
+    d = sum_by_row(g, rows, count)
+    assert d.dtype == expected.dtype and d.shape == expected.shape
+    assert np.array_equal(d, expected), f"sums of rows {rows.tolist()} differ from add.at's"
+
+
+def is_the_power(power: Callable[[np.ndarray, Any], np.ndarray], x: np.ndarray, y: float) -> None:
+    """Within a rounding for each factor, and infinite, NaN or 0 where the power is."""
+    with np.errstate(all="ignore"):
+        value, expected = power(x, y), np.power(x.astype(np.longdouble), y).astype(x.dtype)
+    assert value.dtype == x.dtype
+    slack = 20 * np.finfo(x.dtype).eps * abs(expected) + 4 * np.finfo(x.dtype).smallest_subnormal
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        near = (value == expected) | (np.isnan(value) & np.isnan(expected)) | (abs(value - expected) <= slack)
+    assert near.all(), f"{x[~near][0]!r} ** {y} is {value[~near][0]!r}, not {expected[~near][0]!r}"
+
+
+def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope: float) -> None:
+    """Value and gradient, by the choice between 1 and the slope."""
+    value, (to_x,) = form(x, slope)
+    factor = np.where(x > 0, 1, slope).astype(x.dtype)
+    assert np.array_equal(value, x * factor, equal_nan=True), "the value differs"
+    assert np.array_equal(to_x(g), g * factor, equal_nan=True), "the gradient differs"

@@ -1,0 +1,83 @@
+"""The fast forms of ops are their readable ones, and these laws catch what they should."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from minigrad.ops import scatter
+from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
+from tests.minigrad.fast_form_laws import is_leaky_relu, is_the_power, sums_rows_as_add_at
+
+DTYPES = st.sampled_from([np.float32, np.float64])
+
+
+@given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([1, 2, scatter.TOGETHER]))
+def test_sums_of_chosen_rows(data, dtype, count, ndim, together):
+    rows = data.draw(hnp.arrays(np.int64, st.integers(0, 60), elements=st.integers(0, count - 1)))
+    g = np.random.default_rng(0).integers(-9, 10, (len(rows), *range(2, 2 + ndim))).astype(dtype)
+    with patch.object(scatter, "TOGETHER", together):
+        sums_rows_as_add_at(scatter.sum_by_row, g, rows, count)
+
+
+@given(st.data(), DTYPES, st.one_of(st.integers(-9, 9), st.sampled_from([0.5, -0.5, 2.5, 3.0, -2.0])))
+def test_powers_by_a_number(data, dtype, y):
+    width = 32 if dtype == np.float32 else 64
+    x = data.draw(hnp.arrays(dtype, 5, elements=st.floats(width=width)))
+    is_the_power(constant_power, x, y)
+
+
+@given(st.data(), DTYPES, st.floats(0, 1))
+def test_leaky_relu_by_maximum(data, dtype, slope):
+    slope = float(dtype(slope))
+    width = 32 if dtype == np.float32 else 64
+    x = data.draw(hnp.arrays(dtype, (3, 4), elements=st.floats(width=width, allow_infinity=slope > 0)))
+    is_leaky_relu(
+        leaky_relu_by_maximum, x, np.random.default_rng(0).standard_normal(x.shape).astype(dtype), slope
+    )
+
+
+def last_one_wins(g, rows, count):
+    d = np.zeros((count, *g.shape[1:]), g.dtype)
+    d[rows] = g
+    return d
+
+
+def without_the_rest(g, rows, count):
+    with patch.object(
+        np, "flatnonzero", lambda mask, real=np.flatnonzero: real(mask)[: 0 if mask.sum() < 2 else None]
+    ):
+        return scatter.sum_by_row(g, rows, count)
+
+
+@pytest.mark.parametrize("bug", [last_one_wins, without_the_rest])
+def test_sums_that_forget_are_caught(bug):
+    g, rows = np.arange(24.0).reshape(12, 2), np.array([0] * 11 + [3])
+    sums_rows_as_add_at(scatter.sum_by_row, g, rows, 4)
+    with pytest.raises((AssertionError, IndexError)):
+        sums_rows_as_add_at(bug, g, rows, 4)
+
+
+@pytest.mark.parametrize("bug", [lambda x, y: 1 / constant_power(x, -y), lambda x, y: abs(x) ** y])
+def test_powers_that_go_over_or_lose_the_sign_are_caught(bug):
+    x = np.array([-3.0, 2e-13, 1e13], np.float32)
+    is_the_power(constant_power, x, -3)
+    with pytest.raises(AssertionError), np.errstate(all="ignore"):
+        is_the_power(bug, x, -3)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        lambda x, slope: (np.maximum(x, 0), (lambda g: g * (x > 0),)),
+        lambda x, slope: (np.maximum(x, x * slope), (lambda g: np.where(x >= 0, g, g * slope),)),
+    ],
+)
+def test_other_slopes_are_caught(bug):
+    x, g = np.array([-1.0, 0.0, 2.0]), np.ones(3)
+    is_leaky_relu(leaky_relu_by_maximum, x, g, 0.25)
+    with pytest.raises(AssertionError):
+        is_leaky_relu(bug, x, g, 0.25)
