@@ -58,13 +58,13 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
         for images in runs:
             part = g[images].reshape(-1, rows, columns * channels)
             ones = xp.ones(len(part) * rows, g.dtype)
-            for i, j, seen in views(images):
-                sums[i, j] += product(ones, (part * seen).reshape(len(ones), -1))
+            for i, j, view in views(images):
+                sums[i, j] += product(ones, (part * view).reshape(len(ones), -1))
         return sums.reshape(kh, kw, columns, channels).sum(axis=2).transpose(2, 0, 1)[:, None]
 
     y = xp.empty((n, rows, columns * channels), xp.result_type(x, w))
     for images in runs:
         y[images] = 0
-        for i, j, seen in views(images):
-            y[images] += seen * factors[i, j]
+        for i, j, view in views(images):
+            y[images] += view * factors[i, j]
     return y.reshape(n, rows, columns, channels), (to_image, to_kernel)

@@ -152,7 +152,10 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     rows = x.reshape(-1, features)
 
     def means(rows: Array) -> Array:
-        return product(rows, xp.full((features, 1), 1 / max(features, 1), rows.dtype))
+        factors = xp.full(
+            (features, 1), 1 / max(features, 1), rows.dtype if rows.dtype.kind == "f" else float
+        )
+        return product(rows, factors)
 
     normal = rows - means(rows)
     scale = 1 / xp.sqrt(means(normal * normal) + eps)

@@ -113,7 +113,7 @@ GRADIENTS = {
     "a coefficient of gelu": (elementwise("0.134145", "0.044715").gelu, X),
     "the count of a mean": (mean_without_its_count, X),
     "the gradient through the mean": (
-        mutant("minigrad.ops.norm", ("g - per_channel(total / max(n, 1)) -", "g -")).batch_norm,
+        mutant("minigrad.ops.norm", ("d = g - per_channel(total / max(n, 1))", "d = g.copy()")).batch_norm,
         X,
         W,
         W,
@@ -124,7 +124,7 @@ GRADIENTS = {
     ),
     "repeated indices": (
         lambda x: mutant("minigrad.ops.shape", ("xp.add.at(dx, index, g)", "dx[index] = g")).getitem(
-            x, index=np.array([0, 0, 1])
+            x, index=(np.array([0, 0, 1]), np.array([0, 0, 1]))
         ),
         X,
     ),
@@ -162,7 +162,7 @@ def test_the_difference_catches(law, bug):
 
 CONTRACT = {
     "what is shared is handed out": (
-        mutant("minigrad.ops.norm", ("sums(g)[1].copy()", "sums(g)[1]")).batch_norm,
+        mutant("minigrad.ops.norm", ("sums(wide(g))[1].copy()", "sums(wide(g))[1]")).batch_norm,
         [X, W, W],
         "gives away",
     ),
@@ -183,10 +183,10 @@ def test_the_contract_of_pullbacks_catches_that(bug):
 
 
 DTYPES = {
-    "a value": elementwise(
+    "a value": lambda x: elementwise(
         'xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)',
         "xp.where(x > 0, 1, slope)",
-    ).leaky_relu,
+    ).leaky_relu(x, slope=2.0),
     "a gradient": doubled_by_a_wide_constant,
     "a count": mutant(
         "minigrad.ops.reduce",
