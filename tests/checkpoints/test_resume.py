@@ -1,6 +1,5 @@
 """A training goes on from a checkpoint as if it had not stopped, in the layout that wrote it or another."""
 
-from dataclasses import astuple
 from functools import partial
 
 import numpy as np
@@ -168,7 +167,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=4)
 )
 def test_a_resumed_training_has_the_bits_of_an_undisturbed_one(build, optimizer, sizes, dtype, data):
     layout, k = data.draw(layouts(build)), data.draw(st.integers(0, len(sizes)))
-    batches = [Batch(x.astype(dtype), y) for x, y in map(astuple, batches_of(sizes, sample_of(build)))]
+    batches = [Batch(b.x.astype(dtype), b.y) for b in batches_of(sizes, sample_of(build))]
     goes_on_with_the_same_bits(layout, build, OPTIMIZERS[optimizer], batches, k, dtype)
 
 

@@ -6,7 +6,9 @@ compressors; each family has a file of its own, and entry points declare them by
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.own_state import OwnState
@@ -57,6 +59,28 @@ class Compressor(OwnState):
 
     def commit(self) -> None:
         """Called when the gradients of all ranks are known to be finite: update the state."""
+
+
+class DrawingCompressor(Compressor):
+    """Draws random numbers that depend on the seed, the rank and the step alone."""
+
+    own_state = ("steps",)
+
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.steps = 0
+
+    def generator(self, seed: int, rank: int, xp: Any = np) -> Any:
+        """The generator of this step, of the array module ``xp``."""
+        if xp is np:
+            key, counter = np.array([seed, rank], np.uint64), np.array([0, 0, self.steps, 0], np.uint64)
+            return np.random.Generator(np.random.Philox(key=key, counter=counter))
+        number = np.random.SeedSequence([seed, rank, self.steps]).generate_state(1)[0]
+        return xp.random.Generator(xp.random.Philox4x3210(int(number)))
+
+    def commit(self) -> None:
+        super().commit()
+        self.steps += 1
 
 
 class AllGatherCompressor(Compressor):
