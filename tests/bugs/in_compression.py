@@ -135,7 +135,7 @@ BUGS = [
         "return v if error is None else error + g", corrected_momentum_is_the_textbooks, BOOK),
     Bug("indices are counted within the parameter", DGC, "[start + indices for", "[indices for",
         corrected_momentum_is_the_textbooks, BOOK),
-    Bug("rounding goes to the nearest", QUANTIZATION, "self.generator.random(v.size, dtype=v.dtype)", "0.5",
+    Bug("rounding goes to the nearest", QUANTIZATION, "self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)", "0.5",
         rounding_has_no_preference, "standard deviations off"),
     Bug("the mean of a sign is over both", QUANTIZATION, "xp.maximum(len(x) - count, 1)", "len(x)",
         signs_stand_for_their_means, "residuals of the two signs"),

@@ -62,25 +62,22 @@ class Compressor(OwnState):
 
 
 class DrawingCompressor(Compressor):
-    """Draws random numbers that depend on the seed, the rank and the step alone."""
+    """Draws random numbers that depend on a seed, a rank and the number of the draw alone: one a step."""
 
-    own_state = ("steps",)
+    own_state = ("draws",)
 
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
-        self.steps = 0
+        self.draws = 0
 
     def generator(self, seed: int, rank: int, xp: Any = np) -> Any:
-        """The generator of this step, of the array module ``xp``."""
+        """The generator of the next draw, of the array module ``xp``."""
+        self.draws += 1
         if xp is np:
-            key, counter = np.array([seed, rank], np.uint64), np.array([0, 0, self.steps, 0], np.uint64)
+            key, counter = np.array([seed, rank], np.uint64), np.array([0, 0, self.draws, 0], np.uint64)
             return np.random.Generator(np.random.Philox(key=key, counter=counter))
-        number = np.random.SeedSequence([seed, rank, self.steps]).generate_state(1)[0]
+        number = np.random.SeedSequence([seed, rank, self.draws]).generate_state(1)[0]
         return xp.random.Generator(xp.random.Philox4x3210(int(number)))
-
-    def commit(self) -> None:
-        super().commit()
-        self.steps += 1
 
 
 class AllGatherCompressor(Compressor):

@@ -80,7 +80,7 @@ class QSGD(AllGatherCompressor, DrawingCompressor):
     E C(v) = v, and E ||C(v) - v||^2 <= min(n / s^2, sqrt(n) / s) ||v||^2 for s levels and n entries; that is
     no contraction for few levels, so there is no error feedback. ceil(log2(2 s + 1)) bits for each entry (the
     paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank draws its
-    own numbers, for ``seed``, the rank and the step.
+    own numbers, for ``seed``, its number and the step.
     """
 
     feedback = False
@@ -108,8 +108,8 @@ class QSGD(AllGatherCompressor, DrawingCompressor):
         for x, scale in zip(self.layout.views(steps), scales, strict=True):
             x *= self.levels / xp.where(scale > 0, scale, 1)
         # Rounding must not exceed the highest level: |v| may be one bit larger than the norm of v alone.
-        draws = self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)
-        codes = xp.minimum(xp.floor(steps + draws), self.levels)
+        numbers = self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)
+        codes = xp.minimum(xp.floor(steps + numbers), self.levels)
         codes = (xp.copysign(codes, v) + self.levels).astype(np.int32)
         return pack_bytes(scales, pack_bits(codes, self.bits))
 
