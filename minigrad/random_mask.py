@@ -70,7 +70,8 @@ class RandomMask(NamedTuple):
             counter = np.array([place * blocks, origin, self.step, self.call], np.uint64)
             cipher = np.random.Philox(key=key, counter=counter)
             bits = cipher.random_raw(len(keep[run]) * blocks * WORDS).view(np.uint32)
-            np.greater_equal(bits.reshape(-1, blocks * 2 * WORDS)[:, :size], threshold, out=keep[run])
+            bits = bits.reshape(len(keep[run]), blocks * 2 * WORDS)
+            np.greater_equal(bits[:, :size], threshold, out=keep[run])
         return keep.reshape(shape)
 
 
