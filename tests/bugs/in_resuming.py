@@ -20,6 +20,7 @@ from minigrad import nn, optim
 from minigrad.data import Batch
 from minigrad.ops import cross_entropy
 from minigrad.train import History, fit
+from tests.backends import mask_laws
 from tests.backends.pipeline_nets import batches_of, dropping, frozen, mlp, tied
 from tests.bugs.bug import Bug
 from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
@@ -89,6 +90,11 @@ def shards_go_on_as_stages_of_neurons() -> None:
     before, after = Layout(3, partial(Sharded, stage=1)), Layout(4, by_layers_and_neurons)
     goes_on_in_another_layout(before, after, mlp, adam, batches_of(SIZES), 2)
     goes_on_in_another_layout(after, before, mlp, adam, batches_of(SIZES), 2)
+
+
+def masks_go_on_in_another_layout() -> None:
+    stages = Layout(2, two_stages)
+    goes_on_in_another_layout(stages, Layout(3, DataParallel), mask_laws.dense, adam, batches_of(SIZES), 2)
 
 
 def an_epoch_goes_on_in_its_middle() -> None:
@@ -180,7 +186,11 @@ BUGS = [
     Bug("the count of steps begins anew", STATE, "of_key in numbers.items()", "of_key in ()",
         replicas_go_on, "KeyError: 't'"),
     Bug("masks begin anew", STATE, "    backend.count_steps_from(facts[\"step_number\"])\n", "",
-        replicas_go_on, DIFFERS),
+        masks_go_on_in_another_layout, DIFFERS),
+    Bug("masks go on in the same layout only", STATE,
+        "    backend.count_steps_from(facts[\"step_number\"])\n",
+        "    backend.count_steps_from(facts[\"step_number\"] if same_layout else 0)\n",
+        masks_go_on_in_another_layout, DIFFERS),
     Bug("generators of layers begin anew", STATE,
         '        rng.bit_generator.state = own["generators"][name]\n', "        pass\n",
         replicas_go_on, DIFFERS),
