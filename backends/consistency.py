@@ -14,7 +14,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
-from minigrad.nn import BatchNorm
+from minigrad.nn import BatchNorm, Dropout
 from minigrad.tensor import Parameter
 
 from .comm.collectives import allgather, broadcast
@@ -38,11 +38,15 @@ def statistic_attributes(model: Module) -> list[tuple[Module, str]]:
 
 
 def broadcast_model(comm: Communicator, model: Module) -> None:
-    """Give every rank the parameters and state arrays of rank 0."""
+    """Give every rank the parameters, state arrays and seeds of dropout of rank 0."""
     for _, owner, attribute in model.named_arrays():
         value = getattr(owner, attribute)
         array = value.data if isinstance(value, Parameter) else value
         array[...] = broadcast(comm, array)
+    if dropouts := [layer for layer in model.modules() if isinstance(layer, Dropout)]:
+        seeds = broadcast(comm, np.array([layer.seed for layer in dropouts]))
+        for layer, seed in zip(dropouts, seeds.tolist(), strict=True):
+            layer.seed = seed
 
 
 def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[str, Any]) -> None:
@@ -88,6 +92,8 @@ def describe_arrays(model: Module) -> dict[str, str]:
         frozen = isinstance(value, Parameter) and not value.requires_grad
         text = f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
         texts[name] = f"tied to {first}" if first != name else text
+    if dropouts := sum(isinstance(layer, Dropout) for layer in model.modules()):
+        texts["the number of Dropouts"] = str(dropouts)
     return texts
 
 

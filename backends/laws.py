@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,7 @@ def differences_from_serial(
     if device == "cupy":
         use_gpu_of(comm.local_rank)
     batches = [batch.to(device) for batch in batches]
-    serial = serial or Serial()
+    serial = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it
     reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype, device=device)
     backend = strategy(comm)
     # Every rank trains the parameters of rank 0, whatever its own are.

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import nn
 from minigrad.backend import Values
 from minigrad.module import Module
 from minigrad.tensor import Parameter
@@ -64,28 +63,3 @@ def full_nbytes(layer: Module) -> int:
             shape = [shard.length if shard and i == shard.axis else n for i, n in enumerate(value.shape)]
             sizes[id(value)] = math.prod(shape) * value.dtype.itemsize
     return sum(sizes.values())
-
-
-def share_dropout_state(comm: Communicator, model: Module) -> None:
-    """Give the dropout layers of every rank the random state of rank 0. Collective."""
-    for _, layer in model.named_modules():
-        if isinstance(layer, nn.Dropout):
-            share_state(comm, layer.rng)
-
-
-def share_state(comm: Communicator, rng: np.random.Generator) -> None:
-    """Set ``rng`` to the state of rank 0's generator, in place, as several layers may share it. Collective.
-
-    The state travels as JSON, with integers of any length. Raises ValueError where rank 0 has another kind of
-    generator.
-    """
-    bits = rng.bit_generator
-    text = json.dumps(bits.state, default=np.ndarray.tolist).encode()
-    first = json.loads(broadcast(comm, np.frombuffer(text, np.uint8)).tobytes())
-    try:
-        bits.state = first
-    except (KeyError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"a dropout layer draws its random numbers from {type(bits).__name__} on this rank, from "
-            f"{first['bit_generator']} on rank 0; build the same model on every rank"
-        ) from error

@@ -15,6 +15,7 @@ import numpy as np
 from .data import Batch, shares
 from .declaration import Declaration
 from .device import Array, array_module, on_gpu, to_host
+from .forward_pass import ForwardPass
 from .module import Module
 from .optim import Optimizer
 from .own_state import OwnState
@@ -32,6 +33,7 @@ class Work(NamedTuple):
 
     ``loss_weight`` is the factor of their mean loss in the loss of the whole batch. ``on_grad`` is called
     with each parameter whose gradient is final. With ``keep_empty`` parts without samples take a pass too.
+    ``step`` is the number of the training step; None outside of training.
     """
 
     model: Module
@@ -40,6 +42,7 @@ class Work(NamedTuple):
     loss_weight: float = 1.0
     on_grad: OnGrad | None = None
     keep_empty: bool = False
+    step: int | None = None
 
     def split(self, n: int) -> dict[int, Work]:
         """Up to ``n`` micro-batches, by number. Their gradients add up, and the last one announces them."""
@@ -55,6 +58,10 @@ class Work(NamedTuple):
             last = max(parts)
             parts[last] = parts[last]._replace(on_grad=self.on_grad)
         return parts
+
+    def forward_pass(self) -> AbstractContextManager[Any]:
+        """Inside it layers draw the masks of these samples in this step."""
+        return nullcontext() if self.step is None else ForwardPass(self.step, self.batch.places)
 
     def loss(self, out: Tensor) -> Tensor:
         """The mean loss of the model's output; without samples, which have no mean, the output itself."""
@@ -77,7 +84,7 @@ def forward_backward_pass(
 
 def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext) -> Tensor:
     """The same forward and backward; returns the mean loss, which on a GPU no one has waited for."""
-    with span("forward"), Tape() as tape:
+    with span("forward"), work.forward_pass(), Tape() as tape:
         loss = work.loss(work.model(Tensor(work.batch.x)))
     with span("backward"):
         tape.backward(loss, work.loss_weight, work.on_grad)
@@ -90,10 +97,12 @@ class Backend(Declaration, OwnState):
     ``place`` is called once per model, then ``step`` and ``update`` once per batch, ``finalize`` after the
     last, ``close`` at the end. Losses are means over samples, so a part of the batch is weighted by its
     share when backward starts; communication only sums. ``micro_batches`` is the number of backwards in a
-    step. In a Stack, the strategies inside this one are its ``inner``.
+    step. In a Stack, the strategies inside this one are its ``inner``. Steps are counted, and random masks go
+    by the ``step_number``, so ranks take all steps together, or leave them out together.
     """
 
     rank, size = 0, 1
+    step_number = 0  # of the next step
     comm: Any = None  # the ranks that it works with; None where it is alone
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
@@ -150,12 +159,14 @@ class Backend(Declaration, OwnState):
         """
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
+        batch, step = batch.whole(), self.step_number
+        self.step_number += 1
         if not self.begin_step(model):
             return 0.0
         with self.accumulate(model):
             mine = self.shard(batch)
             weight, loss_fn = self.loss_weight(mine, batch), self.loss_for(model, loss_fn)
-            work = Work(model, mine, loss_fn, weight, self.on_grad, self.communicates_in_forward)
+            work = Work(model, mine, loss_fn, weight, self.on_grad, self.communicates_in_forward, step)
             return self.finish(model, self.forward_backward(work, inner))
 
     def accumulate(self, model: Module) -> AbstractContextManager[Any]:
@@ -164,6 +175,10 @@ class Backend(Declaration, OwnState):
         So a strategy sums over ranks what this step computes, and nothing twice.
         """
         return accumulated(model.parameters())
+
+    def count_steps_from(self, number: int) -> None:
+        """Give the next step this number, as a run that goes on after so many steps."""
+        self.step_number = number
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left.

@@ -1,7 +1,7 @@
 """A training step as CUDA graphs: its kernels are recorded once, and launched all together from then on.
 
 A graph holds addresses and numbers, so that whatever changes from step to step must lie in memory that stays:
-the samples, random numbers of dropout, the coefficients of the optimizer. The host writes them there before a
+the samples, masks of dropout, the coefficients of the optimizer. The host writes them there before a
 launch, and reads the loss behind it.
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .backend import ForwardBackward, Loss, Serial, SquareNorms, Work, forward_backward_pass, mean_loss
 from .data import Batch
 from .device import Array, array_module, first_line, on_gpu, to_floats
+from .forward_pass import ForwardPass
 from .module import Module
 from .optim import Optimizer, Update
-from .recompute import Recomputed
+from .random_mask import Mask, RandomMask
+from .recompute import Recomputed, generators
 from .tensor import Tensor
 
 
@@ -40,9 +42,14 @@ class Captured(Serial):
         self.latest: CapturedStep | None = None
 
     def place(self, model: Module) -> Module:
-        """``model``; raises ValueError where it draws in backward what it has drawn in forward."""
+        """``model``; raises ValueError where it computes again in backward, or draws from generators."""
         if any(isinstance(module, Recomputed) for module in model.modules()):
             raise ValueError("a captured step cannot recompute activations; train without capture")
+        if next(generators(model), None) is not None:
+            raise ValueError(
+                "a layer has a generator of random numbers, whose numbers a captured step would repeat; draw "
+                "with nn.Dropout, or train without capture"
+            )
         return super().place(model)
 
     def step(
@@ -73,8 +80,9 @@ class Captured(Serial):
             self.stream = array_module(batch.x).cuda.Stream(non_blocking=True)
         if key not in self.steps:
             self.steps[key] = CapturedStep(self, model, batch, loss_fn)
-        self.latest = self.steps[key]
-        self.latest.run(batch)
+        self.latest, step = self.steps[key], self.step_number
+        self.step_number += 1
+        self.latest.run(batch, step)
         return self.latest
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
@@ -97,17 +105,17 @@ class CapturedStep:
         xp = array_module(batch.x)
         self.batch = Batch(xp.empty_like(batch.x), xp.empty_like(batch.y))
         self.backend, self.model, self.loss_fn = backend, model, loss_fn
-        self.draws = Draws(model, xp)
+        self.masks = StepMasks(xp)
         self.losses: list[tuple[float, Array]] = []
         self.passes = Recording(xp.cuda, backend.stream, self.forward_backward)
         self.gradients: list[Array | None] = []
         self.updates: dict[Optimizer, CapturedUpdate] = {}
 
-    def run(self, batch: Batch) -> None:
-        """Copy the samples into the memory of the graph, draw the random numbers, and compute."""
+    def run(self, batch: Batch, step: int) -> None:
+        """Copy the samples into the memory of the graph, and the masks of this step, and compute."""
         with self.passes.ordered():
             self.batch.x[...], self.batch.y[...] = batch.x, batch.y
-            self.draws.next_step()
+            self.masks.begin(step)
             self.passes.run()
         for parameter, gradient in zip(self.model.parameters(), self.gradients, strict=True):
             parameter.grad = gradient
@@ -117,11 +125,11 @@ class CapturedStep:
         self.losses = []
 
         def inner(work: Work) -> float:
-            self.losses.append((work.loss_weight, mean_loss(work).data))
+            with CapturedPass(self.masks, work):
+                self.losses.append((work.loss_weight, mean_loss(work).data))
             return 0.0
 
-        with self.draws.replacing_generators():
-            Serial.step(self.backend, self.model, self.batch, self.loss_fn, inner)
+        self.backend.forward_backward(Work(self.model, self.batch, self.loss_fn), inner)
         parameters = list(self.model.parameters())
         self.gradients = [p.grad for p in parameters]
         for parameter in parameters:
@@ -226,53 +234,45 @@ class Recording:
         outer.wait_event(self.stream.record())
 
 
-class Draws:
-    """The random numbers of a model's layers, on the GPU: new ones in the same memory at each step."""
+class StepMasks:
+    """The masks of a model's layers, on the GPU: those of each step in the same memory."""
 
-    def __init__(self, model: Module, xp: Any):
-        places = [
-            (module, name, value)
-            for module in model.modules()
-            for name, value in vars(module).items()
-            if isinstance(value, np.random.Generator)
-        ]
-        numbers = {id(generator): RandomNumbers(generator, xp) for *_, generator in places}
-        self.numbers = list(numbers.values())
-        self.places = [(module, name, numbers[id(generator)]) for module, name, generator in places]
+    def __init__(self, xp: Any):
+        self.xp, self.step, self.calls = xp, 0, 0
+        self.masks: list[tuple[RandomMask, float, Array]] = []  # in the order of the calls in a step
 
-    def next_step(self) -> None:
-        for numbers in self.numbers:
-            numbers.next_step()
+    def begin(self, step: int) -> None:
+        """Draw for ``step`` what the steps before have drawn, in the same order."""
+        self.step, self.calls = step, 0
+        for mask, p, array in self.masks:
+            array.set(mask._replace(step=step).keep(array.shape, p))
 
-    @contextmanager
-    def replacing_generators(self) -> Iterator[None]:
-        """Inside, the layers draw from these numbers instead of from their generators."""
-        for module, name, numbers in self.places:
-            setattr(module, name, numbers)
-        try:
-            yield
-        finally:
-            for module, name, numbers in self.places:
-                setattr(module, name, numbers.generator)
-
-
-class RandomNumbers:
-    """``generator.random`` for a captured step: its n-th call in a step gives the n-th array on the GPU."""
-
-    def __init__(self, generator: np.random.Generator, xp: Any):
-        self.generator, self.xp = generator, xp
-        self.arrays: list[Array] = []
-        self.calls = 0
-
-    def next_step(self) -> None:
-        """Draw what the earlier steps have drawn, in the same order."""
-        self.calls = 0
-        for array in self.arrays:
-            array.set(self.generator.random(array.shape))
-
-    def random(self, shape: tuple[int, ...]) -> Array:
-        """Uniform within [0, 1)."""
-        if self.calls == len(self.arrays):
-            self.arrays.append(self.xp.asarray(self.generator.random(shape)))
+    def array(self, mask: RandomMask, shape: tuple[int, ...], p: float) -> Array:
+        """The array of the next call in this step."""
+        if self.calls == len(self.masks):
+            self.masks.append((mask, p, self.xp.asarray(mask.keep(shape, p))))
         self.calls += 1
-        return self.arrays[self.calls - 1]
+        return self.masks[self.calls - 1][2]
+
+
+class CapturedPass(ForwardPass):
+    """A forward pass of a captured step, whose masks lie in the memory of the graph."""
+
+    def __init__(self, masks: StepMasks, work: Work):
+        super().__init__(masks.step, work.batch.places)
+        self.masks = masks
+
+    def mask(self, seed: int) -> Mask:
+        mask = super().mask(seed)
+        assert isinstance(mask, RandomMask)
+        return CapturedMask(self.masks, mask)
+
+
+class CapturedMask(NamedTuple):
+    """A mask of a captured step."""
+
+    masks: StepMasks
+    mask: RandomMask
+
+    def keep(self, shape: tuple[int, ...], p: float) -> Array:
+        return self.masks.array(self.mask, shape, p)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .device import Array, to_device
+from .device import Array, to_device, to_host
+from .random_mask import Places
 
 
 @dataclass(frozen=True, repr=False)
 class Batch:
     """Samples ``x`` (N, ...) and their targets ``y`` (N, ...).
+
+    ``places`` are those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole.
 
     >>> Batch(np.zeros((64, 1, 28, 28), np.float32), np.zeros(64, np.int64))
     Batch(x=float32(64, 1, 28, 28), y=int64(64,))
@@ -20,11 +23,18 @@ class Batch:
 
     x: Array
     y: Array
+    places: Places = field(default=range(0), compare=False)
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
             raise ValueError(
                 f"a batch needs as many targets as samples, got {len(self.x)} x and {len(self.y)} y"
+            )
+        if not len(self.places):
+            object.__setattr__(self, "places", range(len(self.x)))
+        if len(self.places) != len(self.x):
+            raise ValueError(
+                f"a batch needs as many places as samples, got {len(self.places)} for {len(self.x)} samples"
             )
 
     def __repr__(self) -> str:
@@ -34,11 +44,17 @@ class Batch:
         return len(self.x)
 
     def __getitem__(self, rows: slice | np.ndarray) -> Batch:
-        return Batch(self.x[rows], self.y[rows])
+        some = isinstance(rows, slice)
+        places = self.places[rows] if some else np.asarray(self.places)[to_host(rows)]
+        return Batch(self.x[rows], self.y[rows], places)
+
+    def whole(self) -> Batch:
+        """The same samples as a batch of their own, with the places 0, 1, ..."""
+        return Batch(self.x, self.y)
 
     def to(self, device: str) -> Batch:
         """The batch on ``device`` ("numpy" or "cupy")."""
-        return Batch(to_device(self.x, device), to_device(self.y, device))
+        return Batch(to_device(self.x, device), to_device(self.y, device), self.places)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from .device import Array, array_module, on_gpu, to_device, to_host
+from .forward_pass import current_path
 from .model_file import ModelFile, read_model
 from .tensor import Parameter, Tensor, as_array
 
@@ -288,12 +289,16 @@ class Sequential(Module):
 
     def forward_range(self, x: Any, start: int, stop: int) -> Any:
         """``x`` after layers ``start`` to ``stop - 1``."""
+        path = current_path()
         for i in range(start, stop):
+            path.append(i)
             try:
                 x = self.layers[i](x)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise
+            finally:
+                path.pop()
         return x
 
     def __getitem__(self, i: int) -> Module:

@@ -5,36 +5,22 @@ Lecture section: what a cluster would do. Lesson: 15_scale, by ``training_state.
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
-
-import numpy as np
 
 
 class OwnState:
     """Names in ``own_state`` the attributes that change from step to step and that nothing else tells.
 
-    They are arrays, lists of arrays, numbers, None or random generators.
+    They are arrays, lists of arrays, numbers or None.
     """
 
     own_state: ClassVar[tuple[str, ...]] = ()
 
     def own_values(self) -> dict[str, Any]:
-        """These attributes by name; a generator as its state, in integers."""
-        return {name: plain(vars(self)[name]) for name in self.own_state}
+        """These attributes by name."""
+        return {name: vars(self)[name] for name in self.own_state}
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         """Go on from what ``own_values`` gave."""
         for name in self.own_state:
-            value = vars(self)[name]
-            if isinstance(value, np.random.Generator):
-                value.bit_generator.state = values[name]
-            else:
-                vars(self)[name] = values[name]
-
-
-def plain(value: Any) -> Any:
-    """``value``, or the state of a random generator as JSON can hold it."""
-    if not isinstance(value, np.random.Generator):
-        return value
-    return json.loads(json.dumps(value.bit_generator.state, default=np.ndarray.tolist))
+            vars(self)[name] = values[name]

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from .device import Array
+from .forward_pass import current_pass
 from .module import Module, Sequential
+from .own_state import OwnState
 from .tape import Tape, current_tape
 from .tensor import Parameter, Tensor
 
@@ -127,8 +129,9 @@ class Replay:
 
     Make it before the first run, and do the second one inside ``with replay:``. There, random numbers are
     drawn and running statistics read as in the first; behind it they are as they were before the ``with``,
-    so masks are the same and statistics move once. It notes the state of every ``np.random.Generator``
-    that is an attribute of a module, and copies every array that is state but no Parameter.
+    so masks are the same and statistics move once. It notes where the forward pass is, the own state of
+    modules and the state of every ``np.random.Generator`` that is an attribute of a module, and copies every
+    array that is state but no Parameter.
     """
 
     def __init__(self, *modules: Module):
@@ -139,25 +142,37 @@ class Replay:
         self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
         by_id = {id(rng): rng for module in modules for rng in generators(module)}
         self.generators = [(rng, rng.bit_generator.state) for rng in by_id.values()]
-        self.before: list[tuple[list[Array], list[Any]]] = []
+        inside = {m for module in modules for m in module.modules() if isinstance(m, OwnState)}
+        self.own = [(owner, owner.own_values()) for owner in inside]
+        current = current_pass.get()
+        self.forward_pass = None if current is None else current.copy()
+        self.before: list[tuple[list[Array], list[Any], list[Any], Any]] = []
 
     def __enter__(self) -> Replay:
         arrays = [getattr(owner, name) for owner, name, _ in self.arrays]
-        self.before.append((arrays, [rng.bit_generator.state for rng, _ in self.generators]))
+        states = [rng.bit_generator.state for rng, _ in self.generators]
+        own = [owner.own_values() for owner, _ in self.own]
+        again = None if self.forward_pass is None else self.forward_pass.copy()
+        self.before.append((arrays, states, own, current_pass.set(again)))
         pairs = zip(arrays, self.arrays, strict=True)
         copies = {id(array): then.copy() for array, (_, _, then) in pairs}  # modules may share an array
         for array, (owner, name, _) in zip(arrays, self.arrays, strict=True):
             setattr(owner, name, copies[id(array)])
         for rng, then in self.generators:
             rng.bit_generator.state = then
+        for owner, values in self.own:
+            owner.set_own_values(values)
         return self
 
     def __exit__(self, *error: object) -> None:
-        arrays, states = self.before.pop()
+        arrays, states, own, token = self.before.pop()
+        current_pass.reset(token)
         for (owner, name, _), array in zip(self.arrays, arrays, strict=True):
             setattr(owner, name, array)
         for (rng, _), state in zip(self.generators, states, strict=True):
             rng.bit_generator.state = state
+        for (owner, _), values in zip(self.own, own, strict=True):
+            owner.set_own_values(values)
 
 
 def generators(module: Module) -> Iterator[np.random.Generator]:

@@ -32,7 +32,7 @@ from ..comm.collectives import allgather
 from .disk import Disk
 
 Arrays = dict[str, np.ndarray]
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
 REAL = Disk()

@@ -16,7 +16,6 @@ from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.own_state import plain
 
 from ..comm import Communicator
 from ..comm.collectives import allgather
@@ -31,8 +30,8 @@ def gather_state(
     """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
-    the numbers in the optimizer's state, by key and parameter. Raises ValueError for a strategy whose state
-    cannot be gathered between two steps.
+    the number of the next step, by which random masks go, and the numbers in the optimizer's state, by key
+    and parameter. Raises ValueError for a strategy whose state cannot be gathered between two steps.
     """
     refuse_unresumable(backend)
     numbers: dict[str, Any] = {}
@@ -46,7 +45,8 @@ def gather_state(
         for place, array in arrays_in(value).items():
             own[f"{OWN}{name}{place}"] = array
         mine["values"][name] = len(value) if isinstance(value, list) else None if own_array(value) else value
-    return arrays, {"optimizer": numbers, "own": mine}, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
+    facts = {"step_number": backend.step_number, "optimizer": numbers, "own": mine}
+    return arrays, facts, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
 
 
 def serial_state(
@@ -88,9 +88,11 @@ def load_state(
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
-    In another layout random generators begin anew, the same on all ranks. Raises ValueError where ranks have
-    a state of their own, which needs the same layout.
+    Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers
+    go on in the same layout only; in another one they begin anew. Raises ValueError where ranks have a state
+    of their own, which needs the same layout.
     """
+    backend.count_steps_from(facts["step_number"])
     ranks = facts["of each rank"]
     own_of_any = backend.own_state or backend.models_differ or any(own["values"] for own in ranks)
     if not same_layout:
@@ -134,7 +136,7 @@ def load_optimizer(
 
 
 def generators_of(model: Module) -> dict[str, np.random.Generator]:
-    """The random generators of the model's layers, by name, as of dropout."""
+    """The random generators that are attributes of the model's layers, by name."""
     return {
         f"{name}.{attribute}": value
         for name, module in [("model", model), *model.named_modules()]
@@ -145,7 +147,10 @@ def generators_of(model: Module) -> dict[str, np.random.Generator]:
 
 def generator_states(model: Module) -> dict[str, Any]:
     """The state of each of them, as integers of any length."""
-    return {name: plain(rng) for name, rng in generators_of(model).items()}
+    return {
+        name: json.loads(json.dumps(rng.bit_generator.state, default=np.ndarray.tolist))
+        for name, rng in generators_of(model).items()
+    }
 
 
 def arrays_in(value: Any) -> dict[str, np.ndarray]:

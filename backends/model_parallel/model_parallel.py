@@ -15,13 +15,14 @@ import numpy as np
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.device import array_module, unflatten
+from minigrad.forward_pass import current_path
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
-from ..placement import shards_of, share_dropout_state
+from ..placement import shards_of
 from .class_parallel import ClassLinear, class_parallel_loss
 from .layer import ShardedLayer
 from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
@@ -71,7 +72,6 @@ class ModelParallel(Backend):
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
         broadcast_model(self.comm, model)
-        share_dropout_state(self.comm, model)
         if isinstance(model, Sequential):
             first = None if self.sample is None else ShardedTensor(no_samples([model], self.sample))
             model = self.sharded_sequential(model, first)
@@ -208,9 +208,12 @@ class ShardedSequential(ShardedLayer, Sequential):
         self.out_sharding = layers[-1].out_sharding if layers else None
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        path = current_path()
         for i, layer in enumerate(self.layers):
+            path.append(i)
             with named_in_errors(i):
                 a = layer.sharded_forward(a)
+            path.pop()
         return a
 
 

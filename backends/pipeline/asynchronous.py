@@ -272,7 +272,8 @@ class AsynchronousEngine:
         x = Input(receive())
         x.requires_grad = not self.first
         self.likes[work.batch.x.shape] = like(x.data)
-        with self.stash.forward(), self.comm.computing(span_name(Forward(self.micros))), Tape() as tape:
+        computing = self.comm.computing(span_name(Forward(self.micros)))
+        with self.stash.forward(), computing, work.forward_pass(), Tape() as tape:
             y = self.part(x)
             if self.last:
                 y = work.loss(y)

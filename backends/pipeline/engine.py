@@ -116,7 +116,7 @@ class Step:
         hop, micro = self.hop(i), self.micros[i.micro].batch
         x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
         x.requires_grad = hop.stage > self.p2p.first
-        with self.comm.computing(span_name(i)):
+        with self.comm.computing(span_name(i)), self.micros[i.micro].forward_pass():
             if self.engine.recompute:
                 self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
                 y = self.through(i, x)

@@ -22,7 +22,7 @@ from ..comm.collectives import allgather, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
-from ..placement import Placeholder, all_gather_named, share_dropout_state
+from ..placement import Placeholder, all_gather_named
 
 
 class LayerWise(Backend):
@@ -30,8 +30,7 @@ class LayerWise(Backend):
 
     ``bounds`` rise from 0 to the number of layers; by default the largest part of the parameters is as small
     as can be. Every rank has a layer that is trained. Sends the activations and their gradients to the
-    neighbours, then the last rank's loss to all. Dropouts that share one generator of random numbers draw
-    other masks than serially.
+    neighbours, then the last rank's loss to all.
     """
 
     def __init__(self, comm: Communicator, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
@@ -56,7 +55,6 @@ class LayerWise(Backend):
         self.bounds = checked_bounds(model, self.size, self.bounds)
         refuse_tied(model, self.bounds)
         broadcast_model(self.comm, model)
-        share_dropout_state(self.comm, model)
         for i in range(len(model.layers)):
             if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
                 model.layers[i] = Placeholder()

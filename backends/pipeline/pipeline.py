@@ -21,7 +21,7 @@ from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
-from ..placement import all_gather_named, shards_of, share_dropout_state
+from ..placement import all_gather_named, shards_of
 from .engine import Engine
 from .p2p import PipelineComm
 from .schedule import Order, Schedule
@@ -40,7 +40,6 @@ class Pipeline(Backend):
     takes as little time as possible, measured on rank 0 with samples of shape ``sample``, ``batch_size`` of
     them in a step. Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the
     micro-batches. ``recompute`` keeps only each stage's input, and computes the rest again before a backward.
-    Dropouts that share one generator of random numbers draw other masks than serially.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Pipeline(Backend):
         """This rank's layers, with rank 0's parameters; placeholders replace the others in ``model``.
 
         Raises ValueError where ranks have different models or settings, there are more stages than layers,
-        bounds do not fit, or a schedule with copies of layers meets dropout or running statistics.
+        bounds do not fit, or a schedule with copies of layers meets running statistics.
         """
         if not isinstance(model, Sequential):
             raise ValueError(
@@ -91,7 +90,6 @@ class Pipeline(Backend):
         self.stage_map = StageMap(model, self.table, self.bounds)
         self.stage_map.refuse_copies(model, self.schedule.name)
         broadcast_model(self.comm, model)
-        share_dropout_state(self.comm, model)
         by_name = model.named_parameters()
         mine, several = self.stage_map.on(self.rank), self.stage_map.in_several_stages()
         self.groups = []

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
 
-from minigrad import nn
 from minigrad.module import Sequential
 
 from ..placement import Placeholder
@@ -61,16 +60,6 @@ class StageMap:
 
     def refuse_copies(self, model: Sequential, schedule: str) -> None:
         """Raise ValueError where several ranks would each change a copy of one serial state."""
-        for i, layer in enumerate(model.layers):
-            copied = len(self.ranks_of[i]) > 1
-            if copied and any(
-                isinstance(m, nn.Dropout) for m in (layer, *(m for _, m in layer.named_modules()))
-            ):
-                raise ValueError(
-                    f"schedule {schedule} keeps layer {i} on ranks {listed(self.ranks_of[i])}, where its "
-                    "Dropout would draw the same masks; leave dropout out, or take a schedule that keeps "
-                    "every layer on one rank, such as 1f1b"
-                )
         for name, ranks in self.ranks.items():
             if len(ranks) > 1 and name not in self.trained:
                 raise ValueError(

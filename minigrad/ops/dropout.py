@@ -9,20 +9,23 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op
+from ..random_mask import Mask
 from .geometry import in_memory_order
 
 
 @op
-def dropout(x: Array, *, p: float, rng: np.random.Generator) -> OpResult:
+def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     """x with each element zeroed with probability ``p``, the others divided by 1 - p.
 
-    The mask is drawn on the host from ``rng``, so it is the same on every device.
+    The mask is drawn on the host, so it is the same on every device. ``rng`` is a generator, or, as in the
+    layer, a ``RandomMask``, which gives a sample the same mask on whatever rank it is.
     """
     check_probability(p)
     xp = array_module(x)
     # In x's memory layout; the draw follows the logical order.
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
-    mask[...] = xp.asarray(rng.random(x.shape) >= p)
+    keep = rng.random(x.shape) >= p if isinstance(rng, np.random.Generator) else rng.keep(x.shape, p)
+    mask[...] = xp.asarray(keep)
     mask *= 1 / (1 - p)
 
     def product(x: Array, mask: Array) -> OpResult:

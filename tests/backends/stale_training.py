@@ -48,12 +48,12 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None)
     named = model.named_parameters()
     stage = {name: sum(int(name.split(".")[0]) >= bound for bound in bounds[1:-1]) for name in named}
     methods = [make([w for name, w in named.items() if stage[name] == s]) for s in range(p)]
-    run = Run([copies(named)], [], [], {})
+    run, serial = Run([copies(named)], [], [], {}), Serial(micros)
     for t, batch in enumerate(batches):
         for name, w in named.items():
             w.data[...] = run.weights[max(SEEN[versions](t, stage[name], p), 0)][name]
             w.grad = None
-        run.losses.append(Serial(micros).step(model, batch, ops.cross_entropy))
+        run.losses.append(serial.step(model, batch, ops.cross_entropy))
         run.gradients.append({name: w.grad for name, w in named.items()})
         for name, w in named.items():
             w.data[...] = run.weights[t][name]
@@ -72,9 +72,9 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None)
 def train_one_batch_late(build, batches, make, *, micros):
     """W(t + 1) = W(t) - lr grad f(W(t - 1)), with two copies of the model: the weights after each update."""
     now, before = build(np.random.default_rng(0)), build(np.random.default_rng(0))
-    method, weights = make(now.parameters()), []
+    method, weights, serial = make(now.parameters()), [], Serial(micros)
     for batch in batches:
-        Serial(micros).step(before, batch, ops.cross_entropy)
+        serial.step(before, batch, ops.cross_entropy)
         for new, old in zip(now.parameters(), before.parameters(), strict=True):
             new.grad, old.grad = old.grad, None
             old.data[...] = new.data

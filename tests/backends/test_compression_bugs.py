@@ -152,8 +152,8 @@ def mean_error(compressor):
 @pytest.mark.parametrize(
     "change",
     [
-        ("self.generator.random(v.size, dtype=v.dtype)", "0.5"),  # to the nearest
-        ("self.generator.random(v.size, dtype=v.dtype)", "0"),  # down
+        ("self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)", "0.5"),  # to the nearest
+        ("self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)", "0"),  # down
         ("(scale / self.levels)", "(scale / (self.levels + 1))"),
     ],
 )

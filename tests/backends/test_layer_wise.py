@@ -242,7 +242,6 @@ BUGS = [
     KeepsItsOwnLoss,
     SendsTheLossOfRankZero,
     broken("keeps its own start", "        broadcast_model(self.comm, model)\n", ""),
-    broken("drops other masks", "share_dropout_state(self.comm, model)", "pass"),
     broken(
         "forgets the last array",
         "return all_gather_named(self.comm, values)",

@@ -60,8 +60,8 @@ SERIAL = "of its largest element on rank"
 LAYER_WISE, GRID, STACK = "backends.pipeline.layer_wise", "backends.grid", "backends.stack"
 
 BUGS = [
-    Bug("ranks drop what their own generators say", LAYER_WISE, "share_dropout_state(self.comm, model)",
-        "pass",
+    Bug("ranks drop by their own seeds", "backends.consistency", "            layer.seed = seed\n",
+        "            pass\n",
         layers_train_like_serial, SERIAL),
     Bug("only the last rank knows the loss", LAYER_WISE,
         "return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])", "return loss",

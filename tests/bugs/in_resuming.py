@@ -16,15 +16,30 @@ from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
 from backends.stack import Stack
-from minigrad import optim
+from minigrad import nn, optim
 from minigrad.data import Batch
 from minigrad.ops import cross_entropy
 from minigrad.train import History, fit
+from tests.backends import mask_laws
 from tests.backends.pipeline_nets import batches_of, dropping, frozen, mlp, tied
 from tests.bugs.bug import Bug
 from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
 
 SIZES = (7, 4, 6)
+
+
+class Noise(nn.Module):
+    """Adds normal numbers of a generator of its own."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def forward(self, x):
+        return x + self.rng.normal(size=x.shape)
+
+
+def noisy(rng):
+    return nn.Sequential(Noise(np.random.default_rng(1)), *dropping(rng).layers, Noise(rng))
 
 
 def adam(parameters):
@@ -49,7 +64,7 @@ def by_neurons(comm):
 
 
 def replicas_go_on() -> None:
-    goes_on_with_the_same_bits(Layout(2, DataParallel), dropping, adam, batches_of(SIZES), 2)
+    goes_on_with_the_same_bits(Layout(2, DataParallel), noisy, adam, batches_of(SIZES), 2)
 
 
 def shards_go_on() -> None:
@@ -75,6 +90,11 @@ def shards_go_on_as_stages_of_neurons() -> None:
     before, after = Layout(3, partial(Sharded, stage=1)), Layout(4, by_layers_and_neurons)
     goes_on_in_another_layout(before, after, mlp, adam, batches_of(SIZES), 2)
     goes_on_in_another_layout(after, before, mlp, adam, batches_of(SIZES), 2)
+
+
+def masks_go_on_in_another_layout() -> None:
+    stages = Layout(2, two_stages)
+    goes_on_in_another_layout(stages, Layout(3, DataParallel), mask_laws.dense, adam, batches_of(SIZES), 2)
 
 
 def an_epoch_goes_on_in_its_middle() -> None:
@@ -165,10 +185,16 @@ BUGS = [
         "", replicas_go_on, DIFFERS),
     Bug("the count of steps begins anew", STATE, "of_key in numbers.items()", "of_key in ()",
         replicas_go_on, "KeyError: 't'"),
-    Bug("masks begin anew", STATE,
+    Bug("masks begin anew", STATE, "    backend.count_steps_from(facts[\"step_number\"])\n", "",
+        masks_go_on_in_another_layout, DIFFERS),
+    Bug("masks go on in the same layout only", STATE,
+        "    backend.count_steps_from(facts[\"step_number\"])\n",
+        "    backend.count_steps_from(facts[\"step_number\"] if same_layout else 0)\n",
+        masks_go_on_in_another_layout, DIFFERS),
+    Bug("generators of layers begin anew", STATE,
         '        rng.bit_generator.state = own["generators"][name]\n', "        pass\n",
         replicas_go_on, DIFFERS),
-    Bug("only the first layer's masks are saved", STATE,
+    Bug("only the first layers' generators are saved", STATE,
         'for name, module in [("model", model), *model.named_modules()]',
         'for name, module in [("model", model), *model.named_modules()][:4]',
         replicas_go_on, DIFFERS),

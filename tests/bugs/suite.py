@@ -6,6 +6,7 @@ from tests.bugs import (
     in_data_parallel,
     in_engine,
     in_hybrid,
+    in_masks,
     in_messages,
     in_model_parallel,
     in_pipelines,
@@ -23,5 +24,6 @@ PARTS = {
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
+    "masks": in_masks.BUGS,
     "checkpoints": in_checkpoints.BUGS,
 }

@@ -203,7 +203,7 @@ DEEP = b"[" * 1_000_000  # more than any stack holds
 @st.composite
 def bodies(draw: st.DrawFn) -> dict[str, Any]:
     """A manifest with some of its values, at any depth, replaced or left out."""
-    body: dict[str, Any] = {"format": 1, "step": 2, "facts": {}}
+    body: dict[str, Any] = {"format": 2, "step": 2, "facts": {}}
     body["files"] = {"rank-0.safetensors": {"bytes": 5, "crc32": 7, "arrays": {}, "other": 1}}
     place = body
     for key in draw(st.sampled_from([[], ["facts"], ["files"], ["files", "rank-0.safetensors"]])):
@@ -320,4 +320,4 @@ def a_forged_file_of_arrays_is_damaged_or_whole() -> None:
 
 def forged(content: bytes) -> bytes:
     files = {"rank-0.safetensors": {"bytes": len(content), "crc32": crc32(content)}}
-    return sealed({"format": 1, "step": 2, "facts": {}, "files": files})
+    return sealed({"format": 2, "step": 2, "facts": {}, "files": files})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,6 +10,7 @@ import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, nn, recomputed, testing
 from minigrad.device import to_host
+from minigrad.forward_pass import ForwardPass
 from minigrad.memory import base_of, retained_arrays
 from minigrad.tape import finish_weights
 from minigrad.testing import on_device
@@ -41,11 +43,24 @@ class Replaced(nn.Module):
         return x - self.running
 
 
-KINDS = ["linear", "tied", "frozen", "squared", "tanh", "dropout", "norm", "replaced", "nested", "inside"]
+class Noise(nn.Module):
+    """Adds numbers of a generator that other layers share."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def forward(self, x):
+        return x + on_device(self.rng.random(WIDTH, np.float32))
+
+
+KINDS = [
+    *("linear", "tied", "frozen", "squared", "tanh", "dropout", "noise"),
+    *("norm", "replaced", "nested", "inside"),
+]
 
 
 def build(kinds, seed, recomputed: Any = recomputed):
-    """A model with a layer of each kind; all dropouts draw from one generator."""
+    """A model with a layer of each kind; all layers of noise draw from one generator."""
     rng = np.random.default_rng(seed)
     tied = nn.Linear(WIDTH, WIDTH, rng=rng)
 
@@ -57,12 +72,13 @@ def build(kinds, seed, recomputed: Any = recomputed):
             frozen.weight.requires_grad = False
             return frozen
         if kind == "nested":
-            return nn.Sequential(nn.Dropout(0.3, rng=rng), tied, nn.BatchNorm(WIDTH))
+            return nn.Sequential(nn.Dropout(0.3, rng=rng), Noise(rng), tied, nn.BatchNorm(WIDTH))
         return {
             "linear": lambda: nn.Linear(WIDTH, WIDTH, rng=rng),
             "squared": lambda: Squared(rng),
             "tanh": nn.Tanh,
             "dropout": lambda: nn.Dropout(0.4, rng=rng),
+            "noise": lambda: Noise(rng),
             "norm": lambda: nn.BatchNorm(WIDTH),
             "replaced": Replaced,
             "inside": lambda: recomputed(nn.Sequential(nn.Dropout(0.3, rng=rng), Squared(rng), tied), 2),
@@ -89,6 +105,7 @@ def cases(draw):
         "weights_later": draw(st.booleans()),
         "lent": draw(st.booleans()),
         "leaf": draw(st.booleans()),
+        "step": draw(st.sampled_from([None, 0, 5])),
     }
 
 
@@ -102,6 +119,11 @@ def way(case):
 
 
 # The laws; each takes the function under test
+
+
+def places_of(step, micro):
+    """The pass of a micro-batch of three samples in a step, or none."""
+    return nullcontext() if step is None else ForwardPass(step, range(3 * micro, 3 * micro + 3))
 
 
 def trained(model, rng, case):
@@ -123,7 +145,7 @@ def trained(model, rng, case):
     steps = way(case)
     for n, (step, i) in enumerate(steps):
         if step == "forward":
-            with Tape() as tape:
+            with places_of(case["step"], i), Tape() as tape:
                 y = model(xs[i])
                 tapes[i] = tape, (y * y).mean()
             found[f"y {i}"] = y.data

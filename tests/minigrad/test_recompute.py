@@ -105,7 +105,7 @@ def test_names_layers_and_parameters_are_the_models():
     assert again.named_parameters() == model.named_parameters()
     assert list(again.state_dict()) == list(model.state_dict())
     assert again[2] is model[2] and len(again) == len(model)
-    assert recomputed(again, 2).bounds == (0, 5, 10)
+    assert recomputed(again, 2).bounds == (0, 5, 11)
 
 
 def test_what_is_outside_the_bounds_is_recorded():

@@ -6,7 +6,9 @@ compressors; each family has a file of its own, and entry points declare them by
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.own_state import OwnState
@@ -57,6 +59,25 @@ class Compressor(OwnState):
 
     def commit(self) -> None:
         """Called when the gradients of all ranks are known to be finite: update the state."""
+
+
+class DrawingCompressor(Compressor):
+    """Draws random numbers that depend on a seed, a rank and the number of the draw alone: one a step."""
+
+    own_state = ("draws",)
+
+    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
+        super().start(layout, rank, size)
+        self.draws = 0
+
+    def generator(self, seed: int, rank: int, xp: Any = np) -> Any:
+        """The generator of the next draw, of the array module ``xp``."""
+        self.draws += 1
+        if xp is np:
+            key, counter = np.array([seed, rank], np.uint64), np.array([0, 0, self.draws, 0], np.uint64)
+            return np.random.Generator(np.random.Philox(key=key, counter=counter))
+        number = np.random.SeedSequence([seed, rank, self.draws]).generate_state(1)[0]
+        return xp.random.Generator(xp.random.Philox4x3210(int(number)))
 
 
 class AllGatherCompressor(Compressor):

@@ -14,7 +14,7 @@ from minigrad.device import Array, array_module
 
 from ..flat import FlatLayout
 from .bit_packing import pack_bits, pack_bytes, unpack_bits, unpack_bytes
-from .compressor import AllGatherCompressor
+from .compressor import AllGatherCompressor, DrawingCompressor
 
 
 class OneBit(AllGatherCompressor):
@@ -74,13 +74,13 @@ class ScaledSign(OneBit):
             x += array_module(x).where(mask, mean, -mean)
 
 
-class QSGD(AllGatherCompressor):
+class QSGD(AllGatherCompressor, DrawingCompressor):
     """|v| / ||v|| of each parameter, rounded at random to one of ``levels`` without bias.
 
     E C(v) = v, and E ||C(v) - v||^2 <= min(n / s^2, sqrt(n) / s) ||v||^2 for s levels and n entries; that is
     no contraction for few levels, so there is no error feedback. ceil(log2(2 s + 1)) bits for each entry (the
-    paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank has its own
-    generator, seeded with ``seed`` and the rank.
+    paper's Elias code needs fewer where s is small), and one number for each parameter. Each rank draws its
+    own numbers, for ``seed``, its number and the step.
     """
 
     feedback = False
@@ -97,13 +97,6 @@ class QSGD(AllGatherCompressor):
         """Of each entry."""
         return (2 * self.levels).bit_length()
 
-    own_state = ("generator",)
-
-    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
-        super().start(layout, rank, size)
-        xp = array_module(layout.parameters[0].data)
-        self.generator = xp.random.default_rng([self.seed, rank] if xp is np else self.seed * size + rank)
-
     def scale(self, x: Array) -> Array:
         """The value of the highest level: the 2-norm."""
         return array_module(x).linalg.norm(x.reshape(-1))
@@ -115,7 +108,8 @@ class QSGD(AllGatherCompressor):
         for x, scale in zip(self.layout.views(steps), scales, strict=True):
             x *= self.levels / xp.where(scale > 0, scale, 1)
         # Rounding must not exceed the highest level: |v| may be one bit larger than the norm of v alone.
-        codes = xp.minimum(xp.floor(steps + self.generator.random(v.size, dtype=v.dtype)), self.levels)
+        numbers = self.generator(self.seed, self.rank, xp).random(v.size, dtype=v.dtype)
+        codes = xp.minimum(xp.floor(steps + numbers), self.levels)
         codes = (xp.copysign(codes, v) + self.levels).astype(np.int32)
         return pack_bytes(scales, pack_bits(codes, self.bits))
 

@@ -12,7 +12,7 @@ from minigrad.device import Array, array_module
 
 from ..flat import FlatLayout
 from .bit_packing import pack_bytes, unpack_bytes
-from .compressor import AllGatherCompressor
+from .compressor import AllGatherCompressor, DrawingCompressor
 
 
 class Sparsifier(AllGatherCompressor):
@@ -68,24 +68,19 @@ class TopK(Sparsifier):
         return largest(abs(v), count_of(self.density, v.size))
 
 
-class RandomK(Sparsifier):
+class RandomK(Sparsifier, DrawingCompressor):
     """k = max(1, round(density n)) entries at random, the same on all ranks: no indices are sent, 4 k bytes.
 
-    ||C(v) - v||^2 is (1 - k/n) ||v||^2 in expectation. All ranks draw from generators of one ``seed``.
+    ||C(v) - v||^2 is (1 - k/n) ||v||^2 in expectation. All ranks draw for one ``seed``, and the step.
     """
 
     def __init__(self, *, density: float = 0.01, seed: int = 0):
         self.density, self.seed = check_density(density), seed
 
-    own_state = ("generator",)
-
-    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
-        super().start(layout, rank, size)
-        self.generator = np.random.default_rng(self.seed)
-
     def choose(self, v: Array) -> Array:
         k = count_of(self.density, v.size)
-        return array_module(v).asarray(self.generator.choice(v.size, k, replace=False, shuffle=False))
+        indices = self.generator(self.seed, 0).choice(v.size, k, replace=False, shuffle=False)
+        return array_module(v).asarray(indices)
 
     def compress(self, v: Array) -> Array:
         self.sent_indices = self.choose(v)

@@ -27,8 +27,8 @@ DISTRIBUTIONS = {
 
 
 class Generator:
-    def __init__(self, seed: Any) -> None:
-        self._generator = np.random.default_rng(seed)
+    def __init__(self, bits: Any) -> None:
+        self._generator = np.random.default_rng(bits.seed)
 
     @kernel
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
@@ -46,5 +46,12 @@ class Generator:
         return draw
 
 
+class Philox4x3210:
+    """A seed, from which CuPy makes the states of many threads."""
+
+    def __init__(self, seed: Any = None) -> None:
+        self.seed = seed
+
+
 def default_rng(seed: Any = None) -> Generator:
-    return seed if isinstance(seed, Generator) else Generator(seed)
+    return seed if isinstance(seed, Generator) else Generator(Philox4x3210(seed))

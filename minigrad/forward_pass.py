@@ -1,0 +1,53 @@
+"""A forward pass of training knows its step and its samples, for layers that draw random numbers.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/dropout.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
+
+from .random_mask import Mask, Places, RandomMask
+
+current_pass: ContextVar[ForwardPass | None] = ContextVar("minigrad.current_pass", default=None)
+
+
+class ForwardPass:
+    """Samples go forward inside ``with ForwardPass(step, places):``, and layers draw masks that are theirs.
+
+    ``places`` are those of the samples in the whole batch of the step. ``path`` are the positions of the
+    layer at work in the Sequentials around it, outermost first.
+    """
+
+    def __init__(self, step: int, places: Places):
+        self.step, self.places = step, places
+        self.path: list[int] = []
+        self.calls: Counter[tuple[int, ...]] = Counter()  # masks drawn, by path
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> ForwardPass:
+        self._tokens.append(current_pass.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        current_pass.reset(self._tokens.pop())
+
+    def mask(self, seed: int) -> Mask:
+        """The next mask of the layer at work, whose seed it is."""
+        path = tuple(self.path)
+        self.calls[path] += 1
+        return RandomMask(seed, path, self.calls[path] - 1, self.step, self.places)
+
+    def copy(self) -> ForwardPass:
+        """A pass that goes on from here, as the second run of a segment does."""
+        copy = ForwardPass(self.step, self.places)
+        copy.path, copy.calls = self.path.copy(), self.calls.copy()
+        return copy
+
+
+def current_path() -> list[int]:
+    """The path of the current pass, where a Sequential notes its layers; without a pass, an unused list."""
+    current = current_pass.get()
+    return [] if current is None else current.path
