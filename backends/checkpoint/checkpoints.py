@@ -211,6 +211,7 @@ class Checkpoints:
             self.disk.rename(folder, removed)
         except FileNotFoundError:  # another run has removed it, or has given it its name
             return
+        self.disk.sync_folder(self.folder)  # or a loss of power could leave the name, and not the files
         for name in self.disk.names(removed):
             self.disk.remove(removed / name)
         self.disk.remove_folder(removed)

@@ -1,4 +1,4 @@
-"""What a checkpoint needs of its machine: files, and when they are safe from a loss of power; a clock, a thread."""
+"""What a checkpoint needs of its machine: files, and when a loss of power cannot take them; a clock; threads."""
 
 from __future__ import annotations
 

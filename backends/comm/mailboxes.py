@@ -82,7 +82,12 @@ def seeded_turns(seed: int) -> Turns:
 
 
 class World:
-    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``."""
+    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
+
+    ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
+    """
+
+    endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
 
     def __init__(self, size: int, *, rendezvous: bool = False, turns: Turns | None = None):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
