@@ -1,4 +1,4 @@
-"""What a checkpoint needs of its machine: files, and when a loss of power cannot take them; a clock; threads."""
+"""What a checkpoint needs of its machine: files that survive a loss of power, a clock, a thread."""
 
 from __future__ import annotations
 

@@ -152,6 +152,7 @@ class TrainingCheckpoints:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
+        self.attempt(Checkpoints.wait)  # apart: where the one before failed, this one is written all the same
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True
 

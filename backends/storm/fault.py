@@ -55,11 +55,11 @@ class Fault:
         """The fault in words; of a cluster of ``ranks``, the groups of a partition too."""
         for_long = f" for {self.seconds:.1f} s" if self.kind in LASTING else ""
         if self.kind == "kill in recovery":
-            return f"kill rank {self.rank} {self.seconds:.1f} s after the next start"
+            return f"kill of rank {self.rank}, {self.seconds:.1f} s after a restart"
         if self.kind == "partition" and ranks:
             return f"partition of {self.group(ranks)} from the others{for_long}"
         whom = f" of rank {self.rank}" if self.kind in ("kill", "pause", "slow link") else ""
-        factor = f" ({self.factor:.0f} times slower)" if self.kind == "slow link" else ""
+        factor = f" ({self.factor:,.0f} times slower)" if self.kind == "slow link" else ""
         return f"{self.kind}{whom}{factor}{for_long}"
 
     @property

@@ -23,6 +23,7 @@ from minigrad.train import History, fit
 
 from ..checkpoint.training_state import generator_states
 from ..cli.checkpointing import CheckpointOptions, TrainingCheckpoints
+from ..cli.parallel import counted
 from ..comm import Communicator
 from ..data_parallel.averaging import LocalSGD
 from ..data_parallel.bucketed import Bucketed
@@ -83,8 +84,8 @@ class Job:
     keep: int = 2
 
     def __str__(self) -> str:
-        saves = f"a checkpoint every {self.every} of {STEPS} steps, the newest {self.keep} kept"
-        return f"{self.strategy} on {self.ranks} ranks, {saves}"
+        ranks = counted(self.ranks, "rank")
+        return f"{self.strategy} on {ranks}, {STEPS} steps, --every {self.every} --keep {self.keep}"
 
     @property
     def config(self) -> dict[str, Any]:

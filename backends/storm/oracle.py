@@ -35,23 +35,23 @@ class Oracle:
         self.problems: list[str] = []
         self.damaged: set[str] = set()  # names of checkpoints that a fault changed
         self.begins = [0] * job.ranks  # the step at which each rank began its attempt
+        self.trains: dict[int, float] = {}  # when each rank had loaded in this attempt
         self.reached = self.unwritten = 0  # by rank 0 in this attempt: its last step; checkpoints that failed
         self.whole: dict[str, int | None] = {}  # the steps of the checkpoints when the attempt began
         self.may_lose = 0  # steps that this recovery may lose
         self.before = 0  # the step that the attempt before reached
-        self.ended = 0  # ranks that have ended as they should
 
     # Between attempts
 
     def begin(self, disk: Disk) -> None:
         """Look at all checkpoints before an attempt."""
         self.may_lose = (AT_RISK + self.unwritten) * self.job.every
-        self.before, self.reached, self.unwritten, self.ended = self.reached, 0, 0, 0
+        self.before, self.reached, self.unwritten, self.trains = self.reached, 0, 0, {}
         self.whole = {name: self.check_generation(disk, name) for name in generation_names(disk, FOLDER)}
 
     @property
     def newest(self) -> int:
-        """The step of the newest checkpoint at the attempt's begin that no fault has changed; 0 without any."""
+        """The step of the newest checkpoint before the attempt that no fault has changed; 0 without any."""
         return max((step or 0 for name, step in self.whole.items() if name not in self.damaged), default=0)
 
     def check_generation(self, disk: Disk, name: str) -> int | None:
@@ -75,6 +75,7 @@ class Oracle:
 
     def on_start(self, comm: UnreliableComm, history: History, state: RankState) -> None:
         step = self.begins[comm.rank] = len(history.losses)
+        self.trains[comm.rank] = comm.time()
         if comm.rank == 0:
             self.reached = step
             self.note(comm, "resume", f"trains from step {step}")
@@ -93,7 +94,6 @@ class Oracle:
         self.check(comm, history, state, "after a step")
 
     def on_end(self, comm: UnreliableComm, history: History, state: RankState) -> None:
-        self.ended += 1
         self.check(comm, history, state, "at the end")
         if len(history.losses) != STEPS:
             self.say(f"rank {comm.rank} ended after {len(history.losses)} of {STEPS} steps")

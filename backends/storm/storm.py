@@ -16,9 +16,10 @@ from random import Random
 
 from ..checkpoint.checkpoints import generation_names
 from ..checkpoint.recorded_disk import RecordedDisk
+from ..cli.parallel import counted
 from ..comm.virtual import Link
-from .event import Event
-from .fault import Fault, draw_faults
+from .event import Event, Life
+from .fault import LASTING, Fault, draw_faults
 from .host_disk import HostDisk
 from .job import FOLDER, STRATEGIES, Job
 from .oracle import Oracle, is_of_generation
@@ -59,6 +60,20 @@ class Storm:
         """Train until the end, or until something is wrong."""
         return Supervisor(self).run()
 
+    def fewest_faults(self) -> list[int]:
+        """The places of a part of the faults with which a storm that fails still fails, and no smaller part.
+
+        Faults are left out one by one, again and again, until none of them can be.
+        """
+        places, before = list(range(len(self.faults))), -1
+        while before != len(places):
+            before = len(places)
+            for place in list(places):
+                fewer = [other for other in places if other != place]
+                if self.only(fewer).run().problem is not None:
+                    places = fewer
+        return places
+
 
 @dataclass
 class Report:
@@ -66,6 +81,7 @@ class Report:
 
     storm: Storm
     events: list[Event]
+    lives: list[Life]
     problem: str | None
     seconds: float  # of the simulated clock
     restarts: int
@@ -84,6 +100,7 @@ class Supervisor:
     storm: Storm
     disk: RecordedDisk = field(default_factory=RecordedDisk)
     events: list[Event] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
     now: float = 0.0
     restarts: int = 0
     failures: int = 0  # restarts after a rank had failed; the others were refused, and nothing was lost
@@ -99,7 +116,7 @@ class Supervisor:
         self.random = Random(self.storm.seed)
         self.calm = max((fault.end for fault in self.storm.faults), default=0.0)  # when all faults are over
         self.errors: dict[int, BaseException] = {}
-        self.kills: dict[int, float] = {}
+        self.kills: dict[int, tuple[float, Fault]] = {}
         self.was_full = False  # whether this attempt has met a full disk
 
     def run(self) -> Report:
@@ -122,10 +139,10 @@ class Supervisor:
         self.oracle.begin(self.disk)
         problem = self.problem()
         if ended and problem is None:
-            self.note(None, "end", f"the training has ended, after {self.restarts} restarts")
+            self.note(None, "end", f"the training has ended, after {counted(self.restarts, 'restart')}")
         self.note_lasting_faults()
         self.events.sort(key=lambda event: event.at)  # stable: what happens at once stays in order
-        return Report(self.storm, self.events, problem, self.now, self.restarts, self.happened)
+        return Report(self.storm, self.events, self.lives, problem, self.now, self.restarts, self.happened)
 
     def attempt(self, resume: bool) -> bool:
         """Run the job until its end or its failure; whether it has ended as it should."""
@@ -135,7 +152,8 @@ class Supervisor:
         self.cluster.horizon = self.latest_end
         start, self.cluster.seed = self.now, self.random.getrandbits(32)
         try:
-            self.cluster.attempt(start, self.kills, lambda comm: self.work(comm, resume))
+            kills = {rank: at for rank, (at, _) in self.kills.items()}
+            self.cluster.attempt(start, kills, lambda comm: self.work(comm, resume))
         except (Exception, Killed) as error:
             if not self.errors:  # no rank's, as of messages that were never received
                 self.errors[0] = error
@@ -145,36 +163,43 @@ class Supervisor:
     def work(self, comm: UnreliableComm, resume: bool) -> None:
         """One rank's process."""
         disk = HostDisk(self, comm, Random(self.storm.seed + 1000 * self.restarts + comm.rank))
+        start, end = comm.time(), "done"
         try:
             self.storm.job.run(comm, disk, self.oracle, resume=resume)
         except Killed as error:
-            self.errors[comm.rank] = error
-            if self.kills.get(comm.rank) == comm.time():
-                self.note(comm.rank, "death", "is killed", comm.time())
+            self.errors[comm.rank], end = error, "stopped"
+            at, fault = self.kills.get(comm.rank, (inf, None))
+            if fault is not None and at == comm.time():
+                end = "killed"
+                if fault.kind != "power failure":  # which is noted once
+                    self.happen(fault, at)
             raise
         except Exception as error:
-            self.errors[comm.rank] = error
+            self.errors[comm.rank], end = error, "failed"
             self.note(comm.rank, "error", f"{type(error).__name__}: {error}", comm.time())
             raise
+        finally:
+            trains = self.oracle.trains.get(comm.rank)
+            self.lives.append(Life(comm.rank, start, trains, comm.time(), end))
 
-    def kills_from(self, start: float) -> dict[int, float]:
-        """When each rank's process is killed in an attempt that begins at ``start``, the first time."""
-        kills: dict[int, float] = {}
+    def kills_from(self, start: float) -> dict[int, tuple[float, Fault]]:
+        """When each rank's process is killed in an attempt that begins at ``start``, and by which fault."""
+        kills: dict[int, tuple[float, Fault]] = {}
 
-        def kill(rank: int, at: float) -> None:
-            kills[rank] = min(at, kills.get(rank, inf))
+        def kill(rank: int, at: float, fault: Fault) -> None:
+            if rank not in kills or at < kills[rank][0]:
+                kills[rank] = at, fault
 
         for fault in self.storm.faults:
             if fault.kind == "kill" and fault.at >= start:
-                kill(fault.rank, fault.at)
+                kill(fault.rank, fault.at, fault)
         for fault in self.pending:
             for rank in range(self.storm.job.ranks if fault.kind == "power failure" else 0):
-                kill(rank, fault.at)
+                kill(rank, fault.at, fault)
         for fault in [fault for fault in self.recovery_kills if fault.at <= start]:
             self.recovery_kills.remove(fault)
-            kill(fault.rank, start + fault.seconds)
+            kill(fault.rank, start + fault.seconds, fault)
             self.calm = max(self.calm, start + fault.seconds)
-            self.happen(fault, start + fault.seconds, "")
         return kills
 
     # What may be
@@ -230,7 +255,7 @@ class Supervisor:
                 self.flip_bit(fault)
             else:
                 self.disk = self.disk.power_loss(Random(fault.draw))
-                self.happen(fault, fault.at, "")
+                self.happen(fault, fault.at)
 
     def flip_bit(self, fault: Fault) -> None:
         """Change one bit of a file of a checkpoint, if there is one."""
@@ -260,12 +285,12 @@ class Supervisor:
     def note_checkpoint(self, now: float, rank: int, name: str) -> None:
         self.note(rank, "checkpoint", f"wrote {name}", now)
 
-    def happen(self, fault: Fault, at: float, more: str) -> None:
+    def happen(self, fault: Fault, at: float, more: str = "") -> None:
         self.happened[fault.kind] += 1
         self.note(None, "fault", fault.text(self.storm.job.ranks) + more, at)
 
     def note_lasting_faults(self) -> None:
-        """Those that need no action at a moment, as far as they began before the end."""
+        """Those that began before the end."""
         for fault in self.storm.faults:
-            if fault.kind not in ("power failure", "bit flip", "kill in recovery") and fault.at <= self.now:
-                self.happen(fault, fault.at, "")
+            if fault.kind in LASTING and fault.at <= self.now:
+                self.happen(fault, fault.at)

@@ -1,8 +1,8 @@
 """Ranks on a virtual clock, whose hosts stop and whose links are cut.
 
-Nothing sleeps. Every communication and every operation on the disk is an event with a time. The rank with the earliest event
-runs next, so the order of events follows from the seed alone. A wait ends with a message, with the death of
-its process, or with the time limit of a real wait.
+Nothing sleeps. Every communication and every operation on the disk is an event with a time. The rank with
+the earliest event runs next, so the order of events follows from the seed alone. A wait ends with a message,
+with the death of its process, or with the time limit of a real wait.
 
 Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
 """
@@ -98,12 +98,12 @@ class UnreliableWorld(VirtualWorld):
     def death(self, number: int) -> float:
         return min(self.deaths[self.owners[number]], self.end)
 
-    def ready_at(self, number: int) -> float:
+    def ready_at(self, rank: int) -> float:
         """When the next event of a participant happens: the end of its wait, or its death."""
-        wait, clock = self.waits[number], self.clocks[number]
-        limit = self.since.get(number, inf) + self.limit
+        wait, clock = self.waits[rank], self.clocks[rank]
+        limit = self.since.get(rank, inf) + self.limit
         at = min(max(clock, wait.at()), limit) if wait.ready() else limit
-        return min(self.cluster.resumed(self.owners[number], at), self.death(number))
+        return min(self.cluster.resumed(self.owners[rank], at), self.death(rank))
 
     def wait_for(self, rank: int, wait: Wait) -> None:
         self.check(rank)
@@ -157,7 +157,7 @@ class UnreliableWorld(VirtualWorld):
 class UnreliableComm(VirtualComm):
     """A rank's end of a communicator in such a cluster."""
 
-    world: UnreliableWorld
+    world: UnreliableWorld  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def barrier_with(self, what: str, value: Any = None):
         with self.world.lock:
@@ -171,7 +171,7 @@ class UnreliableComm(VirtualComm):
         self.compute(SECONDS.get(name.split()[0], 0.0))
 
     def start_thread(self, job: Callable[[], None]) -> Callable[[], None]:
-        """Run ``job`` on another thread of this process, with a clock of its own; the function waits for it."""
+        """Run ``job`` on a thread of this process, with its own clock; the function waits for its end."""
         world, ended = self.world, threading.Event()
         with world.lock:
             number = world.add_participant(world.owners[self.world_rank])
