@@ -31,7 +31,13 @@ class SharedStorage(Protocol):
 
     def is_full(self, now: float) -> bool: ...
 
-    def note_checkpoint(self, now: float, rank: int, name: str) -> None: ...
+    def note_checkpoint(self, now: float, rank: int, name: str) -> None:
+        """A checkpoint has got its name."""
+        ...
+
+    def note_sync(self, folder: Path) -> None:
+        """The names in a folder are safe."""
+        ...
 
 
 class HostDisk(Disk):
@@ -76,6 +82,7 @@ class HostDisk(Disk):
 
     def sync_folder(self, folder: Path) -> None:
         self.operate(OPERATION).sync_folder(folder)
+        self.storage.note_sync(folder)
 
     def remove(self, file: Path) -> None:
         self.operate(OPERATION).remove(file)

@@ -5,11 +5,12 @@ Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from minigrad.train import History
 
-from ..checkpoint.checkpoints import Damaged, generation_names, read_generation
+from ..checkpoint.checkpoints import Damaged, generation_names, numbers_in, read_generation
 from ..checkpoint.disk import Disk
 from .event import Event
 from .job import FOLDER, STEPS, Job, RankState
@@ -25,6 +26,8 @@ class Oracle:
     - The state of each rank after a recovery, and after each step, is the undisturbed run's, bit for bit.
     - Each checkpoint on the disk is the undisturbed run's at its step, unless a fault changed it; then it is
       refused.
+    - Each step whose checkpoint is due is written, unless a message says why not.
+    - The newest ``keep`` checkpoints that were written and synced are there after the failure.
     - A recovery goes on from the newest checkpoint that no fault changed, or a newer one.
     - It loses at most two intervals between checkpoints, and one more for each that could not be written.
     """
@@ -36,7 +39,10 @@ class Oracle:
         self.damaged: set[str] = set()  # names of checkpoints that a fault changed
         self.begins = [0] * job.ranks  # the step at which each rank began its attempt
         self.trains: dict[int, float] = {}  # when each rank had loaded in this attempt
-        self.reached = self.unwritten = 0  # by rank 0 in this attempt: its last step; checkpoints that failed
+        self.reached = 0  # the last step of rank 0 in this attempt
+        self.named: list[str] = []  # checkpoints that got their names in this attempt
+        self.safe: list[str] = []  # those of them whose names are synced
+        self.unwritten: set[int] = set()  # steps whose checkpoints could not be written in this attempt
         self.whole: dict[str, int | None] = {}  # the steps of the checkpoints when the attempt began
         self.may_lose = 0  # steps that this recovery may lose
         self.before = 0  # the step that the attempt before reached
@@ -45,9 +51,18 @@ class Oracle:
 
     def begin(self, disk: Disk) -> None:
         """Look at all checkpoints before an attempt."""
-        self.may_lose = (AT_RISK + self.unwritten) * self.job.every
-        self.before, self.reached, self.unwritten, self.trains = self.reached, 0, 0, {}
+        self.may_lose = (AT_RISK + len(self.unwritten)) * self.job.every
         self.whole = {name: self.check_generation(disk, name) for name in generation_names(disk, FOLDER)}
+        self.check_safe()
+        self.before, self.reached, self.trains = self.reached, 0, {}
+        self.named, self.safe, self.unwritten = [], [], set()
+
+    def check_safe(self) -> None:
+        """The newest steps that this attempt made safe are whole, but for those that a fault changed."""
+        last = {step_of(name): name for name in self.safe}
+        for name in list(last.values())[-self.job.keep :]:
+            if name not in self.damaged and self.whole.get(name) is None:
+                self.say(f"{name} was written and synced, {self.job.keep} are to be kept, and it is gone")
 
     @property
     def newest(self) -> int:
@@ -80,9 +95,7 @@ class Oracle:
             self.reached = step
             self.note(comm, "resume", f"trains from step {step}")
             if step < self.newest:
-                self.say(
-                    f"the training goes on from step {step}, and step {self.newest} is whole on the disk"
-                )
+                self.say(f"the training goes on from step {step}, and step {self.newest} is on the disk")
             elif not self.damaged and (lost := self.before - step) > self.may_lose:
                 self.say(f"{lost} steps are lost from {self.before} to {step}, and {self.may_lose} may be")
         self.check(comm, history, state, "after a recovery")
@@ -97,9 +110,16 @@ class Oracle:
         self.check(comm, history, state, "at the end")
         if len(history.losses) != STEPS:
             self.say(f"rank {comm.rank} ended after {len(history.losses)} of {STEPS} steps")
+        if comm.rank == 0:
+            due = {step for step in range(self.begins[0] + 1, STEPS + 1) if step % self.job.every == 0}
+            if missing := due - self.unwritten - set(map(step_of, self.named)):
+                self.say(f"no checkpoint of the steps {sorted(missing)} was written, and no message says why")
 
     def on_message(self, comm: UnreliableComm, text: str) -> None:
-        self.unwritten += "cannot be written" in text
+        if failed := re.match("the checkpoint of step ([0-9]+) cannot be written", text):
+            self.unwritten.add(int(failed[1]))
+            if not re.search("No space left on device|has not written its part within", text):
+                self.say(text)
         self.note(comm, "message", text)
 
     def check(self, comm: UnreliableComm, history: History, state: RankState, when: str) -> None:
@@ -131,6 +151,11 @@ def differences(state: RankState, wanted: RankState) -> str:
         if one.get(name) != other.get(name)
     ]
     return ", ".join(names)
+
+
+def step_of(name: str) -> int:
+    """The step of a checkpoint by its name, such as step-00000006.1."""
+    return numbers_in(name)[0]
 
 
 def is_of_generation(path: Path) -> bool:

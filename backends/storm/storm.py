@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 from random import Random
 
 from ..checkpoint.checkpoints import generation_names
@@ -284,6 +285,12 @@ class Supervisor:
 
     def note_checkpoint(self, now: float, rank: int, name: str) -> None:
         self.note(rank, "checkpoint", f"wrote {name}", now)
+        self.oracle.named.append(name)
+        self.oracle.damaged.discard(name)  # of a checkpoint before, which is gone
+
+    def note_sync(self, folder: Path) -> None:
+        if folder == FOLDER:
+            self.oracle.safe = list(self.oracle.named)
 
     def happen(self, fault: Fault, at: float, more: str = "") -> None:
         self.happened[fault.kind] += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -58,6 +59,9 @@ class Undisturbed:
         return False
 
     def note_checkpoint(self, now: float, rank: int, name: str) -> None:
+        pass
+
+    def note_sync(self, folder: Path) -> None:
         pass
 
 
