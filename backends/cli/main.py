@@ -274,8 +274,8 @@ def storm(
     storms = (Storm.of(seed + number, strategy, ranks) for number in range(seeds))
     failed = storm_view.run_many(storms, seeds, console)
     if failed is not None:
-        given = {"--strategy": strategy, "--ranks": ranks}
-        more = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        settings = {"--strategy": strategy, "--ranks": ranks}
+        more = [word for name, value in settings.items() if value is not None for word in (name, str(value))]
         storm_view.report_failure(failed, more, console)
     sys.exit(0 if failed is None else 1)
 

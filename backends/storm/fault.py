@@ -1,6 +1,6 @@
 """What can go wrong in a cluster, and how a seed draws it.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations

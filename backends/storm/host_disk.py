@@ -1,6 +1,6 @@
 """How one host's processes reach the file system that all hosts share.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations

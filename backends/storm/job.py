@@ -1,12 +1,12 @@
 """The training that a storm disturbs: a tiny net, a real strategy, the real loop and the real checkpoints.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -24,14 +24,7 @@ from minigrad.train import History, fit
 from ..checkpoint.training_state import generator_states
 from ..cli.checkpointing import CheckpointOptions, TrainingCheckpoints
 from ..cli.parallel import counted
-from ..comm import Communicator
-from ..data_parallel.averaging import LocalSGD
-from ..data_parallel.bucketed import Bucketed
-from ..data_parallel.compression.compressed import Compressed
-from ..data_parallel.data_parallel import DataParallel
-from ..data_parallel.zero.sharded import Sharded
-from ..model_parallel.model_parallel import ModelParallel
-from ..pipeline.pipeline import Pipeline
+from ..registry import Strategy, find_strategy
 from .host_disk import HostDisk
 from .unreliable_cluster import UnreliableComm
 
@@ -39,16 +32,22 @@ FOLDER = Path("/shared/checkpoints")
 SAMPLES, BATCH, EPOCHS = 18, 6, 3
 STEPS = EPOCHS * SAMPLES // BATCH
 
-STRATEGIES: Mapping[str, Callable[[Communicator], Backend]] = {
-    "replicated": DataParallel,
-    "bucketed": partial(Bucketed, bucket_bytes=256),
-    "sharded": partial(Sharded, stage=2),
-    "pipeline": partial(Pipeline, schedule="1f1b", micro_batches=2),
-    "model-parallel": partial(ModelParallel, plan={"0": "column", "3": "row"}),
-    "local-sgd": partial(LocalSGD, period=3),
-    "compressed": partial(Compressed, compress="top-k", density=0.3),
+STRATEGIES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "replicated": ("data", {}),
+    "bucketed": ("data", {"bucket_bytes": 256}),
+    "sharded": ("data", {"stage": 2}),
+    "pipeline": ("pipe", {"schedule": "1f1b", "micro_batches": 2}),
+    "model-parallel": ("model", {"plan": {"0": "column", "3": "row"}}),
+    "local-sgd": ("data", {"period": 3}),
+    "compressed": ("data", {"compress": "top-k", "density": 0.3}),
 }
-"""The strategies that a storm draws from; each trains with the same bits in every run."""
+"""The strategies that a storm draws from: axis of the registry, options. Each repeats with the same bits."""
+
+
+def registered(name: str) -> Strategy:
+    """A strategy of the table, from the registry."""
+    axis, options = STRATEGIES[name]
+    return find_strategy(name, options, axis)
 
 
 class RankState(NamedTuple):
@@ -82,6 +81,7 @@ class Job:
     ranks: int
     every: int = 2
     keep: int = 2
+    find: Callable[[str], Strategy] = field(default=registered, compare=False, repr=False)
 
     def __str__(self) -> str:
         ranks = counted(self.ranks, "rank")
@@ -95,7 +95,7 @@ class Job:
         """Train on this rank, from the newest whole checkpoint if it is to ``resume``."""
         options = CheckpointOptions(FOLDER, self.every, self.keep, FOLDER if resume else None)
         say = partial(observer.on_message, comm) if comm.rank == 0 else lambda text: None
-        backend = STRATEGIES[self.strategy](comm)
+        backend = self.find(self.strategy)(comm)
         checkpoints = TrainingCheckpoints(options, comm, self.config, say, disk)
         model = net()
         checkpoints.load_model(model)

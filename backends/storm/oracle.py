@@ -1,11 +1,12 @@
 """What must hold of a training in a storm, compared with the undisturbed run while it goes on.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from minigrad.train import History
@@ -34,7 +35,7 @@ class Oracle:
 
     def __init__(self, job: Job, events: list[Event]):
         self.job, self.events = job, events
-        self.run = undisturbed(job.strategy, job.ranks)
+        self.run = undisturbed(replace(job, every=1, keep=STEPS))
         self.problems: list[str] = []
         self.damaged: set[str] = set()  # names of checkpoints that a fault changed
         self.begins = [0] * job.ranks  # the step at which each rank began its attempt

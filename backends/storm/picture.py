@@ -1,6 +1,6 @@
 """A storm as a picture: a row for each rank, what its processes did over time, and the faults.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .storm import Report
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUIET, SHORT = 12.0, 4.0  # of more seconds than QUIET without an event only SHORT are drawn
+QUIET, SHORT = 20.0, 5.0  # of more seconds than QUIET without an event only SHORT are drawn
 
 
 class Axis:
@@ -72,11 +72,11 @@ def figure_of(report: Report) -> Figure:
             left, right = axis.place(start), axis.place(stop)
             axes.axvspan(left, right, fc="white", ec=SAND, hatch="//", lw=0, alpha=0.75, zorder=3)
             words = f"{stop - start:,.0f} s"
-            axes.text((left + right) / 2, ranks - 0.42, words, ha="center", va="center", color=GREY, zorder=4)
+            axes.text((left + right) / 2, ranks - 0.42, words, ha="center", va="center", size=8, color=GREY, zorder=4)
         for number, event in enumerate(faults):
             at, height = axis.place(event.at), -0.75 - 0.4 * (len(faults) - 1 - number)
             axes.plot([at, at], [height, ranks - 0.5], color=RED, lw=1.0, ls=":", zorder=2)
-            axes.plot([at], [height], zorder=5, **points(RED))
+            axes.plot([at], [height], zorder=5, clip_on=False, **points(RED))
             right = at > 0.6 * axis.places[-1]
             words = f"{event.at:.1f} s: {event.text}"
             place: dict[str, Any] = {"xytext": (-8 if right else 8, 0), "textcoords": "offset points"}
@@ -101,7 +101,7 @@ def figure_of(report: Report) -> Figure:
         keys = [
             Patch(label="loads", **LOADS),
             Patch(label="trains", **TRAINS),
-            Line2D([], [], color=INK, lw=2.5, label="a process ends"),
+            Line2D([], [], color=INK, lw=2.5, label="a process fails"),
             Line2D([], [], label="a checkpoint has its name", **points(GREEN)),
             Line2D([], [], label="a fault begins", **points(RED)),
         ]

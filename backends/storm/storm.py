@@ -1,6 +1,6 @@
 """A training in a storm: faults drawn from a seed end it again and again, until they stop.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale. Everything that trains and saves is the
+Lecture section: parallelism at scale, what fails. Everything that trains and saves is the
 code that ``minigrad train --checkpoint`` runs: the strategies, ``fit``, the checkpoints. Simulated are the
 clock, the order in which ranks run, the links, and the disk. The same seed gives the same trace, byte for
 byte. FoundationDB and TigerBeetle are tested in this way.
@@ -9,7 +9,7 @@ byte. FoundationDB and TigerBeetle are tested in this way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -19,10 +19,11 @@ from ..checkpoint.checkpoints import generation_names
 from ..checkpoint.recorded_disk import RecordedDisk
 from ..cli.parallel import counted
 from ..comm.virtual import Link
+from ..registry import Strategy
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
 from .host_disk import HostDisk
-from .job import FOLDER, STRATEGIES, Job
+from .job import FOLDER, STRATEGIES, Job, registered
 from .oracle import Oracle, is_of_generation
 from .unreliable_cluster import LIMIT, NOTICE, Killed, UnreliableCluster, UnreliableComm
 
@@ -41,14 +42,24 @@ class Storm:
     faults: tuple[Fault, ...]
 
     @classmethod
-    def of(cls, seed: int, strategy: str | None = None, ranks: int | None = None) -> Storm:
-        """The storm of a seed, on the strategy and number of ranks that it draws, or on these."""
+    def of(
+        cls,
+        seed: int,
+        strategy: str | None = None,
+        ranks: int | None = None,
+        find: Callable[[str], Strategy] = registered,
+    ) -> Storm:
+        """The storm of a seed, on the strategy and number of ranks that it draws, or on these.
+
+        ``find`` gives the strategy of each name in ``STRATEGIES``.
+        """
         random = Random(seed)
         job = Job(
             strategy=random.choice([*STRATEGIES]),
             ranks=random.choice((2, 2, 2, 3)),
             every=random.choice((2, 2, 3)),
             keep=random.choice((1, 2, 2, 3)),
+            find=find,
         )
         job = replace(job, strategy=strategy or job.strategy, ranks=ranks or job.ranks)
         return cls(seed, job, tuple(draw_faults(random, job.ranks)))

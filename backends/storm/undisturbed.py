@@ -1,6 +1,6 @@
 """The training without any fault: what each rank and each checkpoint holds after each step.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minigrad.train import History
 from ..checkpoint.checkpoints import Damaged, generations
 from ..checkpoint.recorded_disk import RecordedDisk
 from .host_disk import HostDisk
-from .job import FOLDER, STEPS, Job, RankState
+from .job import FOLDER, Job, RankState
 from .unreliable_cluster import UnreliableCluster, UnreliableComm
 
 Contents = tuple[dict[str, bytes], dict[str, Any]]  # the bytes of arrays, and facts other than the history
@@ -66,10 +66,10 @@ class Undisturbed:
 
 
 @cache
-def undisturbed(strategy: str, ranks: int) -> Undisturbed:
-    """The run of a strategy, made once; it writes a checkpoint after every step and keeps them all."""
+def undisturbed(job: Job) -> Undisturbed:
+    """The run of a job that writes a checkpoint after every step and keeps them all; it is made once."""
+    ranks = job.ranks
     run = Undisturbed([[] for _ in range(ranks)], [[] for _ in range(ranks)])
-    job = Job(strategy, ranks, every=1, keep=STEPS)
     UnreliableCluster(ranks).attempt(
         0.0, {}, lambda comm: job.run(comm, HostDisk(run, comm, Random(comm.rank)), run, resume=False)
     )

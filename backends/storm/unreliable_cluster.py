@@ -4,7 +4,7 @@ Nothing sleeps. Every communication and every operation on the disk is an event 
 the earliest event runs next, so the order of events follows from the seed alone. A wait ends with a message,
 with the death of its process, or with the time limit of a real wait.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale, by ``storm.py``.
+Lecture section: parallelism at scale, what fails.
 """
 
 from __future__ import annotations
