@@ -53,6 +53,7 @@ def fit(
     on_step: Callable[[int, float], object] | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
     span: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> History:
     """Train ``model``, which ``backend.place`` returned, for ``epochs`` epochs.
 
@@ -64,7 +65,7 @@ def fit(
     middle of an epoch too. ``on_step(step, loss)`` and ``on_epoch(epoch, history)`` report progress, outside
     the measured time.
     Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
-    communicator.
+    communicator. ``clock()`` is the time in seconds, by which the training is measured.
     Raises FloatingPointError, naming the step, when the loss is not finite.
     """
     backend = backend or Serial()
@@ -75,7 +76,7 @@ def fit(
     forward_backward = partial(forward_backward_pass, span=span)
     for epoch in range(max(len(history.losses) - 1, 0) // per_epoch, epochs):
         batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
-        began = time.perf_counter()
+        began = clock()
         for batch in islice(batches, len(history.losses) - epoch * per_epoch, None):
             optimizer.zero_grad()
             step = len(history.losses)
@@ -93,12 +94,12 @@ def fit(
             history.losses.append(loss)
             history.samples += len(batch)
             if on_step is not None:
-                history.seconds += time.perf_counter() - began
+                history.seconds += clock() - began
                 on_step(step, loss)
-                began = time.perf_counter()
+                began = clock()
         if epoch == epochs - 1:
             backend.finalize(model)
-        history.seconds += time.perf_counter() - began
+        history.seconds += clock() - began
         if on_epoch is not None:
             on_epoch(epoch, history)
     return history

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -35,6 +33,7 @@ Arrays = dict[str, np.ndarray]
 FORMAT = 2
 MANIFEST = "manifest.json"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
+PAUSES = 0.002, 1.0  # seconds between two looks for the file of another rank, the first and the longest
 REAL = Disk()
 
 
@@ -93,9 +92,9 @@ class Checkpoints:
             except OSError as error:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
             self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
-        token = np.array([secrets.randbits(62)])
+        token = np.array([disk.random_bits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
-        self.thread: threading.Thread | None = None
+        self.finish: Callable[[], None] | None = None  # waits for the thread
         self.error: OSError | None = None
 
     # Writing
@@ -116,19 +115,13 @@ class Checkpoints:
             "arrays": {name: describe(array) for name, array in mine.items()},
             "facts": facts,
         }
-        self.thread = threading.Thread(
-            target=self.write_part,
-            args=(step, content, json.dumps(described).encode()),
-            name="checkpoint",
-            daemon=True,
-        )
-        self.thread.start()
+        self.finish = self.disk.start(partial(self.write_part, step, content, json.dumps(described).encode()))
 
     def wait(self) -> None:
         """Return when the last generation is written; raises its OSError."""
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
+        if self.finish is not None:
+            self.finish()
+            self.finish = None
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -156,19 +149,21 @@ class Checkpoints:
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
-        end, file = time.monotonic() + TIMEOUT, part / f"rank-{rank}.json"
+        end, file = self.disk.now() + TIMEOUT, part / f"rank-{rank}.json"
+        pause, longest = PAUSES
         while True:
             try:
                 return json.loads(self.disk.read(file))
             except FileNotFoundError:
-                if time.monotonic() > end:
+                if self.disk.now() > end:
                     raise OSError(
                         f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
                         "that all ranks share"
                     ) from None
             except ValueError as error:
                 raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
-            time.sleep(0.002)
+            self.disk.sleep(pause)
+            pause = min(1.5 * pause, longest)
 
     def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:
         """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""
@@ -211,11 +206,12 @@ class Checkpoints:
 
     def remove(self, folder: Path) -> None:
         """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
-        removed = self.folder / f".step-{secrets.token_hex(8)}.removed"
+        removed = self.folder / f".step-{self.disk.random_bits(62):016x}.removed"
         try:
             self.disk.rename(folder, removed)
         except FileNotFoundError:  # another run has removed it, or has given it its name
             return
+        self.disk.sync_folder(self.folder)  # or a loss of power could leave the name, and not the files
         for name in self.disk.names(removed):
             self.disk.remove(removed / name)
         self.disk.remove_folder(removed)

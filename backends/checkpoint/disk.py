@@ -1,15 +1,19 @@
-"""The operations on files that a checkpoint needs, and when what they did is safe from a loss of power."""
+"""What a checkpoint needs of its machine: files that survive a loss of power, a clock, a thread."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 
 class Disk:
     """A file system. A name (of a new, renamed or removed file) is safe once its folder is synced.
 
-    Tests put another in its place, which loses what POSIX allows to be lost.
+    Others in its place lose what POSIX allows to be lost, or live on a simulated clock.
     """
 
     def make_folder(self, folder: Path) -> None:
@@ -55,3 +59,22 @@ class Disk:
 
     def read(self, file: Path) -> bytes:
         return file.read_bytes()
+
+    # Time, threads and random numbers
+
+    def now(self) -> float:
+        """A clock in seconds, for time limits."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def start(self, job: Callable[[], None]) -> Callable[[], None]:
+        """Run ``job`` on a thread; the function returned waits for its end."""
+        thread = threading.Thread(target=job, name="checkpoint", daemon=True)
+        thread.start()
+        return thread.join
+
+    def random_bits(self, count: int) -> int:
+        """An integer below 2^count, for a name that no other run takes."""
+        return secrets.randbits(count)

@@ -13,7 +13,14 @@ from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.train import History
 
-from ..checkpoint.checkpoints import Checkpoints, Damaged, Generation, generation_names, read_generation
+from ..checkpoint.checkpoints import (
+    REAL,
+    Checkpoints,
+    Damaged,
+    Generation,
+    generation_names,
+    read_generation,
+)
 from ..checkpoint.disk import Disk
 from ..checkpoint.training_state import (
     gather_state,
@@ -93,18 +100,19 @@ class TrainingCheckpoints:
         comm: Communicator,
         config: dict[str, Any],
         say: Callable[[str], object],
+        disk: Disk = REAL,
     ):
-        self.options, self.comm, self.config, self.say = options, comm, config, say
+        self.options, self.comm, self.config, self.say, self.disk = options, comm, config, say, disk
         self.arrays: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
         if options.resume is not None:
             self.read(options.resume)
         self.files = None
         if options.checkpoint is not None:
-            self.files = Checkpoints(options.checkpoint, comm, keep=options.keep)
+            self.files = Checkpoints(options.checkpoint, comm, keep=options.keep, disk=disk)
 
     def read(self, folder: Path) -> None:
-        generation, self.arrays, skipped = Checkpoints(folder, self.comm).newest()
+        generation, self.arrays, skipped = Checkpoints(folder, self.comm, disk=self.disk).newest()
         for problem in skipped:
             self.say(f"skipped a checkpoint: {problem}")
         if generation is None:
@@ -144,6 +152,7 @@ class TrainingCheckpoints:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
+        self.attempt(Checkpoints.wait)  # apart: where the one before failed, this one is written all the same
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True
 

@@ -82,7 +82,12 @@ def seeded_turns(seed: int) -> Turns:
 
 
 class World:
-    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``."""
+    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
+
+    ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
+    """
+
+    endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
 
     def __init__(self, size: int, *, rendezvous: bool = False, turns: Turns | None = None):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
@@ -169,14 +174,17 @@ class World:
                 self.check(rank)
                 remaining = None if wait.idle else self.limit - (time.monotonic() - wait.since)
                 if remaining is not None and remaining <= 0:
-                    raise TimeoutError(
-                        f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check "
-                        "that the other side does its part, or raise MINIGRAD_TIMEOUT"
-                    )
+                    raise self.timed_out(rank, wait)
                 self.conditions[rank].wait(remaining)
             self.check(rank)
         finally:
             self.waits.pop(rank, None)
+
+    def timed_out(self, rank: int, wait: Wait) -> TimeoutError:
+        return TimeoutError(
+            f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check "
+            "that the other side does its part, or raise MINIGRAD_TIMEOUT"
+        )
 
     def start(self, rank: int) -> None:
         """Wait for the first turn, if ranks take turns."""

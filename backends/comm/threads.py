@@ -235,7 +235,7 @@ class ThreadWorker(Worker):
         try:
             self.world.start(self.comm.world_rank)
             super().work()
-        except (RankFailed, Deadlock):
+        except self.world.endings:
             pass  # the rank raises it too
         finally:
             self.world.leave(self.comm.world_rank, failed=False)

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from minigrad.backend import at_least_one
 
@@ -70,16 +70,25 @@ class VirtualCluster:
 
     def run(self, fn: Callable[[VirtualComm], Result]) -> list[Result]:
         """Run ``fn(comm)`` on every rank from time 0, with the results and errors of ``run_ranks``."""
+        self.begin()
+        return self.run_in(VirtualWorld(self), VirtualComm, fn)
+
+    def begin(self, start: float = 0.0) -> None:
+        """Set all clocks, and free all ports."""
         n = at_least_one("the number of ranks", self.size)
-        self.clocks, self.transfers = [0.0] * n, []
+        self.clocks, self.transfers = [start] * n, []
         self._out: dict[object, float] = {}  # when each port is free
         self._in: dict[object, float] = {}
         self._draw = random.Random(self.seed)
-        world = VirtualWorld(self)
+
+    def run_in(
+        self, world: VirtualWorld, kind: type[VirtualComm], fn: Callable[[Any], Result]
+    ) -> list[Result]:
+        """Run ``fn(comm)`` on every rank of ``world``, with communicators of a ``kind``."""
         try:
-            return run_world(world, fn, lambda rank: VirtualComm(world, rank, list(range(n))))
+            return run_world(world, fn, lambda rank: kind(world, rank, list(range(self.size))))
         finally:
-            del self.clocks[n:]  # those of backgrounds, whose jobs are done
+            del self.clocks[self.size :]  # those of backgrounds, whose jobs are done
 
     @property
     def seconds(self) -> float:

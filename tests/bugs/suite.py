@@ -12,6 +12,7 @@ from tests.bugs import (
     in_pipelines,
     in_resuming,
     in_servers,
+    in_storms,
 )
 
 PARTS = {
@@ -26,4 +27,5 @@ PARTS = {
     "resuming": in_resuming.BUGS,
     "masks": in_masks.BUGS,
     "checkpoints": in_checkpoints.BUGS,
+    "storms": in_storms.BUGS,
 }

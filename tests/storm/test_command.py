@@ -1,0 +1,82 @@
+"""``minigrad storm``: its table, its picture, its statuses, and the report of a storm that fails."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from backends.cli.main import app
+from backends.cli.storm_view import report_failure, run_many
+from backends.storm.fault import Fault
+from backends.storm.job import Job
+from backends.storm.storm import Report, Storm
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(app, ["storm", *words])
+
+
+def test_one_storm_is_a_table_and_a_picture(command, tmp_path):
+    result = command("--seed", "97")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "power failure",
+        "kill of rank 2",
+        "bit flip",
+        "safe and live",
+        "picture: runs/storm-97.png",
+    ):
+        assert words in result.output
+    assert (tmp_path / "runs" / "storm-97.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_some_of_the_faults_happen(command, tmp_path):
+    result = command("--seed", "97", "--only", "0,1", "--png", "one.png", "--strategy", "sharded")
+    assert result.exit_code == 0, result.output
+    assert "kill of rank 2" in result.output and "bit flip" not in result.output
+    assert (tmp_path / "one.png").exists()
+
+
+def test_many_storms_are_counted(command):
+    result = command("--seeds", "3")
+    assert result.exit_code == 0, result.output
+    assert "3 storms" in result.output and "kill in recovery" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--strategy", "server"], "choose one of replicated, bucketed"),
+        (["--seed", "97", "--only", "9"], "storm 97 has the faults 0 to 4"),
+        (["--seeds", "2", "--only", "0"], "--only and --png are for one storm"),
+        (["--seeds", "2", "--png", "a.png"], "--only and --png are for one storm"),
+    ],
+)
+def test_a_wrong_argument_is_refused(command, words, message):
+    result = command(*words)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ValueError) and message in str(result.exception)
+
+
+@dataclass(frozen=True)
+class Failing(Storm):
+    def run(self) -> Report:
+        fails = 1.0 in {fault.at for fault in self.faults}
+        return Report(self, [], [], "not safe: planted" if fails else None, 0.0, 0, Counter())
+
+
+def test_a_failing_storm_is_reported_with_the_fewest_faults():
+    console = Console(width=80, record=True)
+    faults = tuple(Fault("kill", float(at), 0.0, 0, 0) for at in range(4))
+    storms = [Failing(seed, Job("replicated", 2), faults[seed - 5 :]) for seed in (7, 6, 5)]
+    failed = run_many(storms, 3, console)
+    assert failed is not None and failed.seed == 6
+    report_failure(failed, ["--ranks", "2"], console)
+    text = console.export_text()
+    assert "2 storms" in text and "storm 6 fails" in text
+    assert "minigrad storm --seed 6 --ranks 2 --only 0" in text
+    assert "not safe: planted" in text
