@@ -14,7 +14,7 @@ import numpy as np
 class OwnState:
     """Names in ``own_state`` the attributes that change from step to step and that nothing else tells.
 
-    They are arrays, lists of arrays, numbers, None or random generators.
+    They are arrays, numbers, lists of either, None or random generators.
     """
 
     own_state: ClassVar[tuple[str, ...]] = ()

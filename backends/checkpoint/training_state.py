@@ -31,10 +31,12 @@ def gather_state(
     """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
-    the numbers in the optimizer's state, by key and parameter. Raises ValueError for a strategy whose state
-    cannot be gathered between two steps.
+    the numbers in the optimizer's state, by key and parameter. Before, ``backend`` drains what is on its way,
+    which for pipelines without a flush, and asynchronous servers, changes the training. Raises ValueError for
+    a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
+    backend.drain(model)
     numbers: dict[str, Any] = {}
     if backend.models_differ:
         arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
@@ -42,10 +44,11 @@ def gather_state(
         keys = sorted({key for keys in texts_of_all(comm, keys_of(optimizer)) for key in keys})
         arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
+    mine["same layout only"] = backend.same_layout_only
     for name, value in backend.own_values().items():
-        for place, array in arrays_in(value).items():
-            own[f"{OWN}{name}{place}"] = array
-        mine["values"][name] = len(value) if isinstance(value, list) else None if own_array(value) else value
+        held = arrays_in(value)
+        own |= {f"{OWN}{name}{place}": array for place, array in held.items()}
+        mine["values"][name] = len(held) if held else value
     return arrays, {"optimizer": numbers, "own": mine}, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
 
 
@@ -88,13 +91,12 @@ def load_state(
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
-    In another layout random generators begin anew, the same on all ranks. Raises ValueError where ranks have
+    In another layout random generators, and what was measured of ranks, begin anew. Raises ValueError where ranks have
     a state of their own, which needs the same layout.
     """
     ranks = facts["of each rank"]
-    own_of_any = backend.own_state or backend.models_differ or any(own["values"] for own in ranks)
     if not same_layout:
-        if own_of_any or not any(name.startswith(MODEL) for name in arrays):
+        if backend.same_layout_only or any(own["same layout only"] for own in ranks):
             raise ValueError(
                 "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
                 "ranks, strategy and options"
@@ -151,7 +153,7 @@ def generator_states(model: Module) -> dict[str, Any]:
 def arrays_in(value: Any) -> dict[str, np.ndarray]:
     """The arrays in a value of a rank's own state, by what their names end with."""
     if isinstance(value, list):
-        return {f"/{i}": to_host(array) for i, array in enumerate(value)}
+        return {f"/{i}": to_host(array) for i, array in enumerate(value) if own_array(array)}
     return {"": to_host(value)} if own_array(value) else {}
 
 
@@ -160,11 +162,11 @@ def own_array(value: Any) -> bool:
 
 
 def refuse_unresumable(backend: Backend) -> None:
-    """Raise ValueError for a strategy some of whose state is in messages between two steps."""
+    """Raise ValueError for a strategy that trains on when ranks leave: all of them write a checkpoint."""
     if not backend.resumable:
         raise ValueError(
-            f"{type(backend).__name__} has state in messages that are on their way between two steps, which "
-            "a checkpoint cannot hold; leave --checkpoint out, or choose another strategy"
+            "with survive ranks may leave, and a checkpoint is written by all ranks; leave survive or "
+            "--checkpoint out"
         )
 
 
