@@ -91,8 +91,8 @@ def load_state(
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
-    In another layout random generators, and what was measured of ranks, begin anew. Raises ValueError where ranks have
-    a state of their own, which needs the same layout.
+    In another layout random generators, and what was measured of ranks, begin anew. Raises ValueError where
+    ranks have a state of their own that it cannot use.
     """
     ranks = facts["of each rank"]
     if not same_layout:

@@ -35,7 +35,8 @@ class ModelAveraging(Backend):
     With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
     """
 
-    models_differ = same_layout_only = True
+    models_differ = True
+    same_layout_only = True
     own_state = ("updates", "samples")
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}

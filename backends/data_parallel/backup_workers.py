@@ -16,6 +16,7 @@ from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 
+from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
 
@@ -94,10 +95,12 @@ class BackupWorkers(DataParallel):
         self.version += 1
         return self.use(mean)
 
-    def finalize(self, model: Module) -> None:
-        self.drain(model)
-
     def drain(self, model: Module) -> None:
+        """All workers get all updates before any of them computes for the next one."""
+        self.finalize(model)
+        barrier(self.comm)
+
+    def finalize(self, model: Module) -> None:
         """The collector answers late workers until all have all updates."""
         while any(count < self.version for count in self.received.values()):
             self.refuse(*self.comm.recv_any(PUSH))

@@ -76,7 +76,8 @@ class AsynchronousPipeline(LayerWise):
     ``staleness`` counts the gradients applied on this rank by the updates since their forward;
     ``versions_held`` is the largest number of versions in memory so far. A checkpoint is written when the
     batches in flight are back, so after it training begins anew, from its weights and optimizer's state; a
-    run that is resumed equals one that writes the same checkpoints. One rank trains like ``Serial``. Raises ValueError for settings that do not fit.
+    run that is resumed equals one that writes the same checkpoints. One rank trains like ``Serial``. Raises
+    ValueError for settings that do not fit.
     """
 
     equals_serial = False

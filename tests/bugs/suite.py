@@ -4,6 +4,7 @@ from tests.bugs import (
     in_checkpoints,
     in_compression,
     in_data_parallel,
+    in_draining,
     in_engine,
     in_hybrid,
     in_messages,
@@ -23,5 +24,6 @@ PARTS = {
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
+    "draining": in_draining.BUGS,
     "checkpoints": in_checkpoints.BUGS,
 }

@@ -15,7 +15,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.laws import distance
-from minigrad.backend import Backend
+from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.ops import cross_entropy
 from minigrad.tensor import Tensor
@@ -52,6 +52,7 @@ def training(
     same_layout: bool = True,
     drained: Container[int] = (),
     dtype: Any = np.float64,
+    loss_fn: Loss = cross_entropy,
 ) -> list[Trained]:
     """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
 
@@ -74,13 +75,13 @@ def training(
             state.load_state(comm, backend, model, trainer, arrays, facts, same_layout=same_layout)
         losses = []
 
-        def loss_fn(out: Tensor, y: Any) -> Tensor:
+        def loss(out: Tensor, y: Any) -> Tensor:
             comm.compute(1.0)
-            return cross_entropy(out, y)
+            return loss_fn(out, y)
 
         for step, batch in enumerate(batches, 1):
             trainer.zero_grad()
-            losses.append(backend.step(model, batch, loss_fn))
+            losses.append(backend.step(model, batch, loss))
             backend.update(model, trainer)
             if step in drained:
                 state.gather_state(comm, backend, model, trainer)
