@@ -99,7 +99,7 @@ class Backend(Declaration, OwnState):
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
     depends_on_timing = False  # a rank's samples depend on how fast it is
     models_differ = False  # between steps each rank has a model and an optimizer's state of its own
-    resumable = True  # all ranks are there to write a checkpoint
+    resumable = True  # False where ranks may leave: all of them write a checkpoint
     same_layout_only = False  # training cannot go on without ``own_state``, which is of these ranks
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers

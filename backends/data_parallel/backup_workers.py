@@ -71,7 +71,9 @@ class BackupWorkers(DataParallel):
         # By version: the means that a worker has yet to use, the collector to send.
         self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
-        self.received = dict.fromkeys(range(1, comm.size) if comm.rank == COLLECTOR else (), 0)
+        self.received: dict[int, int] = dict.fromkeys(
+            range(1, comm.size) if comm.rank == COLLECTOR else (), 0
+        )
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""
@@ -110,7 +112,7 @@ class BackupWorkers(DataParallel):
         return {"version": self.version, "updates": updates}
 
     def set_own_values(self, values: dict[str, Any]) -> None:
-        self.version = values["version"]
+        self.version = int(values["version"])
         self.updates = [Update(*fields) for fields in values["updates"]]
         self.received = dict.fromkeys(self.received, self.version)
 

@@ -198,10 +198,11 @@ class AsynchronousPipeline(LayerWise):
         if self.engine is None:
             return
         steps = self.engine.step
-        for batch in range(max(steps - self.delay, 0), steps):
-            self.ready = self.engine.take_back(batch)
-            if self.optimizer is not None:
-                self.update(model, self.optimizer)
+        with np.errstate(over="ignore", invalid="ignore"):  # the error below names the step
+            for batch in range(max(steps - self.delay, 0), steps):
+                self.ready = self.engine.take_back(batch)
+                if self.optimizer is not None:
+                    self.update(model, self.optimizer)
         for step, loss in enumerate(self.end(), self.drained_steps):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")

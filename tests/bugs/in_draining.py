@@ -1,7 +1,11 @@
 """Bugs of checkpoints of strategies whose messages are on their way between two steps."""
 
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from backends.comm import run_ranks
 from backends.data_parallel.backup_workers import BackupWorkers
@@ -22,7 +26,12 @@ from tests.checkpoints.drain_laws import (
     every_sample_counts_once,
     is_serial_on_the_listed_contributors,
 )
-from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
+from tests.checkpoints.resume_laws import (
+    Layout,
+    goes_on_in_another_layout,
+    goes_on_with_the_same_bits,
+    training,
+)
 
 SIZES = (7, 4, 6, 5)
 
@@ -58,7 +67,8 @@ def servers_keep_statistics() -> None:
 
 def drained_servers_are_simulated() -> None:
     speeds = [1.0, 1.37, 3.71, 1.93, 1.11]
-    for rule in ({}, {"softsync": 2}, {"staleness": 1}):
+    rules: list[dict[str, Any]] = [{}, {"softsync": 2}, {"staleness": 1}]
+    for rule in rules:
         is_the_simulated_training(speeds, [9] * 5, momentum, servers=2, drains=[3], **rule)
 
 
@@ -82,6 +92,16 @@ def contributors_are_listed() -> None:
 def pipedream_goes_on() -> None:
     layout = Layout(3, AsynchronousPipeline)
     goes_on_with_the_same_bits(layout, mlp, adam, batches_of(SIZES), 2, drained=True)
+
+
+def a_loss_has_its_step() -> None:
+    batches = batches_of(SIZES)
+    batches[3].x[...] = np.nan
+    try:
+        with TemporaryDirectory() as folder, np.errstate(invalid="ignore"):
+            training(Layout(3, AsynchronousPipeline), mlp, momentum, batches, Path(folder), drained={2})
+    except FloatingPointError as error:
+        assert "nan at step 3;" in str(error), error
 
 
 def drained_pipelines_are_the_serial_loop() -> None:
@@ -166,7 +186,7 @@ BUGS = [
         '("steps", "versions")', servers_keep_statistics, DIFFERS),
     Bug("late workers get no answer", BACKUP, "        self.finalize(model)\n", "",
         backup_workers_go_on, DEADLOCK),
-    Bug("updates are counted anew", BACKUP, 'self.version = values["version"]', "self.version = 0",
+    Bug("updates are counted anew", BACKUP, 'self.version = int(values["version"])', "self.version = 0",
         contributors_are_listed, "."),
     Bug("who has which update is forgotten", BACKUP,
         "self.received = dict.fromkeys(self.received, self.version)", "pass",
@@ -178,6 +198,8 @@ BUGS = [
         drained_pipelines_are_the_serial_loop, "drained"),
     Bug("the stash is not emptied", PIPEDREAM, "enumerate(self.end(), ", "enumerate(self.engine.drain(), ",
         pipedream_goes_on, DIFFERS),
+    Bug("steps before a drain are forgotten", PIPEDREAM, "enumerate(self.end(), self.drained_steps)",
+        "enumerate(self.end())", a_loss_has_its_step, "at step 1"),
     Bug("staleness is counted anew", PIPEDREAM,
         '        self.staleness = Counter(dict(values["staleness"]))\n', "", pipedream_goes_on, DIFFERS),
     Bug("shares begin evenly", SHARES, '("speeds", "steps", "samples", "seconds")',

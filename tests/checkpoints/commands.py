@@ -39,7 +39,7 @@ LAYOUTS = CHEAP if not ALL else [
     ["--pipe", "3", "--schedule", "layer-wise"],
     ["--data", "4", "--strategy", "server", "--servers", "2", "--staleness", "0"],
     ["--pipe", "3", "--schedule", "pipedream"],
-    ["--pipe", "2", "--schedule", "pipedream", "--option", "versions=2bw"],
+    ["--pipe", "2", "--schedule", "pipedream", "--versions", "2bw"],
     *(["--pipe", "2", "--schedule", name] for name in schedule_names()),
 ]  # fmt: skip
 

@@ -1,6 +1,8 @@
 """Servers, backup workers and pipelines without a flush drain what is on its way, and resume from there."""
 
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -24,7 +26,12 @@ from tests.checkpoints.drain_laws import (
     every_sample_counts_once,
     is_serial_on_the_listed_contributors,
 )
-from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
+from tests.checkpoints.resume_laws import (
+    Layout,
+    goes_on_in_another_layout,
+    goes_on_with_the_same_bits,
+    training,
+)
 from tests.checkpoints.test_resume import OPTIMIZERS, SIZES, layouts
 
 SPEEDS = st.lists(st.sampled_from([1.0, 1.37, 1.93, 2.21, 3.71]), min_size=4, max_size=4, unique=True)
@@ -129,9 +136,11 @@ SYNCHRONOUS = st.one_of(
     data=st.data(),
 )
 def test_any_layout_goes_on_where_synchronous_ones_stopped_and_the_reverse(build, optimizer, sizes, data):
-    pair = data.draw(st.permutations([data.draw(SYNCHRONOUS), data.draw(SYNCHRONOUS | layouts(build))]))
+    before, after = data.draw(
+        st.permutations([data.draw(SYNCHRONOUS), data.draw(SYNCHRONOUS | layouts(build))])
+    )
     k, batches = data.draw(st.integers(0, len(sizes))), batches_of(sizes, sample_of(build))
-    goes_on_in_another_layout(*pair, build, OPTIMIZERS[optimizer], batches, k)
+    goes_on_in_another_layout(before, after, build, OPTIMIZERS[optimizer], batches, k)
 
 
 STALE = {
@@ -181,6 +190,28 @@ def test_running_statistics_are_the_workers_mean():
     """Those of a checkpoint too, and a server goes on with them."""
     layout = Layout(4, partial(ParameterServer, staleness=0, servers=1))
     goes_on_with_the_same_bits(layout, dropping, OPTIMIZERS["adam"], batches_of([9, 7, 8]), 1, drained=True)
+
+
+def test_a_loss_that_shows_late_is_that_of_its_step():
+    """Also after a drain, and in a run that is resumed from one."""
+    batches = batches_of([7, 5, 9, 8, 6])
+    batches[4].x[...] = np.nan
+    layout, sgd = Layout(3, AsynchronousPipeline), OPTIMIZERS["sgd"]
+    for drained, resumed in (({2}, 0), (set(), 3)):
+        with TemporaryDirectory() as folder, np.errstate(invalid="ignore"):
+            if resumed:
+                training(layout, mlp, sgd, batches[:resumed], Path(folder))
+            with pytest.raises(FloatingPointError, match="the loss is nan at step 4;"):
+                rest = batches[resumed:]
+                training(layout, mlp, sgd, rest, Path(folder), resume=resumed > 0, drained=drained)
+
+
+def test_a_server_whose_workers_may_leave_resumes_and_writes_none():
+    batches = batches_of([7, 5, 9, 8])
+    before = Layout(3, partial(ParameterServer, staleness=0))
+    after = Layout(3, partial(ParameterServer, staleness=0, survive=True))
+    with pytest.raises(ValueError, match="with survive ranks may leave, and a checkpoint is written by all"):
+        goes_on_in_another_layout(before, after, mlp, OPTIMIZERS["adam"], batches, 2)
 
 
 def test_single_precision():
