@@ -143,10 +143,7 @@ DIFFERS = r"rank \d: .*(differs|losses|is not)"
 DEADLOCK = "Deadlock"
 BOOK = "Not equal to tolerance"
 APPLY = "            self.server.apply(self.server.pushes, self.optimizer)\n"
-LOAD = (
-    "        self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))\n"
-    "        if statistics"
-)
+USE = "        self.use(self.newest_answers())\n"
 
 BUGS = [
     Bug("nothing is drained", STATE, DRAIN, "", pipedream_goes_on, "."),
@@ -164,10 +161,11 @@ BUGS = [
         "            self.pushes.append(again._replace(gradient=again.gradient.copy()))\n"
         "        if push.samples:\n",
         samples_count_once, "after . steps on rank"),
-    Bug("workers go on with the parameters that they have", SERVERS, LOAD, "        if statistics",
+    Bug("workers go on with the parameters that they have", SERVERS, USE,
+        "        self.versions = [int(answer[0]) for answer in self.newest_answers()]\n",
         asynchronous_servers_go_on, DIFFERS),
-    Bug("workers do not learn the newest version", SERVERS,
-        f"        self.versions = [int(answer[0]) for answer in answers]\n{LOAD}", LOAD,
+    Bug("workers do not learn the newest version", SERVERS, USE,
+        f"        versions = self.versions\n{USE}        self.versions = versions\n",
         asynchronous_servers_go_on, "."),
     Bug("the version is not saved", SERVERS, '("steps", "samples", "versions")', '("steps", "samples")',
         stale_servers_go_on, "."),

@@ -298,6 +298,10 @@ class ParameterServer(ShardedOptimizer):
         for finish in self.pending_pushes:
             finish()
         self.pending_pulls, self.pending_pushes = [], []
+        self.use(answers)
+
+    def use(self, answers: list[Array]) -> None:
+        """Go on with the parameters that the servers have sent, and their versions."""
         self.versions = [int(answer[0]) for answer in answers]
         self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
@@ -319,9 +323,7 @@ class ParameterServer(ShardedOptimizer):
         Running statistics become the mean of the workers', weighted by their samples.
         """
         self.conclude()
-        answers = self.newest_answers()
-        self.versions = [int(answer[0]) for answer in answers]
-        self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
+        self.use(self.newest_answers())
         if statistics := running_statistics(model):
             own = weighted(self.layout.parameters[0].data, statistics, float(self.samples))
             load_mean(statistics, allreduce(self.comm, own))
