@@ -19,7 +19,7 @@ from backends.grid import Grid
 from backends.pipeline.asynchronous import RULES, AsynchronousPipeline
 from backends.pipeline.pipeline import Pipeline
 from backends.stack import Stack
-from tests.backends.pipeline_nets import batches_of, dropping, images, mlp, sample_of
+from tests.backends.pipeline_nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
 from tests.checkpoints.drain_laws import (
     another_layout_holds_what_was_saved,
     cluster,
@@ -168,6 +168,16 @@ def test_what_a_stale_strategy_has_trained_is_any_layouts(one):
             another_layout_holds_what_was_saved(
                 before, after, mlp, OPTIMIZERS["adam"], batches_of([7, 5, 9, 8])
             )
+
+
+@pytest.mark.parametrize("build", [tied, MODELS["frozen first"], MODELS["frozen but the last"]])
+def test_tied_and_frozen_weights_go_on(build):
+    batches, adam = batches_of([5, 4, 6]), OPTIMIZERS["adam"]
+    servers = Layout(4, partial(ParameterServer, staleness=0, servers=2))
+    workers = Layout(3, BackupWorkers)
+    goes_on_with_the_same_bits(servers, build, adam, batches, 1)
+    goes_on_in_another_layout(servers, workers, build, adam, batches, 2)
+    goes_on_in_another_layout(workers, servers, build, adam, batches, 1)
 
 
 def replicas(comm, **rule):
