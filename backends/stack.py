@@ -49,6 +49,7 @@ class Stack(Backend):
         self.equals_serial = all(member.equals_serial for member in members)
         self.resumable = all(member.resumable for member in members)
         self.models_differ = any(member.models_differ for member in members)
+        self.same_layout_only = any(member.same_layout_only for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
         for i, member in enumerate(members):
@@ -155,6 +156,10 @@ class Stack(Backend):
         for i, member in enumerate(self.members):
             own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
             member.set_own_values({name.removeprefix(f"{i} "): value for name, value in own.items()})
+
+    def drain(self, model: Module) -> None:
+        for member in self.members:
+            member.drain(model)
 
     def finalize(self, model: Module) -> None:
         for member in self.members:

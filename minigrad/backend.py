@@ -108,7 +108,8 @@ class Backend(Declaration, OwnState):
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
     depends_on_timing = False  # a rank's samples depend on how fast it is
     models_differ = False  # between steps each rank has a model and an optimizer's state of its own
-    resumable = True  # between steps ``own_state`` is all that a rank holds beyond a serial run's state
+    resumable = True  # False where ranks may leave: all of them write a checkpoint
+    same_layout_only = False  # training cannot go on without ``own_state``, which is of these ranks
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers
     communicates_in_forward = False  # so a rank without samples must take its pass too
@@ -201,6 +202,13 @@ class Backend(Declaration, OwnState):
     def shard_values(self, model: Module, values: Values) -> Values:
         """This rank's arrays, by name, of the serial run's: the inverse of ``unshard_values``."""
         return values
+
+    def drain(self, model: Module) -> None:
+        """Called between two steps, before a checkpoint: afterwards no message is on its way.
+
+        Then this rank's part of a serial run's state and ``own_state`` are all that it holds, and training
+        can go on from them, here or in other objects. All ranks call.
+        """
 
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""

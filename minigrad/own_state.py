@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 class OwnState:
     """Names in ``own_state`` the attributes that change from step to step and that nothing else tells.
 
-    They are arrays, lists of arrays, numbers or None.
+    They are arrays, numbers, lists of either, or None.
     """
 
     own_state: ClassVar[tuple[str, ...]] = ()

@@ -31,9 +31,11 @@ def gather_state(
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
     the number of the next step, by which random masks go, and the numbers in the optimizer's state, by key
-    and parameter. Raises ValueError for a strategy whose state cannot be gathered between two steps.
+    and parameter. Before, ``backend`` drains what is on its way, which for pipelines without a flush, and
+    asynchronous servers, changes the training. Raises ValueError for a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
+    backend.drain(model)
     numbers: dict[str, Any] = {}
     if backend.models_differ:
         arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
@@ -41,10 +43,11 @@ def gather_state(
         keys = sorted({key for keys in texts_of_all(comm, keys_of(optimizer)) for key in keys})
         arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
+    mine["same layout only"] = backend.same_layout_only
     for name, value in backend.own_values().items():
-        for place, array in arrays_in(value).items():
-            own[f"{OWN}{name}{place}"] = array
-        mine["values"][name] = len(value) if isinstance(value, list) else None if own_array(value) else value
+        parts = arrays_in(value)
+        own |= {f"{OWN}{name}{place}": array for place, array in parts.items()}
+        mine["values"][name] = len(parts) if parts else value
     facts = {"step_number": backend.step_number, "optimizer": numbers, "own": mine}
     return arrays, facts, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
 
@@ -88,15 +91,14 @@ def load_state(
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
-    Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers
-    go on in the same layout only; in another one they begin anew. Raises ValueError where ranks have a state
-    of their own, which needs the same layout.
+    Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers,
+    and what was measured of ranks, go on in the same layout only; in another one they begin anew. Raises
+    ValueError where ranks have a state of their own that it cannot use.
     """
     backend.count_steps_from(facts["step_number"])
     ranks = facts["of each rank"]
-    own_of_any = backend.own_state or backend.models_differ or any(own["values"] for own in ranks)
     if not same_layout:
-        if own_of_any or not any(name.startswith(MODEL) for name in arrays):
+        if backend.same_layout_only or any(own["same layout only"] for own in ranks):
             raise ValueError(
                 "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
                 "ranks, strategy and options"
@@ -156,7 +158,7 @@ def generator_states(model: Module) -> dict[str, Any]:
 def arrays_in(value: Any) -> dict[str, np.ndarray]:
     """The arrays in a value of a rank's own state, by what their names end with."""
     if isinstance(value, list):
-        return {f"/{i}": to_host(array) for i, array in enumerate(value)}
+        return {f"/{i}": to_host(array) for i, array in enumerate(value) if own_array(array)}
     return {"": to_host(value)} if own_array(value) else {}
 
 
@@ -165,11 +167,11 @@ def own_array(value: Any) -> bool:
 
 
 def refuse_unresumable(backend: Backend) -> None:
-    """Raise ValueError for a strategy some of whose state is in messages between two steps."""
+    """Raise ValueError for a strategy that trains on when ranks leave: all of them write a checkpoint."""
     if not backend.resumable:
         raise ValueError(
-            f"{type(backend).__name__} has state in messages that are on their way between two steps, which "
-            "a checkpoint cannot hold; leave --checkpoint out, or choose another strategy"
+            "with survive ranks may leave, and a checkpoint is written by all ranks; leave survive or "
+            "--checkpoint out"
         )
 
 

@@ -53,7 +53,7 @@ class CheckpointOptions:
         """Raise ValueError for folders, strategies and settings that do not fit, before a rank starts."""
         if self.checkpoint is None and self.resume is None:
             return
-        if backend is not None:
+        if backend is not None and self.checkpoint is not None:
             refuse_unresumable(backend)
         if config["capture"]:
             raise ValueError(

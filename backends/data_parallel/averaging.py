@@ -36,6 +36,7 @@ class ModelAveraging(Backend):
     """
 
     models_differ = True
+    same_layout_only = True
     own_state = ("updates", "samples")
     equals_serial = False
     flags = {"allreduce": ALLREDUCE}

@@ -8,6 +8,7 @@ Source: Chen, Pan, Monga, Bengio and Jozefowicz 2016.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 
+from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
 from .data_parallel import DataParallel
 
@@ -48,10 +50,10 @@ class BackupWorkers(DataParallel):
     If fewer than N workers have samples, the update waits for all of these. One rank alone trains by itself.
     ``updates``, on rank 0, lists the contributors. Each worker sends and receives one message per step, of
     the size of the parameters and a few figures; the collector stores the means that the latest worker lacks.
-    All ranks call ``step`` equally often, and ``finalize`` at the end.
+    All ranks call ``step`` equally often, and ``finalize`` at the end. Before a checkpoint all workers get
+    all updates, so it holds what a serial run does, and the list of contributors.
     """
 
-    resumable = False  # some of its state is on its way
     flags = {}  # no all-reduce
 
     def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):
@@ -69,7 +71,9 @@ class BackupWorkers(DataParallel):
         # By version: the means that a worker has yet to use, the collector to send.
         self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
-        self.received = dict.fromkeys(range(1, comm.size) if comm.rank == COLLECTOR else (), 0)
+        self.received: dict[int, int] = dict.fromkeys(
+            range(1, comm.size) if comm.rank == COLLECTOR else (), 0
+        )
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""
@@ -93,10 +97,24 @@ class BackupWorkers(DataParallel):
         self.version += 1
         return self.use(mean)
 
+    def drain(self, model: Module) -> None:
+        """All workers get all updates before any of them computes for the next one."""
+        self.finalize(model)
+        barrier(self.comm)
+
     def finalize(self, model: Module) -> None:
         """The collector answers late workers until all have all updates."""
         while any(count < self.version for count in self.received.values()):
             self.refuse(*self.comm.recv_any(PUSH))
+
+    def own_values(self) -> dict[str, Any]:
+        updates = [[one.version, list(one.contributors), list(one.dropped)] for one in self.updates]
+        return {"version": self.version, "updates": updates}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        self.version = int(values["version"])
+        self.updates = [Update(*fields) for fields in values["updates"]]
+        self.received = dict.fromkeys(self.received, self.version)
 
     def push(self, loss: float) -> Array:
         """This rank's figures, statistics and gradients, such that the contributors' arrays can be added."""

@@ -47,10 +47,11 @@ class ProportionalDataParallel(DataParallel):
     in a small all-gather every ``every`` steps; before the first one the shares are even. A rank that had no
     samples reports twice its last speed, or counts with the mean of the others if it has none, so that it
     gets samples again. With ``batch_norm`` "synchronized" ranks wait for one another in forward, so all seem
-    equally fast.
+    equally fast. A checkpoint holds the speeds, and the same ranks go on with them; others begin evenly.
     """
 
     depends_on_timing = True
+    own_state = ("speeds", "steps", "samples", "seconds")
 
     def __init__(
         self,

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Values, host_copy
+from minigrad.backend import Backend, Values, host_copy
 from minigrad.device import array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.tensor import Parameter
 
 from ..comm.collectives import allgather
-from .synchronous import SynchronousDataParallel
+from ..comm.communicator import Communicator
 
 
 class Elements(NamedTuple):
@@ -28,8 +28,10 @@ class Elements(NamedTuple):
     within: slice
 
 
-class ShardedOptimizer(SynchronousDataParallel):
-    """Data parallelism whose optimizer has a state for each of this rank's elements, in their order."""
+class ShardedOptimizer(Backend):
+    """A strategy whose optimizer has a state for each of this rank's elements, in their order."""
+
+    comm: Communicator
 
     def owned_by(self, rank: int) -> Iterator[Elements]:
         """The elements of ``rank``, in the order in which it passes them to its optimizer."""

@@ -26,6 +26,7 @@ from ..comm.shared_memory import SharedMemory
 from .data_parallel import Bucket
 from .flat import FlatLayout
 from .sharded_optimizer import Elements, ShardedOptimizer
+from .synchronous import SynchronousDataParallel
 
 BLOCK = 1 << 15  # elements: the weights, gradients and momentum of one block fit in a cache together
 
@@ -38,7 +39,7 @@ class Block(NamedTuple):
     gradients: list[np.ndarray]
 
 
-class SharedMemoryDataParallel(ShardedOptimizer):
+class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,13 +74,15 @@ class AsynchronousPipeline(LayerWise):
     loses some accuracy in few epochs; ``Pipeline`` does not.
 
     ``staleness`` counts the gradients applied on this rank by the updates since their forward;
-    ``versions_held`` is the largest number of versions in memory so far. One rank trains like
-    ``Serial``. Raises ValueError for settings that do not fit.
+    ``versions_held`` is the largest number of versions in memory so far. A checkpoint is written when the
+    batches in flight are back, so after it training begins anew, from its weights and optimizer's state; a
+    run that is resumed equals one that writes the same checkpoints. One rank trains like ``Serial``. Raises
+    ValueError for settings that do not fit.
     """
 
-    resumable = False  # some of its state is on its way
     equals_serial = False
     outermost_only = True
+    own_state = ("versions_held", "drained_steps")
     flags = {
         "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
         "stale_rate": Flag(
@@ -117,6 +119,7 @@ class AsynchronousPipeline(LayerWise):
         self.delay = self.late if self.rule.same_step else self.behind  # steps until this one applies it
         self.staleness: Counter[int] = Counter()
         self.versions_held = 1
+        self.drained_steps = 0  # those of earlier engines
         self.engine: AsynchronousEngine | None = None
         self.ready: Gradient | None = None
         self.optimizer: Optimizer | None = None
@@ -185,6 +188,9 @@ class AsynchronousPipeline(LayerWise):
         return super().global_square_norms(model, squares) if self.rule.same_step else squares
 
     def finalize(self, model: Module) -> None:
+        self.drain(model)
+
+    def drain(self, model: Module) -> None:
         """Take the batches in flight back and apply their gradients, with the last update's optimizer.
 
         Raises FloatingPointError, on all ranks, where a loss that no step returned is not finite.
@@ -192,13 +198,23 @@ class AsynchronousPipeline(LayerWise):
         if self.engine is None:
             return
         steps = self.engine.step
-        for batch in range(max(steps - self.delay, 0), steps):
-            self.ready = self.engine.take_back(batch)
-            if self.optimizer is not None:
-                self.update(model, self.optimizer)
-        for step, loss in enumerate(self.end()):
+        with np.errstate(over="ignore", invalid="ignore"):  # the error below names the step
+            for batch in range(max(steps - self.delay, 0), steps):
+                self.ready = self.engine.take_back(batch)
+                if self.optimizer is not None:
+                    self.update(model, self.optimizer)
+        for step, loss in enumerate(self.end(), self.drained_steps):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
+        self.drained_steps += steps
+
+    def own_values(self) -> dict[str, Any]:
+        staleness = [list(pair) for pair in sorted(self.staleness.items())]
+        return {"staleness": staleness} | super().own_values()
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        self.staleness = Counter(dict(values["staleness"]))
 
     def close(self) -> None:
         """Drop the batches in flight, unless ``finalize`` has applied their gradients."""

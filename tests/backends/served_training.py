@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,10 @@ class Run:
     backend: parameter_server.ParameterServer
 
 
-def training(sizes, make, module: Any = parameter_server, build: Any = Plain, seconds=1.0, **settings):
-    """The program of each rank."""
+def training(
+    sizes, make, module: Any = parameter_server, build: Any = Plain, seconds=1.0, drains=(), **settings
+):
+    """The program of each rank, which drains what is on its way after so many steps."""
 
     def work(comm):
         backend = module.ParameterServer(comm, **settings)
@@ -38,10 +41,12 @@ def training(sizes, make, module: Any = parameter_server, build: Any = Plain, se
             comm.compute(seconds)
             return ops.cross_entropy(out, y)
 
-        for batch in batches_of(sizes):
+        for step, batch in enumerate(batches_of(sizes), 1):
             optimizer.zero_grad()
             backend.step(model, batch, loss)
             backend.update(model, optimizer)
+            if step in drains:
+                backend.drain(model)
         backend.finalize(model)
         applied = None if backend.server is None else backend.server.applied
         return Run(model.state_dict(), backend.staleness_counts, backend.lost, applied, backend)
@@ -57,20 +62,17 @@ def gradients_at(values, batch):
     return [None if p.grad is None else p.grad.copy() for p in model.parameters()]
 
 
-def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate="damped"):
+def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rate="damped", drains=()):
     """The final parameters and the staleness counts, by a list of events; messages take no time.
 
-    Worker w takes ``slowness[w]`` seconds for a step.
+    Worker w takes ``slowness[w]`` seconds for a step. After the numbers of steps in ``drains`` all gradients
+    are applied, and the events begin anew, from the parameters and the optimizer's state.
     """
     workers, batches = len(slowness), batches_of(sizes)
     count = workers // (softsync or workers)
     model = built(Plain)
     optimizer = make(model.parameters())
     rate, version, counts = optimizer.lr, 0, Counter()
-    held = {w: (model.state_dict(), 0) for w in range(workers)}
-    clocks, waiting, pending = [0] * workers, [], []
-    events = [(slowness[w], w) for w in range(workers)]
-    heapq.heapify(events)
 
     def apply(pushes):
         nonlocal version
@@ -99,29 +101,34 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
         counts.update(ages)
         version += 1
 
-    while events:
-        now, w = heapq.heappop(events)
-        values, used = held[w]
-        batch = batches[clocks[w]]
-        mine = batch[shares(len(batch), workers)[w]]
-        pending.append((w, clocks[w], used, len(mine), gradients_at(values, mine)))
-        clocks[w] += 1
-        waiting.append(w)
-        if staleness is None:
-            if len(pending) == count:
-                apply(pending)
-                pending = []
-        elif min(clocks) > version:
-            apply(sorted((p for p in pending if p[1] == version), key=lambda p: p[0]))
-            pending = [p for p in pending if p[1] != version - 1]
-        for free in list(waiting):
-            if staleness is None or clocks[free] - min(clocks) <= staleness:
-                waiting.remove(free)
-                held[free] = model.state_dict(), version
-                if clocks[free] < len(batches):
-                    heapq.heappush(events, (now + slowness[free], free))
-    if pending:
-        apply(pending)
+    for first, last in pairwise([0, *drains, len(batches)]):
+        held = {w: (model.state_dict(), version) for w in range(workers)}
+        clocks, waiting, pending = [first] * workers, [], []
+        events = [(slowness[w], w) for w in range(workers)] if first < last else []
+        heapq.heapify(events)
+        while events:
+            now, w = heapq.heappop(events)
+            values, used = held[w]
+            batch = batches[clocks[w]]
+            mine = batch[shares(len(batch), workers)[w]]
+            pending.append((w, clocks[w], used, len(mine), gradients_at(values, mine)))
+            clocks[w] += 1
+            waiting.append(w)
+            if staleness is None:
+                if len(pending) == count:
+                    apply(pending)
+                    pending = []
+            elif min(clocks) > version:
+                apply(sorted((p for p in pending if p[1] == version), key=lambda p: p[0]))
+                pending = [p for p in pending if p[1] != version - 1]
+            for free in list(waiting):
+                if staleness is None or clocks[free] - min(clocks) <= staleness:
+                    waiting.remove(free)
+                    held[free] = model.state_dict(), version
+                    if clocks[free] < last:
+                        heapq.heappush(events, (now + slowness[free], free))
+        if pending:
+            apply(pending)
     return model.state_dict(), counts
 
 
@@ -138,10 +145,12 @@ def speeds(workers, seed):
     return [float(s) for s in np.random.default_rng([seed, 7]).uniform(0.5, 4.0, workers)]
 
 
-def is_the_simulated_training(slowness, sizes, make, module=parameter_server, servers=1, **settings):
+def is_the_simulated_training(
+    slowness, sizes, make, module=parameter_server, servers=1, drains=(), **settings
+):
     """Assert that all ranks end with the parameters and counts of the event simulation."""
-    wanted, counts = simulated(slowness, sizes, make, **settings)
-    work = training(sizes, make, module, servers=servers, **settings)
+    wanted, counts = simulated(slowness, sizes, make, drains=drains, **settings)
+    work = training(sizes, make, module, servers=servers, drains=drains, **settings)
     for run in cluster(slowness, servers).run(work):
         close(run.state, wanted)
         assert run.staleness == counts, (run.staleness, counts)

@@ -39,10 +39,11 @@ class Run:
     state: dict
 
 
-def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None):
+def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None, drains=()):
     """Apply to w^t the gradient at the version that each stage saw; a stage has an optimizer of its own.
 
-    The rate is divided by 1 + the updates since that version.
+    The rate is divided by 1 + the updates since that version. At a number of steps in ``drains`` all batches
+    are back, and no version of before is used any more.
     """
     model, p = build(np.random.default_rng(0)), len(bounds) - 1
     named = model.named_parameters()
@@ -50,8 +51,9 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None)
     methods = [make([w for name, w in named.items() if stage[name] == s]) for s in range(p)]
     run, serial = Run([copies(named)], [], [], {}), Serial(micros)
     for t, batch in enumerate(batches):
+        first, last = part_of(t, drains, len(batches))
         for name, w in named.items():
-            w.data[...] = run.weights[max(SEEN[versions](t, stage[name], p), 0)][name]
+            w.data[...] = run.weights[max(SEEN[versions](t, stage[name], p), first)][name]
             w.grad = None
         run.losses.append(serial.step(model, batch, ops.cross_entropy))
         run.gradients.append({name: w.grad for name, w in named.items()})
@@ -59,14 +61,19 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None)
             w.data[...] = run.weights[t][name]
         for s, method in enumerate(methods):
             if rates is not None:
-                method.lr = rates[min(t + DELAY[versions](s, p), len(batches) - 1)]
+                method.lr = rates[min(t + DELAY[versions](s, p), last - 1)]
             rate = method.lr
-            method.lr *= 1 / (1 + t - max(SEEN[versions](t, s, p), 0))
+            method.lr *= 1 / (1 + t - max(SEEN[versions](t, s, p), first))
             method.step()
             method.lr = rate
         run.weights.append(copies(named))
     run.state = model.state_dict()
     return run
+
+
+def part_of(t, drains, steps):
+    """The first step of the part between two drains that step ``t`` is in, and the one after its last."""
+    return max(d for d in (0, *drains) if d <= t), min(d for d in (*drains, steps) if d > t)
 
 
 def train_one_batch_late(build, batches, make, *, micros):
@@ -83,7 +90,7 @@ def train_one_batch_late(build, batches, make, *, micros):
     return weights
 
 
-def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, look=None):
+def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, look=None, drains=()):
     """Assert that gradient, weights and loss are those of ``run`` on this rank, bit for bit, at every step.
 
     After step ``look`` also what all ranks join, and what they evaluate.
@@ -93,18 +100,19 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
     method, (s, p) = make(model.parameters()), (comm.rank, comm.size)
     for t, batch in enumerate(batches):
         where = f"on rank {s} of {p} at step {t}"
+        first, last = part_of(t, drains, len(batches))
         method.zero_grad()
         if rates is not None:
             method.lr = rates[t]
         loss = backend.step(model, batch, ops.cross_entropy)
         due = t - DELAY[versions](s, p)
         for name, w in model.named_parameters().items():
-            same(w.grad, None if due < 0 else run.gradients[due][name], f"the gradient of {name} {where}")
-            same(w.data, run.weights[max(due, 0)][name], f"{name} {where}, before its update,")
+            same(w.grad, None if due < first else run.gradients[due][name], f"the gradient of {name} {where}")
+            same(w.data, run.weights[max(due, first)][name], f"{name} {where}, before its update,")
         backend.update(model, method)
         for name, w in model.named_parameters().items():
-            same(w.data, run.weights[max(due + 1, 0)][name], f"{name} {where}")
-        same(loss, run.losses[max(t - LATE[versions](p), 0)], f"the loss {where}")
+            same(w.data, run.weights[max(due + 1, first)][name], f"{name} {where}")
+        same(loss, run.losses[max(t - LATE[versions](p), first)], f"the loss {where}")
         if t == look:
             live = backend.full_parameters(model)
             for name, w in model.named_parameters().items():
@@ -114,6 +122,10 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             if len(live) == len(serial.state_dict()):
                 with evaluation_mode(model, serial):
                     same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
+        if t + 1 == last < len(batches):
+            backend.drain(model)
+            for name, w in model.named_parameters().items():
+                same(w.data, run.weights[last][name], f"{name} {where}, drained,")
     backend.finalize(model)
     found = backend.full_parameters(model) | backend.full_state(model)
     assert found.keys() == run.state.keys()
@@ -182,13 +194,14 @@ def law(
     extra=0,
     rates=None,
     look=None,
+    drains=(),
     **how,
 ):
     """Assert that ``strategy`` trains as the serial loop with older weights."""
     bounds = bounds or (0, *TRAINED[6 - ranks :], 9)
     micros = ranks + extra if versions == "2bw" else 1
     batches, make = batches_of(sizes), OPTIMIZERS[optimizer]
-    run = train_stale(versions, bounds, build, batches, make, micros=micros, rates=rates)
+    run = train_stale(versions, bounds, build, batches, make, micros=micros, rates=rates, drains=drains)
 
     def work(comm):
         given = {"versions": versions, "micro_batches": micros}
@@ -202,6 +215,7 @@ def law(
             make,
             rates=rates,
             look=look,
+            drains=drains,
         )
 
     return run_ranks(ranks, work, **how)

@@ -69,6 +69,28 @@ def test_an_update_has_the_learning_rate_of_its_own_step(versions):
     law(versions, sizes=[4] * 8, rates=[0.1 * (t + 1) for t in range(8)])
 
 
+@settings(max_examples=settings().max_examples // 2)
+@given(
+    versions=st.sampled_from(sorted(SEEN)),
+    ranks=st.integers(1, 4),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    drains=st.sets(st.integers(1, 7)).map(sorted),
+    seed=st.none() | st.integers(0, 99),
+)
+def test_a_drained_pipeline_begins_anew(versions, ranks, optimizer, drains, seed):
+    """From the weights and the optimizer's state that all batches have led to; the rate is that step's."""
+    rates = [0.02 * (t + 1) for t in range(8)]
+    law(
+        versions,
+        ranks,
+        sizes=[4, 2, 4, 3, 4, 4, 1, 4],
+        optimizer=optimizer,
+        drains=drains,
+        rates=rates,
+        seed=seed,
+    )
+
+
 @given(
     ranks=st.integers(2, 5),
     extra=st.integers(0, 3),

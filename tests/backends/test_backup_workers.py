@@ -74,8 +74,8 @@ class Run:
     state: dict
 
 
-def training(sizes, make, module=backup_workers, backups=1, build: type = Plain):
-    """The program of each rank."""
+def training(sizes, make, module=backup_workers, backups=1, build: type = Plain, drains=()):
+    """The program of each rank, which drains what is on its way after so many steps."""
 
     def work(comm):
         backend = module.BackupWorkers(comm, backups=backups)
@@ -87,7 +87,9 @@ def training(sizes, make, module=backup_workers, backups=1, build: type = Plain)
             comm.compute(1.0)
             return ops.cross_entropy(out, y)
 
-        for batch in batches_of(sizes):
+        for done, batch in enumerate(batches_of(sizes)):
+            if done in drains:
+                backend.drain(model)
             optimizer.zero_grad()
             losses.append(backend.step(model, batch, loss))
             gradients.append({k: g.copy() for k, g in backend.full_gradients(model).items() if g is not None})
@@ -136,10 +138,10 @@ worlds = st.integers(3, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(0
 
 
 @pytest.mark.parametrize("make", [OPTIMIZERS["adam"], clipped], ids=["adam", "clipped momentum"])
-@given(world=worlds, sizes=SIZES, seed=st.integers(0, 999))
-def test_every_update_is_serial_on_its_contributors(make, world, sizes, seed):
+@given(world=worlds, sizes=SIZES, seed=st.integers(0, 999), drains=st.sets(st.integers(0, 5), max_size=2))
+def test_every_update_is_serial_on_its_contributors(make, world, sizes, seed, drains):
     ranks, backups = world
-    work = training(sizes, make, backups=backups)
+    work = training(sizes, make, backups=backups, drains=drains)
     for runs in (cluster(ranks, seed).run(work), run_ranks(ranks, work, seed=seed)):
         is_serial_on_its_contributors(runs, sizes, make, backups)
 

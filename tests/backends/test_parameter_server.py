@@ -119,11 +119,18 @@ rules = st.sampled_from(
 @pytest.mark.parametrize("name", METHODS)
 @given(
     workers=st.integers(2, 5), servers=st.integers(1, 3), settings=rules, seed=st.integers(0, 999),
-    steps=st.integers(1, 7),
+    steps=st.integers(1, 7), drains=st.sets(st.integers(1, 6), max_size=2),
 )  # fmt: skip
-def test_it_is_the_simulated_training(name, workers, servers, settings, seed, steps):
-    """The same for any number of servers: parameters, and the staleness of every gradient."""
-    is_the_simulated_training(speeds(workers, seed), [9] * steps, METHODS[name], servers=servers, **settings)
+def test_it_is_the_simulated_training(name, workers, servers, settings, seed, steps, drains):
+    """The same for any number of servers: parameters, and the staleness of every gradient.
+
+    Also where it is drained, as before a checkpoint: what follows is another such training.
+    """
+    drains = sorted(drain for drain in drains if drain < steps)
+    slowness = speeds(workers, seed)
+    is_the_simulated_training(
+        slowness, [9] * steps, METHODS[name], servers=servers, drains=drains, **settings
+    )
 
 
 @given(workers=st.integers(1, 4), settings=rules, seed=st.integers(0, 99))

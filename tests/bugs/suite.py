@@ -4,6 +4,7 @@ from tests.bugs import (
     in_checkpoints,
     in_compression,
     in_data_parallel,
+    in_draining,
     in_engine,
     in_hybrid,
     in_masks,
@@ -26,6 +27,7 @@ PARTS = {
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
     "masks": in_masks.BUGS,
+    "draining": in_draining.BUGS,
     "checkpoints": in_checkpoints.BUGS,
     "storms": in_storms.BUGS,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +12,13 @@ import numpy as np
 from backends.checkpoint import Checkpoints
 from backends.checkpoint import training_state as state
 from backends.comm import run_ranks
+from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.laws import distance
-from minigrad.backend import Backend
+from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.ops import cross_entropy
+from minigrad.tensor import Tensor
 from tests.backends.pipeline_nets import Build
 
 MakeBackend = Callable[[Communicator], Backend]
@@ -24,10 +26,11 @@ MakeOptimizer = Callable[[Any], Any]
 
 
 class Layout(NamedTuple):
-    """So many ranks, and the strategy of each."""
+    """So many ranks, the strategy of each, and what runs a program on all of them."""
 
     ranks: int
     backend: MakeBackend
+    run: Callable[[int, Callable[[Communicator], Any]], list[Any]] = run_ranks
 
 
 class Trained(NamedTuple):
@@ -47,9 +50,15 @@ def training(
     *,
     resume: bool = False,
     same_layout: bool = True,
+    drained: Container[int] = (),
     dtype: Any = np.float64,
+    loss_fn: Loss = cross_entropy,
 ) -> list[Trained]:
-    """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``."""
+    """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
+
+    After the steps in ``drained`` it also gathers its state, as for a checkpoint. On a virtual clock a
+    forward takes 1 s.
+    """
 
     def work(comm: Communicator) -> Trained:
         backend = layout.backend(comm)
@@ -65,18 +74,26 @@ def training(
             facts = generation.facts
             state.load_state(comm, backend, model, trainer, arrays, facts, same_layout=same_layout)
         losses = []
-        for batch in batches:
+
+        def loss(out: Tensor, y: Any) -> Tensor:
+            comm.compute(1.0)
+            return loss_fn(out, y)
+
+        for step, batch in enumerate(batches, 1):
             trainer.zero_grad()
-            losses.append(backend.step(model, batch, cross_entropy))
+            losses.append(backend.step(model, batch, loss))
             backend.update(model, trainer)
+            if step in drained:
+                state.gather_state(comm, backend, model, trainer)
         arrays, facts, own = state.gather_state(comm, backend, model, trainer)
         files.write(len(batches), arrays, facts, own)
+        barrier(comm)  # where one rank runs at a time, nobody waits for the files of those that cannot
         files.wait()
         arrays = {name: array.copy() for name, array in (arrays | own).items()}
         backend.close()
         return Trained(losses, arrays, facts)
 
-    return run_ranks(layout.ranks, work)
+    return layout.run(layout.ranks, work)
 
 
 def goes_on_with_the_same_bits(
@@ -86,13 +103,17 @@ def goes_on_with_the_same_bits(
     batches: Sequence[Batch],
     k: int,
     dtype: Any = np.float64,
+    *,
+    drained: bool = False,
 ) -> None:
     """Assert that a training resumed after ``k`` steps in the same layout has the undisturbed one's bits.
 
-    On every rank: losses, parameters, running statistics, the optimizer's state and random generators.
+    On every rank: losses, parameters, running statistics, the optimizer's state and random generators. With
+    ``drained`` the undisturbed one saves after ``k`` steps too, as a strategy then drains what is on its way.
     """
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        whole = training(layout, build, optimizer, batches, Path(one), dtype=dtype)
+        steps = {k} if drained else ()
+        whole = training(layout, build, optimizer, batches, Path(one), drained=steps, dtype=dtype)
         first = training(layout, build, optimizer, batches[:k], Path(two), dtype=dtype)
         rest = training(layout, build, optimizer, batches[k:], Path(two), resume=True, dtype=dtype)
     for rank, (a, b, c) in enumerate(zip(whole, first, rest, strict=True)):

@@ -149,8 +149,8 @@ def test_the_naive_strategy_goes_on_with_the_same_bits():
     goes_on_with_the_same_bits(layout, mlp, OPTIMIZERS["adam"], batches_of([7, 5, 9, 2]), 2)
 
 
-def test_shares_by_speed_go_on_with_even_ones():
-    """By how fast the ranks were: not the same bits, but the serial training."""
+def test_shares_by_speed_are_the_serial_training():
+    """In another layout they begin evenly; on a clock they follow it, so not with the same bits."""
     layout = Layout(3, ProportionalDataParallel)
     for k in (1, 3):
         batches = batches_of([7, 5, 9, 8])

@@ -25,13 +25,18 @@ TRAIN = (
     "mlp",
     "--batch",
     "50",
-    "--data",
-    "2",
     "--transport",
     "mpi",
     "--epochs",
     f"{KILLS + 1}",
+    "--oversubscribe",
 )
+KILLED = [["--data", "2"]] if not ALL else [
+    ["--data", "2"],
+    ["--data", "3", "--strategy", "server", "--staleness", "0"],
+    ["--data", "3", "--strategy", "backup-workers"],
+    ["--pipe", "2", "--schedule", "pipedream"],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", LAYOUTS if ALL else FEW, ids=" ".join)
@@ -45,12 +50,14 @@ def test_a_resumed_job_ends_with_the_same_bits(processes, layout):
 
 
 @pytest.mark.timeout(120 + 20 * KILLS)
-def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(processes):
+@pytest.mark.parametrize("layout", KILLED, ids=" ".join)
+def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(processes, layout):
     """SIGKILL to every process of the job, some time after a new checkpoint is there."""
-    whole = processes.minigrad(*TRAIN, "--json", "whole.json")
+    train = (*TRAIN, *layout, "--every", "5")
+    whole = processes.minigrad(*train, "--checkpoint", "undisturbed", "--json", "whole.json")
     assert whole.status == 0, whole.err
     draw, kept = random.Random(KILLS), processes.folder / "kept"
-    keeping = (*TRAIN, "--checkpoint", "kept", "--every", "5")
+    keeping = (*train, "--checkpoint", "kept")
     resumed = 0
     for _ in range(KILLS):
         before, start = newest(kept), time.time()

@@ -45,6 +45,7 @@ class Compressed(DataParallel):
     """
 
     own_state = ("error",)
+    same_layout_only = True
     outermost_only = True
     flags = {
         **DataParallel.flags,

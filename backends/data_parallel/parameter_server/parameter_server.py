@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from minigrad.device import Array, array_module, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 
-from ...comm.collectives import allgather, broadcast
+from ...comm.collectives import allgather, allreduce, broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     broadcast_model,
@@ -43,6 +43,7 @@ from ...consistency import (
 )
 from ...stale_rates import find_stale_rate
 from ..flat import FlatLayout
+from ..sharded_optimizer import Elements, ShardedOptimizer
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -57,7 +58,7 @@ from .server import (
 )
 
 
-class ParameterServer(Backend):
+class ParameterServer(ShardedOptimizer):
     """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
 
     In a step a worker computes the gradient of the mean loss over its share, pushes to each server its part
@@ -80,7 +81,9 @@ class ParameterServer(Backend):
     also notice a thread that ended, and a process on their machine where the job tolerates that (``run
     --survive``); they kill such a process if it sends nothing for MINIGRAD_TIMEOUT seconds. The other workers
     continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
-    workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. The loss and gradients
+    workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. Before a checkpoint
+    too all gradients are applied, and all ranks get parameters and statistics; without ``survive``, as all
+    ranks write it. The loss and gradients
     of a step are those of the worker's own share; the loss is 0 on servers.
 
     In a Stack a worker is a replica of several ranks, which share a model or are a pipeline, and so is a
@@ -88,7 +91,7 @@ class ParameterServer(Backend):
     the pushes in the order in which they reach the first, so no model has parts of different versions.
     """
 
-    resumable = False  # some of its state is on its way
+    own_state = ("steps", "samples", "versions")
     equals_serial = False
     outermost_only = True
     flags = {
@@ -119,6 +122,7 @@ class ParameterServer(Backend):
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
         self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
+        self.resumable = not survive
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.consistency = consistency_model(self.workers, staleness, softsync)
         find_stale_rate(stale_rate)
@@ -294,6 +298,10 @@ class ParameterServer(Backend):
         for finish in self.pending_pushes:
             finish()
         self.pending_pulls, self.pending_pushes = [], []
+        self.use(answers)
+
+    def use(self, answers: list[Array]) -> None:
+        """Go on with the parameters that the servers have sent, and their versions."""
         self.versions = [int(answer[0]) for answer in answers]
         self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
@@ -303,11 +311,46 @@ class ParameterServer(Backend):
         for number in range(self.servers):
             self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), self.workers + number, PUSH)
 
-    def finalize(self, model: Module) -> None:
-        """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
+    def conclude(self) -> None:
+        """Receive the answers that are due; on a server, apply the remaining gradients."""
         self.pull()
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
+
+    def drain(self, model: Module) -> None:
+        """Apply the remaining gradients; then all ranks have the servers' newest parameters.
+
+        Running statistics become the mean of the workers', weighted by their samples.
+        """
+        self.conclude()
+        self.use(self.newest_answers())
+        if statistics := running_statistics(model):
+            own = weighted(self.layout.parameters[0].data, statistics, float(self.samples))
+            load_mean(statistics, allreduce(self.comm, own))
+
+    def own_values(self) -> dict[str, Any]:
+        return super().own_values() | ({} if self.server is None else self.server.own_values())
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        if self.server is not None:
+            self.server.resume(self.steps, self.versions[self.rank - self.workers])
+            self.server.set_own_values(values)
+
+    def newest_answers(self) -> list[Array]:
+        """What each server holds: its version, and its part of the parameters. Collective."""
+        none = self.layout.parameters[0].data.reshape(-1)[:0]
+        return allgather(self.comm, none if self.server is None else self.server.answer)[self.workers :]
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        """The elements of a server, in the order in which it passes them to its optimizer."""
+        if rank >= self.workers:
+            for n, within, _ in self.layout.segments(rank - self.workers):
+                yield Elements(self.layout.parameters[n], within)
+
+    def finalize(self, model: Module) -> None:
+        """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
+        self.conclude()
         statistics = running_statistics(model)
         values, total, text = self.results(statistics)
         self.layout.load(values)
@@ -370,9 +413,8 @@ class ParameterServer(Backend):
 
     def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
         """The servers' parameters, by name. Collective."""
-        none = self.layout.parameters[0].data.reshape(-1)[:0]
-        parts = allgather(self.comm, none if self.server is None else self.server.weights)
-        views = self.layout.views(to_host(array_module(none).concatenate(parts[self.workers :])))
+        parts = [answer[1:] for answer in self.newest_answers()]
+        views = self.layout.views(to_host(array_module(parts[0]).concatenate(parts)))
         current = dict(zip(self.layout.parameters, views, strict=True))
         values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)

@@ -223,6 +223,19 @@ class Server:
             for (n, _, place), flag in zip(self.segments, reached, strict=True)
         ]
 
+    def own_values(self) -> dict[str, Any]:
+        """The counts of gradients, for a checkpoint."""
+        counters = {"staleness": self.staleness, "applied": self.applied}
+        return {name: [list(pair) for pair in sorted(counts.items())] for name, counts in counters.items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        self.staleness, self.applied = (Counter(dict(values[name])) for name in ("staleness", "applied"))
+
+    def resume(self, steps: int, version: int) -> None:
+        """Begin after ``steps`` of all workers, with this ``version``."""
+        self.clocks = dict.fromkeys(self.clocks, steps)
+        self.version = self.answer[0] = version
+
     def counts(self) -> dict[str, Any]:
         """The staleness of the gradients and the workers that left, for JSON."""
         lost = [(worker, lost._replace(applied=self.applied[worker])) for worker, lost in self.lost.items()]

@@ -38,11 +38,12 @@ from ...comm.background import Background
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
 from ..sharded_optimizer import Elements, ShardedOptimizer
+from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
 from .whole_weights import WholeWeights
 
 
-class Sharded(ShardedOptimizer):
+class Sharded(ShardedOptimizer, SynchronousDataParallel):
     """Data parallelism in which each rank owns an equal part of the trained parameters.
 
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
