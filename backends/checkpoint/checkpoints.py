@@ -35,6 +35,7 @@ Arrays = dict[str, np.ndarray]
 FORMAT = 1
 MANIFEST = "manifest.json"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
+INTERVAL = 0.05  # seconds between two checks whether other ranks have failed
 REAL = Disk()
 
 
@@ -97,6 +98,8 @@ class Checkpoints:
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
         self.thread: threading.Thread | None = None
         self.error: OSError | None = None
+        self.committed = ""  # the name of the newest generation of this run; known on rank 0
+        self.abandoned = threading.Event()
 
     # Writing
 
@@ -125,13 +128,18 @@ class Checkpoints:
         self.thread.start()
 
     def wait(self) -> None:
-        """Return when the last generation is written; raises its OSError."""
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
+        """Return when the last generation is written; raises its OSError, and RankFailed as ``progress``."""
+        while self.thread is not None and self.thread.is_alive():
+            self.thread.join(INTERVAL)
+            self.comm.progress()
+        self.thread = None
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+    def abandon(self) -> None:
+        """End the wait for other ranks' files: the training has failed, and they may never come."""
+        self.abandoned.set()
 
     def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
@@ -152,7 +160,8 @@ class Checkpoints:
             disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
         else:
             others = [self.description(part, rank) for rank in range(1, self.comm.size)]
-            self.prune(self.commit(step, part, [json.loads(described), *others]))
+            self.committed = self.commit(step, part, [json.loads(described), *others])
+            self.prune(self.committed)
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
@@ -168,7 +177,8 @@ class Checkpoints:
                     ) from None
             except ValueError as error:
                 raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
-            time.sleep(0.002)
+            if self.abandoned.wait(0.002):
+                raise OSError(f"the training failed before rank {rank} had written its part")
 
     def commit(self, step: int, part: Path, ranks: list[dict[str, Any]]) -> str:
         """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""

@@ -101,6 +101,11 @@ class ThreadComm(Communicator, Part):
         comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
         return Background(ThreadWorker(comm, self.world_rank)).part_of(self)
 
+    def progress(self) -> None:
+        """Raise RankFailed if the program of another rank has failed."""
+        with self.world.lock:
+            self.world.check(self.world_rank)
+
     def close(self) -> None:
         self.parts.close()
 
