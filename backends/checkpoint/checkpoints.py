@@ -78,13 +78,23 @@ class Checkpoints:
     """The generations in ``folder``, which all ranks of ``comm`` must share; the newest ``keep`` are kept.
 
     ``write`` and ``newest`` are collective. ``write`` returns as soon as this rank's arrays are copied; a
-    thread writes them, and rank 0's commits the generation once the files of all ranks are there.
+    thread writes them, and rank 0's commits the generation once the files of all ranks are there, which must
+    be within ``timeout`` seconds.
     """
 
-    def __init__(self, folder: Path, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
+    def __init__(
+        self,
+        folder: Path,
+        comm: Communicator,
+        *,
+        keep: int = 2,
+        disk: Disk = REAL,
+        timeout: float = TIMEOUT,
+    ):
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
+        self.timeout = timeout
         self.leftovers: list[str] = []  # what other runs had not finished when this one began
         if comm.rank == 0:
             try:
@@ -165,14 +175,14 @@ class Checkpoints:
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
-        end, file = time.monotonic() + TIMEOUT, part / f"rank-{rank}.json"
+        end, file = time.monotonic() + self.timeout, part / f"rank-{rank}.json"
         while True:
             try:
                 return json.loads(self.disk.read(file))
             except FileNotFoundError:
                 if time.monotonic() > end:
                     raise OSError(
-                        f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
+                        f"rank {rank} has not written its part within {self.timeout:g} s; the folder must be one "
                         "that all ranks share"
                     ) from None
             except ValueError as error:

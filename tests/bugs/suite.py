@@ -11,6 +11,7 @@ from tests.bugs import (
     in_pipelines,
     in_resuming,
     in_servers,
+    in_stopping,
 )
 
 PARTS = {
@@ -24,4 +25,5 @@ PARTS = {
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
     "checkpoints": in_checkpoints.BUGS,
+    "stopping": in_stopping.BUGS,
 }
