@@ -35,6 +35,6 @@ class StopAgreement:
         self.finish = self.comm.start_allreduce(np.array([request == number for number in SIGNALS], np.int64))
         requests = np.zeros(len(SIGNALS), np.int64) if earlier is None else earlier()
         if last or requests.any():
-            requests = requests + self.finish()
+            requests = self.finish()  # also of who asked before: a request stays
             self.finish = None
         return SIGNALS[int(requests.argmax())] if requests.any() else None
