@@ -57,6 +57,7 @@ def minigrad(folder: Path, *arguments: str) -> None:
 @pytest.mark.parametrize(
     ("name", "number", "target"),
     [
+        ("threads", signal.SIGTERM, "launcher"),
         ("restarts", signal.SIGINT, "launcher"),
         ("MPI", signal.SIGUSR1, "launcher"),
         ("run", signal.SIGTERM, "launcher"),
@@ -66,10 +67,9 @@ def test_a_signal_saves_the_step(tmp_path, name, number, target):
     check(interrupted(tmp_path, COMMANDS[name], number, target), COMMANDS[name], number)
 
 
-@pytest.mark.parametrize(("name", "target"), [("threads", "launcher"), ("MPI", "rank 1")])
-def test_the_command_in_the_line_ends_with_the_undisturbed_bits(tmp_path, name, target):
-    command, undisturbed = COMMANDS[name], tmp_path / "undisturbed"
-    run = interrupted(tmp_path, command, signal.SIGTERM, target)
+def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_path):
+    command, undisturbed = COMMANDS["MPI"], tmp_path / "undisturbed"
+    run = interrupted(tmp_path, command, signal.SIGTERM, "rank 1")
     minigrad(tmp_path, *check(run, command, signal.SIGTERM))
     undisturbed.mkdir()
     minigrad(undisturbed, *command.split())
