@@ -2,6 +2,8 @@
 
 python benchmarks/checkpoints.py                    # W4, 200 steps, serial; one BLAS thread
 python benchmarks/checkpoints.py --endurance        # 10,000 steps with a save every 100: what stays behind
+python benchmarks/checkpoints.py --agreement        # what it costs that all ranks can stop after one step
+minigrad run -n 2 benchmarks/checkpoints.py --agreement    # the same, on two processes instead of two threads
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import numpy as np
 import typer
 from threadpoolctl import threadpool_limits
 
+from backends import run_on_ranks
 from backends.checkpoint import Checkpoints
+from backends.checkpoint.stop_agreement import StopAgreement
 from backends.checkpoint.training_state import gather_state
 from backends.comm import Communicator, run_ranks
+from backends.data_parallel import DataParallel
 from minigrad import nn, ops, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch
@@ -63,6 +68,33 @@ class Run:
         return perf_counter() - start
 
 
+def agreement_cost(comm: Communicator, rounds: int) -> None:
+    """Print the microseconds that a step takes with an agreement after it, and without, in turns."""
+    rng = np.random.default_rng(0)
+    backend, model = DataParallel(comm), small(rng)
+    model = backend.place(model)
+    batch = Batch(rng.standard_normal((64, 20), np.float32), rng.integers(0, 10, 64))
+    optimizer = optim.SGD(model.parameters(), 1e-3, momentum=0.9)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for i in range(100 * rounds):
+        agreement = StopAgreement(comm) if i % 2 else None
+        for step in range(20):
+            start = perf_counter()
+            optimizer.zero_grad()
+            backend.step(model, batch, ops.cross_entropy)
+            backend.update(model, optimizer)
+            if agreement is not None:
+                agreement.after_step(None, last=step == 19)
+            times[agreement is not None].append(1e6 * (perf_counter() - start))
+    if comm.rank == 0:
+        without, agreed = median(times[False]), median(times[True])
+        print(
+            f"a step of {comm.size} ranks: {without:.0f} us, with the agreement {agreed:.0f} us "
+            f"(medians of {len(times[True]):,})"
+        )
+    backend.close()
+
+
 def left() -> tuple[int, int, float]:
     """Open descriptors, threads, and megabytes of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -72,8 +104,12 @@ def left() -> tuple[int, int, float]:
 def main(
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     endurance: Annotated[bool, typer.Option("--endurance", help="10,000 steps instead")] = False,
+    agreement: Annotated[bool, typer.Option("--agreement", help="the cost of StopAgreement")] = False,
 ) -> None:
     """Print the median share of the time that saving adds, or what 100 saves leave behind."""
+    if agreement:
+        run_on_ranks(lambda comm: agreement_cost(comm, rounds))
+        return
 
     def cost(comm: Communicator) -> None:
         run = Run(comm, w4, (64, 3, 32, 32), Path(folder))

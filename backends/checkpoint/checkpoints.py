@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,8 @@ class Checkpoints:
     """The generations in ``folder``, which all ranks of ``comm`` must share; the newest ``keep`` are kept.
 
     ``write`` and ``newest`` are collective. ``write`` returns as soon as this rank's arrays are copied; a
-    thread writes them, and rank 0's commits the generation once the files of all ranks are there.
+    thread writes them, and rank 0's commits the generation once the files of all ranks are there, which must
+    be within 60 seconds.
     """
 
     def __init__(self, folder: Path, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
@@ -96,6 +98,8 @@ class Checkpoints:
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
         self.finish: Callable[[], None] | None = None  # waits for the thread
         self.error: OSError | None = None
+        self.committed = ""  # the name of the newest generation of this run; known on rank 0
+        self.abandoned = threading.Event()
 
     # Writing
 
@@ -115,16 +119,21 @@ class Checkpoints:
             "arrays": {name: describe(array) for name, array in mine.items()},
             "facts": facts,
         }
-        self.finish = self.disk.start(partial(self.write_part, step, content, json.dumps(described).encode()))
+        job = partial(self.write_part, step, content, json.dumps(described).encode())
+        self.finish = self.disk.start(job, self.comm.progress)
 
     def wait(self) -> None:
-        """Return when the last generation is written; raises its OSError."""
+        """Return when the last generation is written; raises its OSError, and RankFailed as ``progress``."""
         if self.finish is not None:
             self.finish()
             self.finish = None
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+    def abandon(self) -> None:
+        """End the wait for other ranks' files: the training has failed, and they may never come."""
+        self.abandoned.set()
 
     def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
@@ -145,7 +154,8 @@ class Checkpoints:
             disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
         else:
             others = [self.description(part, rank) for rank in range(1, self.comm.size)]
-            self.prune(self.commit(step, part, [json.loads(described), *others]))
+            self.committed = self.commit(step, part, [json.loads(described), *others])
+            self.prune(self.committed)
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming it, unless it does so in time."""
@@ -162,6 +172,8 @@ class Checkpoints:
                     ) from None
             except ValueError as error:
                 raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
+            if self.abandoned.is_set():
+                raise OSError(f"the training failed before rank {rank} had written its part")
             self.disk.sleep(pause)
             pause = min(1.5 * pause, longest)
 

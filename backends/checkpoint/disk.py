@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+INTERVAL = 0.05  # seconds between two calls while a thread is waited for
+
 
 class Disk:
     """A file system. A name (of a new, renamed or removed file) is safe once its folder is synced.
@@ -69,11 +71,17 @@ class Disk:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def start(self, job: Callable[[], None]) -> Callable[[], None]:
-        """Run ``job`` on a thread; the function returned waits for its end."""
+    def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:
+        """Run ``job`` on a thread; the function returned waits for it, and calls ``meanwhile`` at times."""
         thread = threading.Thread(target=job, name="checkpoint", daemon=True)
         thread.start()
-        return thread.join
+
+        def finish() -> None:
+            while thread.is_alive():
+                thread.join(INTERVAL)
+                meanwhile()
+
+        return finish
 
     def random_bits(self, count: int) -> int:
         """An integer below 2^count, for a name that no other run takes."""

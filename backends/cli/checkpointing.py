@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from minigrad.backend import Backend
 from minigrad.module import Module
@@ -19,16 +19,23 @@ from ..checkpoint.checkpoints import (
     Damaged,
     Generation,
     generation_names,
+    numbers_in,
     read_generation,
 )
 from ..checkpoint.disk import Disk
+from ..checkpoint.stop_agreement import StopAgreement
 from ..checkpoint.training_state import (
     gather_state,
     load_model_state,
     load_state,
     refuse_unresumable,
+    texts_of_all,
 )
 from ..comm import Communicator
+from ..launch import rank
+from ..launch.restarts import Restarts
+from ..launch.stop_request import StopRequest
+from ..launch.stopped import Stopped
 from .strategy_flags import option
 
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
@@ -41,16 +48,24 @@ class CheckpointOptions:
     """Where and how often a training writes checkpoints, and the folder of those that it goes on from."""
 
     checkpoint: Path | None = option(
-        None, "write checkpoints into this folder, from which --resume goes on", metavar="DIR", **PANEL
+        None,
+        "write checkpoints into this folder, also when a signal ends the training; --resume goes on from it",
+        metavar="DIR",
+        **PANEL,
     )
     every: int = option(100, "number of steps between two checkpoints", min=1, **PANEL)
     keep: int = option(2, "number of the newest checkpoints that are kept", min=1, **PANEL)
     resume: Path | None = option(
         None, "go on from the newest whole checkpoint in this folder", metavar="DIR", **PANEL
     )
+    restarts: int = option(
+        0, "start again from the newest checkpoint, at most N times, when a process has died", min=0, **PANEL
+    )
 
     def check(self, backend: Backend | None, config: dict[str, Any]) -> None:
         """Raise ValueError for folders, strategies and settings that do not fit, before a rank starts."""
+        if self.restarts and self.checkpoint is None:
+            raise ValueError("--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out")
         if self.checkpoint is None and self.resume is None:
             return
         if backend is not None and self.checkpoint is not None:
@@ -72,6 +87,12 @@ class CheckpointOptions:
                 f"{self.checkpoint} to go on from it, or name another folder"
             )
 
+    def restarting(self) -> Restarts | None:
+        """How the training starts again when a process has died; None if it does not."""
+        if self.checkpoint is None or not self.restarts:
+            return None
+        return Restarts(self.restarts, self.checkpoint)
+
 
 def check_settings(generation: Generation, config: dict[str, Any]) -> None:
     """Raise ValueError, with the first difference, where the training of a checkpoint had other settings."""
@@ -92,6 +113,9 @@ class TrainingCheckpoints:
 
     With ``resume`` it reads the newest whole generation. Raises ValueError where there is none, or one of a
     training with other settings.
+
+    Inside ``with`` a signal only requests the training's end: all ranks stop after a step on which they
+    agree, and save it.
     """
 
     def __init__(
@@ -101,6 +125,7 @@ class TrainingCheckpoints:
         config: dict[str, Any],
         say: Callable[[str], object],
         disk: Disk = REAL,
+        request: StopRequest | None = None,
     ):
         self.options, self.comm, self.config, self.say, self.disk = options, comm, config, say, disk
         self.arrays: dict[str, Any] = {}
@@ -110,6 +135,21 @@ class TrainingCheckpoints:
         self.files = None
         if options.checkpoint is not None:
             self.files = Checkpoints(options.checkpoint, comm, keep=options.keep, disk=disk)
+        self.request, self.agreement = request or StopRequest(), StopAgreement(comm)
+        self.agreed: int | None = None  # the signal on which all ranks stop after this step
+
+    def __enter__(self) -> Self:
+        if self.files is not None:
+            self.request.__enter__()
+            rank.note(f"{rank.SAVES}.{self.comm.rank}", "")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.request.__exit__(kind, *error)
+        if kind is None and self.request.number is not None:
+            self.request.act(self.request.number)  # it came after the last step, as it would without us
+        if kind is not None and self.files is not None:
+            self.files.abandon()
 
     def read(self, folder: Path) -> None:
         generation, self.arrays, skipped = Checkpoints(folder, self.comm, disk=self.disk).newest()
@@ -144,17 +184,46 @@ class TrainingCheckpoints:
         self.arrays = {}
 
     def write(
-        self, backend: Backend, model: Module, optimizer: Optimizer, history: History, accuracies: list[float]
+        self,
+        backend: Backend,
+        model: Module,
+        optimizer: Optimizer,
+        history: History,
+        accuracies: list[float],
+        *,
+        last: bool,
     ) -> bool:
-        """Begin to write a checkpoint, if the step is one of those, and say so; all ranks call every step."""
+        """Begin to write a checkpoint, if the step is one of those, and say so; all ranks call every step.
+
+        It is also one of those if all ranks stop after it. ``last`` says that no step comes after it.
+        """
         step = len(history.losses)
-        if self.files is None or step % self.options.every:
+        if self.files is None:
+            return False
+        self.agreed = self.agreement.after_step(self.request.number, last=last)
+        if step % self.options.every and self.agreed is None:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
         self.attempt(Checkpoints.wait)  # apart: where the one before failed, this one is written all the same
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True
+
+    def stop_if_agreed(self) -> None:
+        """Raise Stopped, on all ranks, if they have agreed to stop after this step, once it is written."""
+        if self.files is None or self.agreed is None:
+            return
+        problem = ""
+        try:
+            self.files.wait()
+        except OSError as error:
+            problem = f"{error}; "
+        self.request.restore()
+        problem, newest = texts_of_all(self.comm, [problem, self.files.committed])[0]  # of who commits
+        if not newest:
+            raise Stopped(self.agreed, f"{problem}no checkpoint of this run was written", "")
+        saved = f"step {numbers_in(newest)[0]} is saved in {self.files.folder / newest}"
+        raise Stopped(self.agreed, problem + saved, str(self.files.folder))
 
     def close(self) -> None:
         """Return when the last checkpoint is written."""

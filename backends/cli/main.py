@@ -20,6 +20,7 @@ from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
 from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
+from ..launch.stopped import Stopped
 from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
 from ..storm.job import STRATEGIES
@@ -97,6 +98,8 @@ def train(
         save = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
         try:
             metrics, model = config.run(traced or comm, backend, console, save, checkpoints)
+        except Stopped:
+            raise
         except Interrupted as signal:
             raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
@@ -119,7 +122,7 @@ def train(
             print_paths(console, picture=folder / "timeline.png", trace=trace)
 
     survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    status = run(parallel.ranks, config.transport, work, survive=survive)
+    status = run(parallel.ranks, config.transport, work, survive=survive, restarts=checkpoints.restarting())
     if checked is not None and status == 0:
         after_training(ranks, flags, checked, trace).show(console)
     sys.exit(status)

@@ -192,12 +192,15 @@ class Training:
                     print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
 
-        with progress_bar(console, steps, shown=comm.rank == 0, done=len(history.losses)) as show:
+        bar = progress_bar(console, steps, shown=comm.rank == 0, done=len(history.losses))
+        with checkpoints, bar as show:
 
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
-                if checkpoints.write(backend, model, optimizer, history, accuracies):
+                last = step == steps - 1
+                if checkpoints.write(backend, model, optimizer, history, accuracies, last=last):
                     save(measurements(history, finished=False))
+                checkpoints.stop_if_agreed()
 
             fit(
                 model,

@@ -185,6 +185,14 @@ class MPIComm(Communicator, Part):
         if self.own:
             self.mpi.Free()
 
+    def finalize(self) -> None:
+        """Close this communicator and end MPI, as all ranks do together.
+
+        Otherwise mpi4py ends the other ranks when this process exits with another status than 0.
+        """
+        self.close()
+        MPI.Finalize()
+
     @cached_property
     def host(self) -> MPI.Comm:
         """The ranks on this machine."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.rank import one_that_left
+from ..launch.rank import LOST, note, one_that_left
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller
@@ -53,6 +53,7 @@ class BoundedWait:
             if self.detector is None and error.Get_error_class() != MPI.ERR_OTHER:
                 raise
             self.wait_for_end_of_job(what)
+            note(f"{LOST}.{self.rank}", what)
             cause = error.Get_error_string().strip().rpartition(": ")[2]
             raise RuntimeError(
                 f"{self.name} waited {what} at {caller()}, but MPI failed ({cause}): "

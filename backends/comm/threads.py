@@ -101,6 +101,13 @@ class ThreadComm(Communicator, Part):
         comm = self.group_of(self.rank, [numbers[r] for r in range(self.size)], name)
         return Background(ThreadWorker(comm, self.world_rank)).part_of(self)
 
+    def progress(self) -> None:
+        """Let another rank take its turn; raises RankFailed if the program of another rank has failed."""
+        with self.world.lock:
+            self.world.check(self.world_rank)
+        if self.world.turns is not None:
+            self.wait_for(self.turn())
+
     def close(self) -> None:
         self.parts.close()
 

@@ -34,7 +34,9 @@ from .launcher import (
     step_tasks,
     under_mpiexec,
 )
-from .supervise import GRACE, supervise
+from .restarts import Restarts
+from .stopped import Stopped
+from .supervise import GRACE, ending_of, supervise
 
 if TYPE_CHECKING:
     from ..comm.mpi import MPIComm
@@ -47,6 +49,7 @@ SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", 
 RANKS_PER_CORE = 8
 ALWAYS_ALLOWED = 16  # ranks that any machine may start: 2 x 2 x 2 grids on a laptop of two cores
 PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, before any model
+SUPERVISED = "MINIGRAD_SUPERVISED"  # the variable that tells a process that a parent starts it again
 OWN_MODULE = ["-m", "backends"]  # what the ranks of a command of minigrad run
 OWN_COMMAND = "python -m backends.launch.rank -m backends"  # their command line
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -118,19 +121,46 @@ def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
     return started or data or 1
 
 
-def run(ranks: int, transport: str, work: Callable[[Communicator], Any], *, survive: bool = False) -> int:
+def run(
+    ranks: int,
+    transport: str,
+    work: Callable[[Communicator], Any],
+    *,
+    survive: bool = False,
+    restarts: Restarts | None = None,
+) -> int:
     """Run ``work(comm)`` on every rank; returns the exit status.
 
     With MPI and outside mpiexec this starts ``mpiexec -n ranks`` of this command, or srun in a Slurm job; its
-    processes then call this function as ranks. Raises WorldError where MPI sees another number of them.
+    processes then call this function as ranks. With ``restarts`` it starts them again when one has died;
+    ranks as threads are then those of a process that this one starts. Raises WorldError where MPI sees
+    another number of ranks, RuntimeError for ``restarts`` of ranks that somebody else has started.
     """
-    if transport == "threads":
+    if restarts is not None and under_mpiexec() and RANKS not in os.environ:
+        raise RuntimeError(
+            "--restarts is for ranks that minigrad starts, and these were started by mpiexec or srun; leave "
+            "mpiexec or srun out, or --restarts"
+        )
+    if transport == "mpi" and not under_mpiexec():
+        if restarts is None:
+            return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive)
+        return restarts.run(
+            lambda words: ending_of(*printed_start_line(ranks, [*OWN_MODULE, *words], survive))
+        )
+    if transport == "mpi":
+        run_here(work, ranks)
+        return 0
+    if restarts is not None and SUPERVISED not in os.environ:
+        variables = {**os.environ, **own_modules(), **terminal.for_ranks(), SUPERVISED: "1"}
+        return restarts.run(lambda words: ending_of([sys.executable, *OWN_MODULE, *words], variables))
+    try:
         with blas_threads(ranks):
             run_ranks(ranks, work, rank_0_here=True)
-        return 0
-    if not under_mpiexec():
-        return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive)
-    run_here(work, ranks)
+    except Stopped as stopped:
+        if SUPERVISED not in os.environ:
+            raise
+        stopped.report()
+        return stopped.status
     return 0
 
 
@@ -157,7 +187,13 @@ def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -
             raise SystemExit(1) from None  # rank 0 prints the message
         raise
     with blas_threads(comm.local_size):
-        result = work(comm)
+        try:
+            result = work(comm)
+        except Stopped as stopped:
+            if comm.rank == 0:
+                stopped.report()
+            comm.finalize()
+            raise
         comm.close()
     return result
 
@@ -202,7 +238,12 @@ def free_memory() -> int:
 
 
 def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status.
+    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
+    return supervise(*printed_start_line(ranks, arguments, survive), grace=grace)
+
+
+def printed_start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:
+    """``start_line`` for a command of minigrad or a script, after its command line has been printed.
 
     What is printed can be typed: ``mpiexec -n 2 minigrad train`` starts the same ranks.
     """
@@ -216,7 +257,7 @@ def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace
     short = {sys.executable: "python", str(find_mpiexec()): "mpiexec"}
     line = shlex.join(short.get(word, word) for word in command)
     print(f"{where}: {line.replace(OWN_COMMAND, 'minigrad')}", flush=True)
-    return supervise(command, variables, grace=grace)
+    return command, variables
 
 
 def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:

@@ -19,6 +19,7 @@ from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
 from .sweep import MARK
 
+SAVES, LOST = "saves", "lost"  # the notes of a rank that saves at a signal, and of one that lost another
 SHIELD = "MINIGRAD_SHIELD"  # the variable that tells a rank the process between it and mpiexec
 DELIVERY = 1.0  # seconds within which messages that a rank sent before its end arrive
 

@@ -39,7 +39,7 @@ def main(command: list[str]) -> int:
     signal.signal(signal.SIGUSR2, lambda number, _: announcements.append(number))
     variables = {**os.environ, SHIELD: str(os.getpid())}
     process = subprocess.Popen(command, env=variables, close_fds=False, preexec_fn=end_with_parent)
-    for number in SIGNALS:
+    for number in set(SIGNALS) - {signal.SIGUSR1}:
         signal.signal(number, forward)
     status = process.wait()
     number = -status if status < 0 else status - 128  # a rank that handles its signal exits with 128 + number

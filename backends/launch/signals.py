@@ -13,7 +13,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # SIGUSR1: what Slurm's --signal is usually told to send
+SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
 HANG_UP = getattr(signal, "SIGHUP", None)
 TIMEOUT = 4.5  # seconds that the main thread has to end after a signal
 REPEAT = 0.05  # seconds after which a signal that had no effect is repeated
@@ -32,9 +33,20 @@ class Interrupted(SystemExit):
         super().__init__(128 + number)
         self.number, self.saved = number, saved
 
+    @property
+    def status(self) -> int:
+        """The exit status of the process."""
+        return 128 + self.number
+
+    def line(self) -> str:
+        """What the user reads."""
+        command = sys.argv[1] if len(sys.argv) > 1 else "minigrad"
+        name = signal.Signals(self.number).name
+        return f"minigrad: {command} was interrupted by {name}; {self.saved}"
+
 
 def guarded(main: Callable[[], None]) -> None:
-    """Run ``main()``. The first SIGINT, SIGTERM or SIGHUP raises Interrupted in the main thread.
+    """Run ``main()``. The first of SIGINT, SIGTERM, SIGHUP and SIGUSR1 raises Interrupted in the main thread.
 
     Then one line reports the interruption, and the process exits with status 128 + the signal's number. If
     the main thread is inside a library call and does not end within 4.5 seconds, the process is killed.
@@ -94,13 +106,10 @@ def postponed(frame: FrameType | None) -> bool:
 
 def end(interruption: Interrupted) -> NoReturn:
     """Report the interruption, and end this process even if other threads still run."""
-    command = sys.argv[1] if len(sys.argv) > 1 else "minigrad"
-    name = signal.Signals(interruption.number).name
     with suppress(OSError, ValueError, AttributeError):  # stdout is closed, or None
         sys.stdout.flush()
     with suppress(OSError, ValueError):
-        message = f"minigrad: {command} was interrupted by {name}; {interruption.saved}"
-        print(message, file=sys.stderr, flush=True)
+        print(interruption.line(), file=sys.stderr, flush=True)
     os._exit(128 + interruption.number)
 
 

@@ -15,10 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from . import sweep
+from .rank import LOST as LOST_NOTE
+from .rank import SAVES
+from .resume_command import resume_command
 from .signals import SIGNALS, Interrupted, uninterrupted
+from .stop_request import StopRequest
+from .stopped import Stopped
 from .sweep import MARK
 from .terminal import progress_end, wrapped
 
@@ -35,6 +40,25 @@ PARTIAL_BANNER = re.compile(  # the banner arrives in pieces
 NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, signal.SIGKILL)}
 
 
+class Ending(NamedTuple):
+    """How a job ended: its exit status as a shell reports it, and, where no rank said why, the reason.
+
+    ``saved`` says in words what it has saved. It has ``crashed`` if one of its processes died against its
+    program: killed by a signal that asks for no end, or aborted.
+    """
+
+    status: int
+    reason: str
+    saved: str
+    crashed: bool
+    progress_end: str
+
+    def report(self) -> None:
+        if self.reason:
+            words = f"{self.progress_end}minigrad: {self.reason}; {self.saved}"
+            print(words, file=sys.stderr, flush=True)
+
+
 @dataclass
 class Job:
     """A command under supervision.
@@ -47,15 +71,25 @@ class Job:
     process: subprocess.Popen
     progress_end: str = ""  # written before a message
     proxies: dict[int, float] = field(default_factory=dict)  # the time at which each was last running
+    reason: str = ""  # why it ended, where no rank says so
 
-    def wait(self, seconds: float | None) -> int:
-        """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``."""
-        start = time.monotonic()
+    def wait(self, seconds: float | None, request: StopRequest) -> int:
+        """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``.
+
+        A request to stop is passed on to ranks that save their state first; with other ranks it acts as if
+        there were no request.
+        """
+        start, passed_on = time.monotonic(), False
         while True:
             with suppress(subprocess.TimeoutExpired):
                 return self.status(self.process.wait(INTERVAL))
             if (status := self.over()) is not None:
                 return status
+            if request.number is not None and not passed_on:
+                if not self.saves_at_signal():
+                    request.act(request.number)
+                self.send(request.number)
+                passed_on = True
             if seconds is not None and time.monotonic() - start > seconds:
                 raise subprocess.TimeoutExpired(self.process.args, seconds)
 
@@ -64,15 +98,15 @@ class Job:
         if end := self.first_end():
             rank, status, age = end
             if status in NAMES:
-                self.say(f"rank {rank} was interrupted by {NAMES[status]}, and with it the job ends")
+                self.reason = f"rank {rank} was interrupted by {NAMES[status]}, and with it the job ends"
                 return status
             if age > RANK_TIMEOUT:
-                self.say(f"rank {rank} has ended with status {status}, and with it the job ends")
+                self.reason = f"rank {rank} has ended with status {status}, and with it the job ends"
                 return status
         now = time.monotonic()
         self.proxies |= dict.fromkeys(children(self.process.pid), now)
         if any(now - time_running > PROXY_TIMEOUT for time_running in self.proxies.values()):
-            self.say("mpiexec's hydra_pmi_proxy was killed, and with it the job ends")
+            self.reason = "mpiexec's hydra_pmi_proxy was killed, and with it the job ends"
             return 128 + signal.SIGKILL
         return None
 
@@ -93,11 +127,24 @@ class Job:
             who, status = "a process of mpiexec's", 128 + signal.SIGKILL
         else:
             return status
-        self.say(f"{who} was ended by {signal.Signals(status - 128).name}, and with it the job")
+        self.reason = f"{who} was ended by {signal.Signals(status - 128).name}, and with it the job"
         return status
 
-    def say(self, message: str) -> None:
-        print(f"{self.progress_end}minigrad: {message}; {self.saved()}", file=sys.stderr, flush=True)
+    def crashed(self, status: int) -> bool:
+        """Whether a process of the job died against its program.
+
+        A rank notes every end of its program, and also that it lost another rank.
+        """
+        if status == 0 or any(self.folder.glob(f"{LOST_NOTE}.*[0-9]")):
+            return status != 0
+        if self.first_end() is not None:
+            return False
+        killed = status > 128 and status not in {128 + number for number in SIGNALS}
+        return killed or any(self.folder.glob("pid.*[0-9]"))
+
+    def saves_at_signal(self) -> bool:
+        """Whether the job saves its state when a signal asks it to stop."""
+        return any(self.folder.glob(f"{SAVES}.*"))
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
@@ -122,15 +169,21 @@ class Job:
 
         Ranks of mpiexec that are still loading Python have begun nothing, and nothing waits for them.
         """
-        pids = [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")]
-        if not pids and self.program == "mpiexec":
-            return
-        pids = pids or [self.process.pid]
-        for pid in pids:
+        self.send(number)
+        if self.program != "mpiexec" or self.rank_processes():
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+
+    def send(self, number: int) -> None:
+        """Send the signal to all ranks that have begun, or to the only process."""
+        alone = [] if self.program == "mpiexec" else [self.process.pid]
+        for pid in self.rank_processes() or alone:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
+
+    def rank_processes(self) -> list[int]:
+        """The ranks' processes on this machine; none before they begin."""
+        return [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")]
 
 
 def supervise(
@@ -148,18 +201,45 @@ def supervise(
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
     prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
     """
+    ending = ending_of(command, variables, grace=grace, seconds=seconds, output=output, width=width)
+    ending.report()
+    return ending.status
+
+
+def ending_of(
+    command: list[str],
+    variables: dict[str, str],
+    *,
+    grace: float = 0.0,
+    seconds: float | None = None,
+    output: IO | None = None,
+    width: int | None = None,
+) -> Ending:
+    """Do what ``supervise`` does, but return how the job ended, and print nothing about it.
+
+    Where ranks save their state at a signal, they have the time for it that ``StopRequest`` gives, and this
+    raises Stopped.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
         relay(width) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
-            return job.wait(seconds)
+            with StopRequest() as request:
+                status = job.wait(seconds, request)
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
             sys.stderr.write(job.progress_end)
             raise Interrupted(interruption.number, job.saved()) from None
+        if (stopped := Stopped.reported_in(job.folder)) is not None:
+            sys.stderr.write(job.progress_end)
+            raise stopped
+        if request.number is not None and status:
+            sys.stderr.write(job.progress_end)
+            raise Interrupted(request.number, job.saved())
+        return Ending(status, job.reason, job.saved(), job.crashed(status), job.progress_end)
 
 
 @contextmanager
@@ -268,5 +348,5 @@ def saved_in(file: Path | None) -> str:
     if not steps:
         return "nothing was kept, the first epoch had not ended"
     go_on = checkpoints is not None and any(Path(checkpoints).glob("step-*"))
-    way = f"; go on with the same command and --resume {checkpoints}" if go_on else ""
+    way = f"; go on with: {resume_command(str(checkpoints))}" if go_on else ""
     return f"the figures of its first {steps} steps are in {file}{way}"

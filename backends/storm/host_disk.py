@@ -102,7 +102,8 @@ class HostDisk(Disk):
     def sleep(self, seconds: float) -> None:
         self.operate(seconds)
 
-    def start(self, job: Callable[[], None]) -> Callable[[], None]:
+    def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:
+        """As on a disk; on the simulated clock nobody needs to be asked ``meanwhile``."""
         return self.comm.start_thread(job)
 
     def random_bits(self, count: int) -> int:

@@ -107,7 +107,7 @@ class Job:
 
         def on_step(step: int, loss: float) -> None:
             observer.on_step(comm, history, state_of(backend, model, optimizer))
-            checkpoints.write(backend, model, optimizer, history, [])
+            checkpoints.write(backend, model, optimizer, history, [], last=step == STEPS - 1)
 
         fit(
             model,

@@ -67,6 +67,8 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
             "with survive ranks may leave, and a checkpoint is written by all ranks; leave survive or",
         ),
         (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
+        (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),
+        (["--checkpoint", "new", "--restarts", "-1"], "'--restarts'"),
     ],
 )
 def test_a_mistake_ends_in_one_line(minigrad, tmp_path, arguments, words):

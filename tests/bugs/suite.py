@@ -13,6 +13,7 @@ from tests.bugs import (
     in_pipelines,
     in_resuming,
     in_servers,
+    in_stopping,
     in_storms,
 )
 
@@ -30,4 +31,5 @@ PARTS = {
     "draining": in_draining.BUGS,
     "checkpoints": in_checkpoints.BUGS,
     "storms": in_storms.BUGS,
+    "stopping": in_stopping.BUGS,
 }

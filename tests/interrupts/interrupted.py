@@ -136,14 +136,14 @@ def listens(pid: int) -> bool:
 
 
 def started(folder: Path, command: str) -> Run:
-    """Start ``minigrad`` on a terminal."""
+    """Start ``minigrad`` on a terminal: one of COMMANDS, or the arguments of another one."""
     (folder / "script.py").write_text(SCRIPT)
     os.mkfifo(folder / "run.json")  # a trace that nobody writes: its reader waits until the signal comes
     mark, began = uuid.uuid4().hex, time.time()
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "backends", *COMMANDS[command]],
+        [sys.executable, "-m", "backends", *COMMANDS.get(command, command.split())],
         cwd=folder,
         env={**os.environ, MARK: mark, "TERM": "xterm", "OPENBLAS_NUM_THREADS": "1"},
         stdin=its,

@@ -1,0 +1,60 @@
+"""Starting a training again from its newest checkpoint when one of its processes has died.
+
+Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..checkpoint.checkpoints import generation_names, numbers_in
+from ..checkpoint.disk import Disk
+from .resume_command import resume_command, resuming
+from .signals import Interrupted
+from .stopped import Stopped
+from .supervise import Ending
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """At most ``limit`` new starts of a training that writes its checkpoints into ``folder``."""
+
+    limit: int
+    folder: Path
+
+    def run(self, start: Callable[[list[str]], Ending]) -> int:
+        """``start(arguments)`` of this command until it ends and no process has died; its exit status.
+
+        An interrupt of this process is passed on, and starts nothing again.
+        """
+        arguments, restarts = sys.argv[1:], 0
+        while (ending := self.ending(start, arguments)).crashed and restarts < self.limit:
+            restarts, newest = restarts + 1, self.newest()
+            arguments = sys.argv[1:] if newest is None else resuming(sys.argv[1:], self.folder)
+            way = "from the beginning" if newest is None else f"from step {numbers_in(newest)[0]}"
+            reason = ending.reason or f"the job ended with status {ending.status}"
+            line = f"{ending.progress_end}minigrad: {reason}; restart {restarts} of {self.limit}, {way}"
+            print(line, file=sys.stderr, flush=True)
+        ending.report()
+        return ending.status
+
+    def ending(self, start: Callable[[list[str]], Ending], arguments: list[str]) -> Ending:
+        """``start(arguments)``; an interrupt names the newest checkpoint."""
+        try:
+            return start(arguments)
+        except Stopped:
+            raise
+        except Interrupted as signal:
+            newest = self.newest()
+            if newest is None:
+                raise
+            step, command = numbers_in(newest)[0], resume_command(self.folder)
+            words = f"step {step} is saved in {self.folder / newest}; go on with: {command}"
+            raise Interrupted(signal.number, words) from None
+
+    def newest(self) -> str | None:
+        """The name of the newest generation; None before there is one."""
+        return next(iter(generation_names(Disk(), self.folder)), None)

@@ -1,0 +1,94 @@
+"""Bugs of an orderly stop and of starting again; oracles: one step for all ranks, the undisturbed bits."""
+
+import tempfile
+from pathlib import Path
+
+from backends.data_parallel.data_parallel import DataParallel
+from tests.backends.pipeline_nets import mlp
+from tests.bugs.bug import Bug
+from tests.checkpoints import stop_laws
+from tests.checkpoints.resume_laws import Layout
+from tests.checkpoints.stop_laws import INT, TERM
+
+# Laws
+
+
+def one_step_for_all() -> None:
+    for seed in (None, 0, 1, 2):
+        for requests in ({1: (2, TERM)}, {0: (2, INT), 2: (2, TERM)}, {2: (5, TERM)}, {0: (4, INT)}, {}):
+            stop_laws.ranks_stop_together(3, 5, requests, seed)
+
+
+def the_step_is_saved_and_named() -> None:
+    for requests, every in (({1: (2, TERM)}, 4), ({0: (4, TERM)}, 2), ({0: (3, TERM), 1: (1, INT)}, 1)):
+        stop_laws.a_stopped_training_goes_on(Layout(2, DataParallel), mlp, 8, requests, every)
+
+
+def a_failed_rank_ends_the_wait() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stop_laws.rank_0_does_not_wait_for_a_failed_rank(Path(folder))
+
+
+def only_crashes_start_again() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stop_laws.only_a_crash_starts_a_job_again(Path(folder))
+
+
+def starts_are_counted_and_go_on() -> None:
+    for endings in ([], [True], [True] * 2, [True] * 3):
+        with tempfile.TemporaryDirectory() as folder:
+            stop_laws.a_crashed_training_starts_again(Path(folder), endings, 2)
+
+
+# Bugs
+
+AGREEMENT, COMMAND = "backends.checkpoint.stop_agreement", "backends.cli.checkpointing"
+CHECKPOINTS, RESTARTS = "backends.checkpoint.checkpoints", "backends.launch.restarts"
+SUPERVISE, RESUME = "backends.launch.supervise", "backends.launch.resume_command"
+
+BUGS = [
+    Bug("a rank stops at a step of its own", AGREEMENT, "if self.comm.size == 1:",
+        "if self.comm.size == 1 or request is not None:",
+        one_step_for_all, "never (finished|received)|ended|cannot go on|waits"),
+    Bug("a rank stops as soon as the request is under way", AGREEMENT,
+        "        return SIGNALS[int(requests.argmax())] if requests.any() else None\n",
+        "        return SIGNALS[int(requests.argmax())] if requests.any() else request\n",
+        one_step_for_all, "never (finished|received)|ended|cannot go on|waits"),
+    Bug("the last step leaves its message open", AGREEMENT,
+        "if last or requests.any():", "if requests.any():",
+        one_step_for_all, "never (finished|received)|the signal None"),
+    Bug("each rank ends by its own signal", AGREEMENT, "SIGNALS[int(requests.argmax())] if requests.any()",
+        "(request or SIGNALS[int(requests.argmax())]) if requests.any()",
+        one_step_for_all, "ranks stop after"),
+    Bug("the step that all stop after is not saved", COMMAND,
+        "if step % self.options.every and self.agreed is None:", "if step % self.options.every:",
+        the_step_is_saved_and_named, "after step|says"),
+    Bug("nobody waits for the last write", COMMAND, "            self.files.wait()\n", "            pass\n",
+        the_step_is_saved_and_named, "after step|says|not empty|no checkpoint"),
+    Bug("the words name the checkpoint before", COMMAND,
+        "        problem = \"\"\n        try:\n            self.files.wait()\n",
+        "        problem, newest = \"\", self.files.committed\n        try:\n            self.files.wait()\n"
+        "            self.files.committed = newest\n",
+        the_step_is_saved_and_named, "says"),
+    Bug("the last write pushes out every other one", CHECKPOINTS, "[-self.keep :]", "[-1:]",
+        the_step_is_saved_and_named, "after step"),
+    Bug("rank 0 waits for a rank that has failed", CHECKPOINTS, "            self.comm.progress()\n", "",
+        a_failed_rank_ends_the_wait, "rank 0 heard: .*rank 1 has not written"),
+    Bug("a refused setting starts the job again", SUPERVISE,
+        "        if self.first_end() is not None:\n            return False\n", "",
+        only_crashes_start_again, "refuses a setting"),
+    Bug("a signal that asks for an end starts the job again", SUPERVISE,
+        "killed = status > 128 and status not in {128 + number for number in SIGNALS}",
+        "killed = status > 128",
+        only_crashes_start_again, "somebody ended mpiexec"),
+    Bug("a rank that lost another one is taken for the cause", SUPERVISE,
+        'any(self.folder.glob(f"{LOST_NOTE}.*[0-9]"))', "False",
+        only_crashes_start_again, "lost another rank"),
+    Bug("one start too many", RESTARTS, "restarts < self.limit", "restarts <= self.limit",
+        starts_are_counted_and_go_on, "starts, wanted"),
+    Bug("each start begins anew", RESTARTS, "else resuming(sys.argv[1:], self.folder)", "else sys.argv[1:]",
+        starts_are_counted_and_go_on, r"start \d: "),
+    Bug("the folder that was resumed first is resumed again", RESUME, "            next(rest, None)\n",
+        "            others += [word, next(rest)]\n",
+        starts_are_counted_and_go_on, r"start \d: "),
+]  # fmt: skip

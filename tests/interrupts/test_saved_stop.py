@@ -1,0 +1,139 @@
+"""A signal to a training that writes checkpoints: the step is saved, and the command in the line goes on."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minigrad.model_file import read_model
+
+from .interrupted import Run, interrupted
+
+TRAIN = "train --net sigmoid --batch 500 --epochs 80 --checkpoint kept --every 100000"
+COMMANDS = {
+    "threads": f"{TRAIN} --transport threads --data 2",
+    "restarts": f"{TRAIN} --transport threads --restarts 2",
+    "MPI": f"{TRAIN} --transport mpi --data 2",
+    "run": f"run -n 2 -m backends {TRAIN}",
+}
+LINE = (
+    r"minigrad: (train|run) was interrupted by (\w+); step (\d+) is saved in (kept/step-\d{8}); go on with: "
+    r"minigrad (.*)"
+)
+
+
+def check(run: Run, command: str, number: int) -> list[str]:
+    """Assert that the signal ended the run after a step that is saved; returns the command that goes on."""
+    assert run.status == 128 + number and not run.late, (run.status, run.text)
+    assert not run.left and run.cursor_shown and "Traceback" not in run.text, run.text
+    (line,) = run.words
+    parts = re.fullmatch(LINE, line)
+    assert parts is not None, line
+    assert parts[2] == signal.Signals(number).name and parts[4] == f"kept/step-{int(parts[3]):08}", line
+    (saved,) = (run.folder / "kept").iterdir()
+    assert saved.name == Path(parts[4]).name
+    words = shlex.split(parts[5])
+    assert words == [*command.split(), "--resume", "kept"]
+    return words
+
+
+def result(folder: Path) -> tuple[list[float], dict[str, bytes]]:
+    """The losses and the arrays of the only training in ``folder`` that has come to its end."""
+    (model,) = folder.glob("runs/*/model.safetensors")
+    losses = json.loads((model.parent / "metrics.json").read_text())["losses"]
+    return losses, {name: array.tobytes() for name, array in read_model(model).arrays.items()}
+
+
+def minigrad(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "backends", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "target"),
+    [
+        ("threads", signal.SIGTERM, "launcher"),
+        ("restarts", signal.SIGINT, "launcher"),
+        ("MPI", signal.SIGUSR1, "launcher"),
+        ("run", signal.SIGTERM, "launcher"),
+    ],
+)
+def test_a_signal_saves_the_step(tmp_path, name, number, target):
+    check(interrupted(tmp_path, COMMANDS[name], number, target), COMMANDS[name], number)
+
+
+def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_path):
+    command, undisturbed = COMMANDS["MPI"], tmp_path / "undisturbed"
+    run = interrupted(tmp_path, command, signal.SIGTERM, "rank 1")
+    minigrad(tmp_path, *check(run, command, signal.SIGTERM))
+    undisturbed.mkdir()
+    minigrad(undisturbed, *command.split())
+    assert result(tmp_path) == result(undisturbed)
+
+
+SCRIPT = """
+import ctypes, os, signal, threading, time
+from tests.bugs.mutant import mutant
+from backends.launch.signals import guarded
+
+StopRequest = mutant("backends.launch.stop_request", *{change!r}).StopRequest
+
+def kill(*seconds):
+    for after in seconds:
+        threading.Timer(after, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+def main():
+    with StopRequest(timeout={timeout}) as request:
+        kill({kills})
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            time.sleep(0.01)
+            {code}
+    print("heard", request.number, flush=True)
+
+guarded(main)
+"""
+IN_C = "m = ctypes.create_string_buffer(64); [ctypes.CDLL(None).pthread_mutex_lock(m) for _ in 'ab']"
+CASES = {  # signals after so many seconds, the bound, what the program does, its exit status and words
+    "one": ("0.3", 99, "pass", 0, "heard 15\n"),
+    "one that is sent twice": ("0.3, 0.35", 99, "pass", 0, "heard 15\n"),
+    "a second one": ("0.3, 1.0", 99, "pass", 143, ""),
+    "the time is up": ("0.3", 0.7, "pass", 143, ""),
+    "the time is up in a library": ("0.3", 0.7, IN_C, 143, ""),
+}
+BUGS = {
+    "each one counts": ("elif now - self.heard_at > SAME_REQUEST:", "else:", "one that is sent twice"),
+    "no second one counts": ("            self.act(number)\n", "            pass\n", "a second one"),
+    "no bound": ("            self.timer.start()\n", "", "the time is up"),
+}
+
+
+def outcome(case: str, *change: tuple[str, str]) -> tuple[int, str]:
+    kills, timeout, code, _, _ = CASES[case]
+    script = SCRIPT.format(change=change, kills=kills, timeout=timeout, code=code)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdout=-1, stderr=-1, text=True
+    )
+    try:
+        out, _ = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+    return process.returncode, out
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_request_is_heard_once_and_bounded(case):
+    assert outcome(case) == CASES[case][3:]
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_law_of_requests_catches(bug):
+    right, wrong, case = BUGS[bug]
+    assert outcome(case, (right, wrong)) != CASES[case][3:]

@@ -1,0 +1,107 @@
+"""``train --restarts``: jobs of which ranks are killed at random moments end with the undisturbed job's bits.
+
+One job; MINIGRAD_KILLS says how many, and MINIGRAD_KILLS_SEED draws others.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from backends.launch.launch import environment
+from backends.launch.sweep import sweep_memory
+from minigrad.model_file import read_model
+
+JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
+SEED = int(os.environ.get("MINIGRAD_KILLS_SEED", "0"))
+TRAIN = ["train", "--net", "sigmoid", "--batch", "100", "--epochs", "10", "--data", "2", "--transport", "mpi"]
+KILLED = "minigrad: a rank was ended by SIGKILL, and with it the job; restart"
+SECONDS = 100
+
+
+def result(folder: Path):
+    figures = json.loads((folder / "result.json").read_text())
+    (model,) = folder.glob("runs/*/model.safetensors")
+    arrays = {name: array.tobytes() for name, array in read_model(model).arrays.items()}
+    return figures["losses"], figures["test_accuracies"], arrays
+
+
+def ranks_in(folder: Path) -> list[int]:
+    """The processes of the ranks that run in ``folder``."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(process / "cwd") == str(folder):
+                line, variables = ((process / name).read_bytes() for name in ("cmdline", "environ"))
+                if b"backends.launch.rank" in line.split(b"\0") and b"PMI_RANK=" in variables:
+                    pids.append(int(process.name))
+    return pids
+
+
+def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int, str]:
+    """Train in ``folder`` while ranks are killed, one to three times: kills, exit status, errors."""
+    folder.mkdir()
+    kills, before, start = 0, set[int](), time.time()
+    command = [sys.executable, "-m", "backends", *TRAIN, "--json", "result.json"]
+    command += ["--checkpoint", "kept", "--every", str(draw.choice([7, 50])), "--restarts", "20"]
+    with (folder / "errors").open("w") as errors, subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(2),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+    ) as job:  # fmt: skip
+        try:
+            for _ in range(draw.randint(1, 3)):
+                while job.poll() is None and len(set(ranks_in(folder)) - before) < 2:
+                    assert time.time() - start < SECONDS, (folder / "errors").read_text()
+                    time.sleep(0.02)
+                new = sorted(set(ranks_in(folder)) - before)
+                time.sleep(draw.choice([0.0, draw.uniform(0, 1), draw.uniform(0, 3)]))
+                with suppress(ProcessLookupError, IndexError):
+                    os.kill(draw.choice(new), signal.SIGKILL)
+                    kills += 1
+                before |= set(new)
+            status = job.wait(SECONDS)
+        finally:
+            if job.poll() is None:
+                os.kill(job.pid, signal.SIGTERM)
+                job.wait(20)
+            sweep_memory(start)
+    return kills, status, (folder / "errors").read_text()
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS * JOBS)
+def test_jobs_whose_ranks_are_killed_end_with_the_same_bits(processes):
+    draw = random.Random(SEED)
+    whole = processes.folder / "whole"
+    whole.mkdir()
+    command = [sys.executable, "-m", "backends", *TRAIN, "--json", "result.json"]
+    subprocess.run(command, cwd=whole, env=environment(2), check=True, capture_output=True, timeout=SECONDS)
+    restarts = later = 0
+    for number in range(JOBS):
+        kills, status, errors = killed_again_and_again(processes.folder / str(number), draw)
+        assert status == 0, f"job {number}: status {status}\n{errors}"
+        lines = errors.splitlines()
+        assert all(line.startswith(KILLED) for line in lines), f"job {number}:\n{errors}"
+        assert len(lines) <= kills, f"job {number}: {kills} kills\n{errors}"
+        assert result(processes.folder / str(number)) == result(whole), f"job {number}"
+        restarts += len(lines)
+        later += len(re.findall(r"from step \d", errors))
+        print(f"job {number}: {kills} kills, {len(lines)} restarts", flush=True)
+    print(f"{JOBS} of {JOBS} jobs have the undisturbed bits; {restarts} restarts, {later} from a checkpoint")
+
+
+def test_a_training_that_cannot_go_on_is_not_started_again(processes):
+    job = processes.minigrad(*TRAIN, "--checkpoint", "kept", "--restarts", "3", "--lr", "1e38")
+    assert job.status == 1 and "the loss is" in job.err and "restart" not in job.err, job.err
