@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from minigrad.metrics_log import first_and_last
+
 from . import sweep
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .sweep import MARK
 from .terminal import progress_end, wrapped
 
-SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
+SAVED = "kept"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
 GRACE = 2.5  # seconds that a user's script has to end by itself after a signal
 LOST = 255  # mpiexec's status when its proxy, or a process that the proxy was starting, has disappeared
@@ -258,15 +259,15 @@ def children(pid: int) -> list[int]:
     return running
 
 
-def saved_in(file: Path | None) -> str:
-    """The figures that a training has saved in ``file``, in words, and how it goes on from a checkpoint."""
+def saved_in(log: Path | None) -> str:
+    """What a training has saved, by its metrics log, in words, and how it goes on from a checkpoint."""
     try:
-        figures = json.loads(file.read_text()) if file else {}
+        first, last = first_and_last(log) if log else ({}, {})
     except (OSError, ValueError):
-        figures = {}
-    steps, checkpoints = len(figures.get("losses", ())), figures.get("checkpoints")
-    if not steps:
-        return "nothing was kept, the first epoch had not ended"
+        first, last = {}, {}
+    if not (steps := last.get("step")):
+        return "nothing was kept, the first step had not ended"
+    checkpoints = first.get("checkpoints")
     go_on = checkpoints is not None and any(Path(checkpoints).glob("step-*"))
     way = f"; go on with the same command and --resume {checkpoints}" if go_on else ""
-    return f"the figures of its first {steps} steps are in {file}{way}"
+    return f"the figures of its first {steps} steps are in {log}{way}"
