@@ -19,10 +19,10 @@ Record = dict[str, Any]
 
 
 class MetricsLog:
-    """Appends records to ``file``, which is created if necessary; its folder must exist."""
+    """Appends records to the new ``file``; raises OSError where there is one, or no folder for it."""
 
     def __init__(self, file: Path):
-        self.file = file.open("ab", buffering=0)
+        self.file = file.open("xb", buffering=0)
 
     def append(self, records: Iterable[Record]) -> None:
         """Write a line for each record; raises OSError, which names the file, where the disk is full."""

@@ -16,7 +16,9 @@ from minigrad.environment import check_variables
 from minigrad.files import replacement
 
 from ..comm.chrome import chrome_trace
+from ..comm.mailboxes import Deadlock, WaitTimeout
 from ..comm.trace import Traced, gather_trace
+from ..launch.hang_report import HangReported, write_stacks
 from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
 from ..launch.supervise import saved_in
@@ -111,6 +113,10 @@ def train(
             metrics, model = config.run(traced or comm, backend, console, save, checkpoints, append, log)
         except Interrupted as signal:
             raise Interrupted(signal.number, saved_in(files.path and files.path / LOG)) from None
+        except (Deadlock, WaitTimeout) as error:
+            if comm.rank == 0 or isinstance(error, WaitTimeout):  # a deadlock ends all ranks at once
+                write_stacks(error.stacks, files.find())
+            raise
         finally:
             files.close()
         lost = metrics.get("lost")  # the same on all ranks that are left
@@ -267,6 +273,8 @@ def command() -> None:
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise
+        if isinstance(error, HangReported):  # by the launcher, for all ranks
+            sys.exit(1)
         if is_refusal(error):
             say(in_one_line(error))
             sys.exit(1)

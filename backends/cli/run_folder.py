@@ -10,6 +10,8 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +68,18 @@ class RunFolder:
     def folder(self, records: list[Record]) -> Path:
         """The folder of the run: the one that another rank made, or a new one whose log holds ``records``."""
         first, *others = records
-        number, path = 0, self.parent / self.name
-        while not self.is_own(path) and not self.create(path, [{"run": self.run, **first}, *others]):
-            number += 1  # another run started in the same second
-            path = self.parent / f"{self.name}-{number}"
-        return path
+        created = (path for path in self.paths() if self.create(path, [{"run": self.run, **first}, *others]))
+        return self.find() or next(created)
+
+    def find(self) -> Path | None:
+        """The folder of the run, if any rank has made it."""
+        existing = takewhile(Path.exists, self.paths())
+        return next((path for path in existing if self.is_own(path)), None)
+
+    def paths(self) -> Iterator[Path]:
+        """Where the folder may be; another run, which started in the same second, may have the first ones."""
+        yield self.parent / self.name
+        yield from (self.parent / f"{self.name}-{number}" for number in count(1))
 
     def is_own(self, path: Path) -> bool:
         try:

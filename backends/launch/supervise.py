@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,7 +19,8 @@ from typing import IO, Any
 
 from minigrad.metrics_log import first_and_last
 
-from . import sweep
+from . import rank, sweep
+from .hang_report import HangReport, RankState, place_of_main_thread, write_stacks
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .sweep import MARK
 from .terminal import progress_end, wrapped
@@ -102,10 +104,44 @@ class Job:
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
+        log = self.text_of(SAVED)
+        return saved_in(Path(log)) if log else "nothing was kept"
+
+    def report_hang(self) -> None:
+        """Where a wait timed out, say what each rank did then, and write the stacks beside the metrics."""
+        ranks = sorted(int(file.suffix[1:]) for file in self.folder.glob("pid.*[0-9]"))
+        notes = {number: self.waits_of(number) for number in ranks}
+        if not any(notes.values()):
+            return
+        states, stacks = [], []
+        for number in ranks:
+            text = self.text_of(f"stacks.{number}").strip()
+            stacks.append(f"rank {number}\n{text or 'It wrote no stack.'}\n")
+            over = (self.folder / f"left.{number}").exists()
+            place = "" if notes[number] else place_of_main_thread(text, rank.__file__)
+            states += notes[number] or [RankState(number, f"rank {number}", place=place, over=over)]
+        report = HangReport(states, "\n".join(stacks))
+        print(
+            f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
+            f"{report.text()}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT",
+            file=sys.stderr,
+            flush=True,
+        )
+        log = self.text_of(SAVED)
+        write_stacks(report.stacks, Path(log).parent if log else None)
+
+    def waits_of(self, number: int) -> list[RankState]:
+        """What a rank, and then its backgrounds, waited for when it gave up."""
+        texts = [self.text_of(f"wait.{number}.{thread}") for thread in ("main", "background")]
+        notes = [json.loads(text) for text in texts if text]
+        return [RankState(number, n["name"], n["wait"], tuple(n["peers"]), n["since"]) for n in notes]
+
+    def text_of(self, note: str) -> str:
+        """The text of a note in the job's folder; empty where there is none."""
         try:
-            return saved_in(Path((self.folder / SAVED).read_text()))
+            return (self.folder / note).read_text(errors="replace")
         except OSError:
-            return "nothing was kept"
+            return ""
 
     def first_end(self) -> tuple[int, int, float] | None:
         """The first rank that noted its end: its number, its status, and the seconds since then."""
@@ -155,7 +191,10 @@ def supervise(
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
-            return job.wait(seconds)
+            status = job.wait(seconds)
+            if status:
+                job.report_hang()
+            return status
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)

@@ -6,6 +6,7 @@ from tests.bugs import (
     in_data_parallel,
     in_engine,
     in_hybrid,
+    in_logs,
     in_messages,
     in_model_parallel,
     in_pipelines,
@@ -24,4 +25,5 @@ PARTS = {
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
     "checkpoints": in_checkpoints.BUGS,
+    "logs": in_logs.BUGS,
 }
