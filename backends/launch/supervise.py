@@ -192,7 +192,7 @@ def supervise(
     ):
         try:
             status = job.wait(seconds)
-            if status:
+            if status and output is None:
                 job.report_hang()
             return status
         except Interrupted as interruption:
