@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.cli import curves
+from backends.cli import curves, main
 from minigrad.metrics_log import MetricsLog, first_and_last, read_metrics
 from tests.backends.log_laws import (
     draws_within_its_share,
@@ -82,7 +82,7 @@ def test_it_draws_again_and_again():
 # The command
 
 
-MLP = ["train", "--net", "sigmoid", "--batch", "250", "--epochs", "4", "--transport", "threads"]
+TRAIN = ["train", "--net", "sigmoid", "--batch", "250", "--epochs", "2", "--transport", "threads"]
 
 
 def steps_of(folder):
@@ -92,32 +92,35 @@ def steps_of(folder):
 
 
 def test_the_log_says_what_the_figures_say(minigrad, tmp_path):
-    assert minigrad(*MLP, "--data", "2", "--warm-up", "5", "--lr", "0.3")[0] == 0
+    assert minigrad(*TRAIN, "--data", "2", "--warm-up", "5", "--lr", "0.3")[0] == 0
     (folder,) = (tmp_path / "runs").iterdir()
     figures = json.loads((folder / "metrics.json").read_text())
     head, *records = read_metrics(folder / "metrics.jsonl")
     assert head == {**{name: figures[name] for name in ("run", "config", "ranks")}, "checkpoints": None}
     steps = [record for record in records if "loss" in record]
-    assert [record["loss"] for record in steps] == figures["losses"] and len(steps) == 80
-    assert [record["step"] for record in steps] == list(range(1, 81))
-    assert [record["epoch"] for record in steps] == [1 + step // 20 for step in range(80)]
-    assert steps[0]["lr"] == pytest.approx(0.03) and steps[5]["lr"] == pytest.approx(0.3, rel=0.02)
+    assert [record["loss"] for record in steps] == figures["losses"] and len(steps) == 40
+    assert [record["step"] for record in steps] == list(range(1, 41))
+    assert [record["epoch"] for record in steps] == [1 + step // 20 for step in range(40)]
+    assert steps[0]["lr"] == pytest.approx(0.03) and steps[5]["lr"] == pytest.approx(0.3, rel=0.05)
     tests = [(r["step"], r["test_accuracy"]) for r in records if "test_accuracy" in r]
-    assert tests == list(zip((20, 40, 60, 80), figures["test_accuracies"], strict=True))
+    assert tests == list(zip((20, 40), figures["test_accuracies"], strict=True))
 
 
 KILLS = int(os.environ.get("MINIGRAD_KILLS", "1"))  # moments that are drawn
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(minigrad, tmp_path, kill):
+def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(
+    minigrad, tmp_path, monkeypatch, kill
+):
     """It is killed as soon as it has a checkpoint and its log a drawn number of lines."""
-    lines = random.Random(kill).randrange(70)
-    assert minigrad(*MLP)[0] == 0
+    lines = random.Random(kill).randrange(30)
+    monkeypatch.setattr(main, "draw_curves", lambda metrics, file: None)
+    assert minigrad(*TRAIN)[0] == 0
     (folder,) = (tmp_path / "runs").iterdir()
     undisturbed = steps_of(tmp_path)
     folder.rename(tmp_path / "undisturbed")
-    command = [sys.executable, "-m", "backends", *MLP, "--checkpoint", "kept", "--every", "7"]
+    command = [sys.executable, "-m", "backends", *TRAIN, "--checkpoint", "kept", "--every", "7"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
         while process.poll() is None and not (
@@ -132,19 +135,19 @@ def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(minigra
     assert len(killed) >= max(7, lines - 5) and killed == undisturbed[: len(killed)]
     (folder,) = (tmp_path / "runs").iterdir()
     folder.rename(tmp_path / "killed")
-    assert minigrad(*MLP, "--resume", "kept")[0] == 0
+    assert minigrad(*TRAIN, "--resume", "kept")[0] == 0
     assert steps_of(tmp_path) == undisturbed
 
 
 FAILURES = {
     "nan": ["--lr", "1e300", "--dtype", "float32"],
-    "warm-up": ["--warm-up", "80"],
+    "warm-up": ["--warm-up", "40"],
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_no_folder_is_left_where_nothing_was_measured(minigrad, tmp_path, failure):
-    assert minigrad(*MLP, *FAILURES[failure])[0] == 1
+    assert minigrad(*TRAIN, *FAILURES[failure])[0] == 1
     for folder in tmp_path.glob("runs/*"):
         assert steps_of(tmp_path), folder
 
@@ -154,15 +157,15 @@ def test_a_full_disk_ends_the_log_and_not_the_training(minigrad, monkeypatch):
         raise OSError("cannot write metrics.jsonl: No space left on device")
 
     monkeypatch.setattr(MetricsLog, "append", full)
-    _, out, err = minigrad(*MLP)
+    _, out, err = minigrad(*TRAIN)
     words = " ".join(out.split())
     assert words.count("No space left on device; the training goes on without a log") == 1
-    assert "epoch 4 of 4" in out and "cannot write" in err  # nor can the folder of the results be made
+    assert "epoch 2 of 2" in out and "cannot write" in err  # nor can the folder of the results be made
 
 
 def test_curves_are_drawn_while_it_trains(minigrad, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(curves, "FIRST", 0.0)
     monkeypatch.setattr(curves, "draw_curves", lambda metrics, file: drawn.append(len(metrics["losses"])))
-    assert minigrad(*MLP)[0] == 0
-    assert drawn == [20, 40, 60, 80]
+    assert minigrad(*TRAIN)[0] == 0
+    assert drawn == [20, 40]
