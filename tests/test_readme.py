@@ -128,11 +128,12 @@ def test_the_set_up_is_two_lines():
 
 
 def test_the_output_of_the_readme_is_that_of_the_commands():
-    (sample,) = re.findall(r"```\n(epoch .*?)```", TEXT, re.DOTALL)
-    first, gap, last, *_, verdict = sample.splitlines()
-    assert first == epoch_line(0, 8, History([1.1], seconds=1), [0.87]) and gap == "..."
-    accuracy, seconds = re.findall(r"│ (?:test accuracy|training time) +│ ([\d.]+)", sample)
-    assert last == epoch_line(7, 8, History(8 * [0.015], seconds=float(seconds)), [float(accuracy) / 100])
+    (sample,) = re.findall(r"```\n\.\.\.\n(epoch .*?)```", TEXT, re.DOTALL)
+    last, *_, verdict = sample.splitlines()
+    rows = r"│ (?:test accuracy|training time|samples per second) +│ ([\d.,]+)"
+    accuracy, seconds, speed = (float(text.replace(",", "")) for text in re.findall(rows, sample))
+    history = History(632 * [0.015], seconds=seconds, samples=round(speed * seconds))
+    assert last == epoch_line(7, 8, history, [accuracy / 100])
     (error,) = re.findall(r"to (\S+) ", verdict)
     row = {"max_rel_error": float(error), "max_abs_error": float(error), "worst_rank": 0}
     assert verdict == conclusion({"passed": True, "bound": 1e-12, "parameters": [row], "loss": row}).plain

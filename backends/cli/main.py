@@ -17,7 +17,9 @@ from minigrad.files import replacement
 from minigrad.lookup import check_choice
 
 from ..comm.chrome import chrome_trace
+from ..comm.mailboxes import Deadlock, WaitTimeout
 from ..comm.trace import Traced, gather_trace
+from ..launch.hang_report import HangReported, write_stacks
 from ..launch.launch import cores, run, run_script, say
 from ..launch.signals import Interrupted
 from ..launch.stopped import Stopped
@@ -29,15 +31,16 @@ from . import checkpoint_view, options, proof, storm_view
 from . import doctor as health
 from .checkpointing import CheckpointOptions
 from .console import new_console, print_paths
+from .curves import Curves, check_drawing, draw_curves, drawing_problem
 from .next_command import after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
-from .run_folder import MODEL, RunFolder, check_writable, write_json
+from .run_folder import CURVES, FIGURES, LOG, MODEL, RunFolder, check_writable, write_json
 from .saved_model import SavedModel
 from .strategy_flags import WithOptions
 from .trace_view import show, show_trace
-from .training import Training, check_drawing, draw_curves, report
+from .training import Training, report
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -74,6 +77,9 @@ def train(
         Path | None,
         typer.Option(help="write a trace, for ui.perfetto.dev and minigrad trace", metavar="FILE"),
     ] = None,
+    log: Annotated[
+        bool, typer.Option("--log", help="print one line an epoch, and no progress bar", metavar="")
+    ] = False,
     *,
     flags: dict[str, Any],
 ) -> None:
@@ -84,24 +90,41 @@ def train(
     config.check_warm_up()
     check_writable(json)
     check_writable(trace, "--trace")
-    check_drawing()
+    if trace is not None:  # its picture is what it is for
+        check_drawing()
+    undrawable = drawing_problem()
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     checkpoints.check(checked, config.config())
     console = new_console()
     if checked is not None:
-        print(*config.notes(), sep="\n", end="\n" * bool(config.notes()), flush=True)
+        notes = [
+            *config.notes(),
+            *([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"]),
+        ]
+        print(*notes, sep="\n", end="\n" * bool(notes), flush=True)
 
     def work(comm) -> None:
         traced = None if trace is None else Traced(comm)
         backend = config.backend(traced or comm)
-        files = RunFolder(comm, config.net)
-        save = files.write_now_and_then if comm.rank == 0 else lambda metrics: None
+        files, curves = RunFolder(comm, config.net), Curves()
+
+        def save(metrics: dict[str, Any]) -> None:
+            if files.path is not None and undrawable is None:
+                curves.redraw(metrics, files.path / CURVES)
+
+        append = files.append if comm.rank == 0 else lambda records: None
         try:
-            metrics, model = config.run(traced or comm, backend, console, save, checkpoints)
+            metrics, model = config.run(traced or comm, backend, console, save, checkpoints, append, log)
         except Stopped:
             raise
         except Interrupted as signal:
-            raise Interrupted(signal.number, saved_in(files.file)) from None
+            raise Interrupted(signal.number, saved_in(files.path and files.path / LOG)) from None
+        except (Deadlock, WaitTimeout) as error:
+            if comm.rank == 0 or isinstance(error, WaitTimeout):  # a deadlock ends all ranks at once
+                write_stacks(error.stacks, files.find())
+            raise
+        finally:
+            files.close()
         lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
         if not all(member.writes_report for member in members(backend)):
@@ -110,10 +133,12 @@ def train(
         folder = files.write(metrics)
         if json is not None:
             write_json(json, metrics)
-        draw_curves(metrics, folder / "curves.png")
+        picture = None if undrawable is not None else folder / CURVES
+        if picture is not None:
+            draw_curves(metrics, picture)
         model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
         console.print(report(metrics, backend))  # last: stdout may be closed
-        print_paths(console, figures=files.file, curves=folder / "curves.png", model=folder / MODEL)
+        print_paths(console, figures=folder / FIGURES, curves=picture, model=folder / MODEL)
         if trace is not None and lost:
             console.print("no trace was written: the ranks that ended took their parts with them")
         if trace is not None and gathered is not None:
@@ -312,6 +337,8 @@ def command() -> None:
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise
+        if isinstance(error, HangReported):  # by the launcher, for all ranks
+            sys.exit(1)
         if is_refusal(error):
             say(in_one_line(error))
             sys.exit(1)

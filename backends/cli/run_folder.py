@@ -10,26 +10,31 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minigrad.files import replacement
+from minigrad.metrics_log import MetricsLog, Record, first_and_last
 
 from ..comm import Communicator, broadcast
 from ..launch import rank
 from ..launch.supervise import SAVED
 
-FIGURES = "metrics.json"  # of a training, in its folder
-MODEL = "model.safetensors"  # beside the figures
-INTERVAL = 1.0  # seconds between two writes of the figures
+LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
+FIGURES = "metrics.json"  # at its end, beside the log
+MODEL = "model.safetensors"
+CURVES = "curves.png"
 
 
 class RunFolder:
     """All ranks of ``comm`` construct it with the same name, so any surviving rank can write the figures.
 
-    Raises OSError at once where the folder cannot be written.
+    ``path`` is the folder once this rank has written into it. Raises OSError at once where the folder cannot
+    be written.
     """
 
     def __init__(self, comm: Communicator, name: str, parent: Path = Path("runs")):
@@ -40,55 +45,68 @@ class RunFolder:
         self.run = f"{token:016x}"
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
         self.parent, self.name = parent, f"{stamp}-{name}"
-        self.file: Path | None = None
-        self.written = -np.inf
+        self.path: Path | None = None
+        self.log: MetricsLog | None = None
+
+    def append(self, records: list[Record]) -> None:
+        """Append records to the log of the run, on one rank. The very first one also names the run."""
+        if self.log is not None:
+            self.log.append(records)
+        elif records:
+            self.path = self.folder(records)
+
+    def write(self, metrics: dict[str, Any]) -> Path:
+        """Write the figures of the whole run, and return their folder."""
+        self.path = self.path or self.folder([{}])
+        write_json(self.path / FIGURES, {**metrics, "run": self.run})
+        return self.path
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def folder(self, records: list[Record]) -> Path:
+        """The folder of the run: the one that another rank made, or a new one whose log holds ``records``."""
+        first, *others = records
+        created = (path for path in self.paths() if self.create(path, [{"run": self.run, **first}, *others]))
+        return self.find() or next(created)
+
+    def find(self) -> Path | None:
+        """The folder of the run, if any rank has made it."""
+        existing = takewhile(Path.exists, self.paths())
+        return next((path for path in existing if self.is_own(path)), None)
+
+    def paths(self) -> Iterator[Path]:
+        """Where the folder may be; another run, which started in the same second, may have the first ones."""
+        yield self.parent / self.name
+        yield from (self.parent / f"{self.name}-{number}" for number in count(1))
 
     def is_own(self, path: Path) -> bool:
         try:
-            return json.loads((path / FIGURES).read_text()).get("run") == self.run
+            return first_and_last(path / LOG)[0].get("run") == self.run
         except (OSError, ValueError):
             return False
 
-    def write(self, metrics: dict[str, Any]) -> Path:
-        """Write the figures, and return their folder, which is created with the figures in it."""
-        figures = {**metrics, "run": self.run}
-        path, number = self.parent / self.name, 0
-        while not self.write_into(path, figures):  # another run started in the same second
-            number += 1
-            path = self.parent / f"{self.name}-{number}"
-        self.written = time.monotonic()
-        return path
-
-    def write_into(self, path: Path, figures: dict[str, Any]) -> bool:
-        """Write the figures into ``path``, which is created if necessary; False where another run owns it."""
-        if not path.exists():
-            self.file = path / FIGURES
-            rank.note(SAVED, str(self.file))
-            return create(path, figures)
-        if own := self.is_own(path):
-            write_json(path / FIGURES, figures)
-        return own
-
-    def write_now_and_then(self, metrics: dict[str, Any]) -> None:
-        """Write the figures so far, at most once a second."""
-        if time.monotonic() - self.written > INTERVAL:
-            self.write(metrics)
-
-
-def create(path: Path, figures: dict[str, Any]) -> bool:
-    """Create the folder with the figures in one step; False where another run has just created it."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.mkdir(parents=True, exist_ok=True)
-        write_json(part / FIGURES, figures)
-        os.rename(part, path)
-    except OSError:
-        if path.exists():
-            return False
-        raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return True
+    def create(self, path: Path, records: list[Record]) -> bool:
+        """Create the folder with its log in one step; False where there is one already."""
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        log = None
+        try:
+            part.mkdir(parents=True, exist_ok=True)
+            log = MetricsLog(part / LOG)
+            log.append(records)
+            os.rename(part, path)
+        except OSError:
+            if log is not None:
+                log.close()
+            if path.exists():
+                return False
+            raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        self.log = log
+        rank.note(SAVED, str(path / LOG))
+        return True
 
 
 def check_writable(file: Path | None, flag: str = "--json") -> None:

@@ -1,4 +1,4 @@
-"""A training run with the settings of the command line, its table and its curves."""
+"""A training run with the settings of the command line, and its table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from inspect import Parameter, signature
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from rich.table import Table
 from minigrad.backend import Backend
 from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
-from minigrad.figures import BLUE, ORANGE, STYLE, curve, line, save
 from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
@@ -31,9 +29,11 @@ from ..comm import Communicator
 from ..launch.launch import cores
 from ..launch.signals import uninterrupted
 from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, TrainingCheckpoints
+from .curves import title_of
 from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, counted, members
 from .strategy_flags import option
+from .training_log import Append, TrainingLog
 
 DATASETS = ("mnist5k", "mnist")
 LINES = 20  # about epochs, at most
@@ -142,10 +142,13 @@ class Training:
         console: Console,
         save: Callable[[dict[str, Any]], object],
         checkpoint_options: CheckpointOptions = NO_CHECKPOINTS,
+        append: Append = lambda records: None,
+        log: bool = False,
     ) -> tuple[dict[str, Any], Module]:
         """Train on this rank; rank 0 shows the progress. Returns its measurements and the whole model.
 
-        ``save`` is called after every epoch with the measurements so far.
+        ``save`` is called after every epoch with the measurements so far, and ``append`` after every step and
+        every test with its records. With ``log`` the progress is one line an epoch.
         """
         net = find_net(self.net)
         if self.device == "cupy":
@@ -168,11 +171,21 @@ class Training:
         history, accuracies = checkpoints.history, checkpoints.accuracies
         config = {"momentum": None, **self.config(), "lr": lr, **settings}
         config |= chosen(backend)
+        rate = warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
+        folder = None if checkpoint_options.checkpoint is None else str(checkpoint_options.checkpoint)
+        records = TrainingLog(
+            append,
+            {"config": config, "ranks": comm.size, "checkpoints": folder},
+            rate=rate,
+            epoch_steps=steps // self.epochs,
+            test_steps=steps if self.batch is None else steps // self.epochs,
+            say=say,
+        )
 
         def measurements(history: History, finished: bool) -> dict[str, Any]:
             return {
                 "config": config,
-                "checkpoints": None if (folder := checkpoint_options.checkpoint) is None else str(folder),
+                "checkpoints": folder,
                 "finished": finished,
                 "losses": history.losses,
                 "test_accuracies": accuracies,
@@ -185,18 +198,21 @@ class Training:
             if self.batch is not None or epoch == self.epochs - 1:
                 with comm.computing("test"):
                     accuracies.append(accuracy(model, test))
-            every = -(-self.epochs // LINES)
+            records.update(history, accuracies)
+            every = 1 if log else -(-self.epochs // LINES)
             due = epoch % every == (self.epochs - 1) % every
-            if due and comm.rank == 0 and not (console.is_interactive or console.quiet):
+            if due and comm.rank == 0 and (log or not (console.is_interactive or console.quiet)):
                 with suppress(OSError):  # a closed pipe does not end the training
                     print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
             save(measurements(history, finished=False))
 
-        bar = progress_bar(console, steps, shown=comm.rank == 0, done=len(history.losses))
+        shown = comm.rank == 0 and not log
+        bar = progress_bar(console, steps, shown=shown, done=len(history.losses))
         with checkpoints, bar as show:
 
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
+                records.update(history, accuracies)
                 last = step == steps - 1
                 if checkpoints.write(backend, model, optimizer, history, accuracies, last=last):
                     save(measurements(history, finished=False))
@@ -211,7 +227,7 @@ class Training:
                 epochs=self.epochs,
                 batch_size=self.batch,
                 seed=self.seed,
-                schedule=warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10),
+                schedule=rate,
                 start=history,
                 on_step=on_step,
                 on_epoch=on_epoch,
@@ -277,10 +293,12 @@ def progress_bar(
 
 
 def epoch_line(epoch: int, epochs: int, history: History, accuracies: list[float]) -> str:
-    """Progress where there is no bar: the mean loss of the epoch, test accuracy, seconds since the start."""
-    loss = np.mean(history.losses[-(len(history.losses) // (epoch + 1)) :])
+    """Progress where there is no bar: step, mean loss of the epoch, test accuracy, seconds, samples/s."""
+    steps = len(history.losses)
+    loss = np.mean(history.losses[-(steps // (epoch + 1)) :])
     right = f"{100 * accuracies[-1]:.1f} % right, " if accuracies else ""
-    return f"epoch {epoch + 1} of {epochs}: loss {loss:.2g}, {right}{history.seconds:.0f} s"
+    speed = f"{history.seconds:.0f} s, {history.samples_per_second:,.0f} samples/s"
+    return f"epoch {epoch + 1} of {epochs}: step {steps}, loss {loss:.2g}, {right}{speed}"
 
 
 def report(metrics: dict[str, Any], backend: Backend) -> Table:
@@ -305,47 +323,3 @@ def report(metrics: dict[str, Any], backend: Backend) -> Table:
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
     return table
-
-
-def title_of(metrics: dict[str, Any]) -> str:
-    config = metrics["config"]
-    return f"{config['net']} on {config['dataset']}, {counted(metrics['ranks'], 'rank')}"
-
-
-def check_drawing() -> None:
-    """Raise RuntimeError where matplotlib cannot be loaded."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except (ImportError, ValueError) as error:
-        raise RuntimeError(
-            f"matplotlib, which draws the curves, cannot be loaded: {error}; mend that, or unset MPLBACKEND"
-        ) from error
-
-
-def draw_curves(metrics: dict[str, Any], file: Path) -> None:
-    """The loss of every step and the test accuracy of every epoch, as a PNG."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    losses, accuracies = metrics["losses"], metrics["test_accuracies"]
-    steps = np.arange(1, len(losses) + 1)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        figure.suptitle(title_of(metrics))
-        left, right = figure.subplots(1, 2)
-        if len(losses) >= 50:
-            width = max(len(losses) // 50, 5)
-            smooth = np.convolve(losses, np.ones(width) / width, "valid")
-            left.plot(steps, losses, color=BLUE, lw=0.7, alpha=0.4, label="each step")
-            left.plot(steps[width - 1 :], smooth, **line(BLUE), label=f"mean of {width} steps")
-            left.legend()
-        else:
-            left.plot(steps, losses, **line(BLUE))
-        left.set(xlabel="step", ylabel="training loss", ylim=0)
-        right.plot(np.arange(1, len(accuracies) + 1), accuracies, **curve(ORANGE))
-        right.set(xlabel="epoch", ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
-        right.set_xlim(0.5, len(accuracies) + 0.5)
-        right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        right.yaxis.set_major_formatter(PercentFormatter(1))
-        save(figure, file)

@@ -11,14 +11,17 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from minigrad.device import Array
 
+from ..launch.hang_report import HangReport, RankState, place_in
 from .communicator import wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
@@ -31,7 +34,24 @@ class RankFailed(RuntimeError):
 
 
 class Deadlock(RuntimeError):
-    """Every rank waits for another; the message names ranks, peers, tags and the lines of the calls."""
+    """Every rank waits for another; the message names ranks, peers, tags and the lines of the calls.
+
+    ``stacks`` is a text: the Python stack of every rank, which a traceback shows too.
+    """
+
+    def __init__(self, text: str, stacks: str = ""):
+        super().__init__(text)
+        self.stacks = stacks
+        self.add_note(stacks)
+
+
+class WaitTimeout(TimeoutError):
+    """A rank waited too long; the message says what every rank does. ``stacks`` is as in Deadlock."""
+
+    def __init__(self, text: str, stacks: str = ""):
+        super().__init__(text)
+        self.stacks = stacks
+        self.add_note(stacks)
 
 
 @dataclass(eq=False)
@@ -68,7 +88,8 @@ class Wait:
     at: Callable[[], float] = lambda: 0.0
     where: str = ""
     idle: bool = False  # a background without a job: it may wait for ever, and is no part of a deadlock
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=time.time)
+    start: float = field(default_factory=time.monotonic)
 
 
 Turns = Callable[["World", list[int]], int]
@@ -104,6 +125,9 @@ class World:
         self.running = set(range(size))
         self.failed: int | None = None
         self.deadlock: str | None = None
+        self.states = self.stacks = ""  # what the ranks did at the deadlock, or when a wait timed out
+        self.threads_of: dict[int, int] = {}  # the number of each participant's thread, by Python's count
+        self.timed_out: float | None = None  # when a rank gave up its wait
         self.turn: int | None = None
         if turns is not None:
             self.waits = {rank: Wait("for its first turn", lambda: True) for rank in range(size)}
@@ -172,23 +196,18 @@ class World:
             self.check_deadlock()
             while not (wait.ready() if self.turns is None else self.turn == rank):
                 self.check(rank)
-                remaining = None if wait.idle else self.limit - (time.monotonic() - wait.since)
+                remaining = None if wait.idle else self.limit - (time.monotonic() - wait.start)
                 if remaining is not None and remaining <= 0:
-                    raise self.timed_out(rank, wait)
+                    raise self.timeout(rank, wait)
                 self.conditions[rank].wait(remaining)
             self.check(rank)
         finally:
             self.waits.pop(rank, None)
 
-    def timed_out(self, rank: int, wait: Wait) -> TimeoutError:
-        return TimeoutError(
-            f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check "
-            "that the other side does its part, or raise MINIGRAD_TIMEOUT"
-        )
-
     def start(self, rank: int) -> None:
         """Wait for the first turn, if ranks take turns."""
         with self.lock:
+            self.threads_of[rank] = threading.get_ident()
             while self.turns is not None and self.turn != rank:
                 self.check(rank)
                 self.conditions[rank].wait(self.limit)
@@ -203,9 +222,13 @@ class World:
             self.check_deadlock()
             self.notify_all()  # wakes ranks that watch this one, and its idle background, which ends
 
+    def gave_up(self, seconds: float) -> bool:
+        """Whether a wait timed out these ``seconds`` ago: ranks that still run may never end."""
+        return self.timed_out is not None and time.monotonic() - self.timed_out > seconds
+
     def check(self, rank: int) -> None:
         if self.deadlock is not None:
-            raise Deadlock(self.deadlock)
+            raise Deadlock(self.deadlock, self.stacks)
         if self.failed is not None:
             raise RankFailed(f"{self.names[rank]} cannot go on: rank {self.failed} failed")
 
@@ -221,39 +244,69 @@ class World:
                 self.turn = self.turns(self, ready)
                 self.conditions[self.turn].notify_all()
         elif not all(wait.idle for wait in self.waits.values()):
-            self.deadlock = self.graph()
+            peers = {number: list(wait.peers) for number, wait in self.waits.items()}
+            report = self.hang_report(peers)
+            circle = self.circle(peers)
+            names = (str(n) if n < self.size else self.names[n] for n in circle)
+            drawn = f"\n  circle: {' -> '.join(names)}" if circle else ""
+            self.deadlock = f"deadlock: no rank can go on\n{report.text(times=False)}{drawn}"
+            self.stacks = report.stacks
             self.notify_all()
 
     def notify_all(self) -> None:
         for condition in self.conditions:
             condition.notify_all()
 
-    def graph(self) -> str:
-        """A line for each waiting rank and what it waits for, and the circle of ranks if there is one."""
-        lines = ["deadlock: no rank can go on"]
-        for number, name in enumerate(self.names):
-            if wait := self.waits.get(number):
-                lines.append(f"  {name} waits {wait.what} at {wait.where}")
-            elif number < self.size:
-                lines.append(f"  {name} has returned")
-        if circle := self.circle():
-            lines.append(
-                "  circle: " + " -> ".join(str(n) if n < self.size else self.names[n] for n in circle)
-            )
-        return "\n".join(lines)
+    def timeout(self, rank: int, wait: Wait) -> WaitTimeout:
+        """The error of a rank that gives up ``wait``: what all ranks did when the first one gave up."""
+        if self.timed_out is None:
+            self.timed_out = time.monotonic()
+            report = self.hang_report({number: list(wait.peers) for number, wait in self.waits.items()})
+            self.states, self.stacks = report.text(), report.stacks
+        return WaitTimeout(
+            f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check that the other "
+            f"side does its part, or raise MINIGRAD_TIMEOUT\n{self.states}",
+            self.stacks,
+        )
 
-    def circle(self) -> list[int]:
+    def hang_report(self, peers: dict[int, list[int]]) -> HangReport:
+        """What every rank does now, and the background of each that waits in it; ``peers`` of the waits."""
+        frames = sys._current_frames()
+        states, stacks = [], []
+        for number, name in enumerate(self.names):
+            frame = frames.get(self.threads_of.get(number, 0))
+            wait, owner = self.waits.get(number), self.owners[number]
+            if wait is not None:
+                ranks = tuple(self.owners[peer] for peer in peers[number])
+                states.append(RankState(owner, name, f"{wait.what} at {wait.where}", ranks, wait.since))
+            elif number not in self.running and number < self.size:
+                states.append(RankState(owner, name, over=True))
+                continue
+            elif number < self.size and frame is not None:
+                at = [(one.filename, one.lineno or 0, one.name) for one in program_of(frame)]
+                states.append(RankState(owner, name, place=place_in(at[::-1])))
+            if frame is not None:
+                stacks.append(f"{name}\n{''.join(program_of(frame).format())}")
+        return HangReport(states, "\n".join(stacks))
+
+    def circle(self, peers: dict[int, list[int]]) -> list[int]:
         """Ranks that wait for one another in a circle, the first repeated at the end; empty if none do."""
-        for start in sorted(self.waits):
+        for start in sorted(peers):
             path: list[int] = []
             peer: int | None = start
             while peer is not None and peer not in path:
                 path.append(peer)
-                wait = self.waits.get(peer)
-                peer = None if wait is None else next(iter(wait.peers), None)
+                peer = next(iter(peers.get(peer, [])), None)
             if peer is not None:
                 return [*path[path.index(peer) :], peer]
         return []
+
+
+def program_of(frame: FrameType) -> traceback.StackSummary:
+    """The stack of a rank without the calls below its program, which started its thread."""
+    stack = traceback.extract_stack(frame)
+    below = [i for i, one in enumerate(stack) if one.name == "work" and one.filename.startswith(HERE)]
+    return traceback.StackSummary.from_list(stack[below[-1] + 1 if below else 0 :])
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.rank import LOST, note, one_that_left
+from ..launch.hang_report import HangReported
+from ..launch.rank import LOST, note, note_wait, one_that_left, request_stacks
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller
@@ -83,7 +84,7 @@ class BoundedWait:
                 continue
             if self.detector is not None and (rank := self.detector.ended_rank(now, start)) is not None:
                 raise RankEnded(rank, what, self.detector.reason(rank))
-            self.check(what, now - start)
+            self.check(what, now - start, needs)
             if now - start > checks:
                 checks += 1
                 self.check_running(what, needs)
@@ -112,16 +113,16 @@ class BoundedWait:
         """
         start = time.monotonic()
         while not ended(0.05):
-            self.check(what, time.monotonic() - start, extra=2 * GRACE)
+            self.check(what, time.monotonic() - start, [self.rank], extra=2 * GRACE)
 
-    def check(self, what: str, waited: float, extra: float = 0.0) -> None:
+    def check(self, what: str, waited: float, needs: Sequence[int], extra: float = 0.0) -> None:
         """Give up after ``wait_limit()`` and ``extra`` seconds, or when another rank has given up.
 
         A rank that watches others waits longer: silent ranks are killed first.
         """
         others_gave_up = self.world.Iprobe(tag=self.alarm)
         if others_gave_up or waited > wait_limit() * (1 if self.detector is None else WATCHING) + extra:
-            self.give_up(what, waited, alarm=not others_gave_up)
+            self.give_up(what, waited, needs, alarm=not others_gave_up)
 
     def check_running(self, what: str, needs: Sequence[int]) -> None:
         """Raise RuntimeError if the program of one of the ranks ``needs`` has ended: its part never comes."""
@@ -131,13 +132,21 @@ class BoundedWait:
                 "check that every rank makes the same calls, and none of them exits before"
             )
 
-    def give_up(self, what: str, waited: float, alarm: bool) -> None:
-        """Report what this rank waits for, make the other waiting ranks report, and raise TimeoutError."""
+    def give_up(self, what: str, waited: float, needs: Sequence[int], alarm: bool) -> None:
+        """Report what this rank waits for, make the other ranks report, and raise TimeoutError.
+
+        Ranks that do not wait report only to a launcher of minigrad, which then speaks for all.
+        """
+        since = time.time() - waited
+        reported = note_wait(self.name, f"{what} at {caller()}", needs, since)
         if alarm:
             for rank in set(range(self.world.Get_size())) - {self.rank}:
                 self.world.Isend(np.empty(0, np.uint8), rank, self.alarm)
-        since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited))
-        text = f"{self.name} waited {waited:.2g} s, since {since}, {what} at {caller()}"
-        print(f"minigrad: {text}\n", end="", file=sys.stderr, flush=True)  # one write: a line stays whole
+            request_stacks()
+        clock = time.strftime("%H:%M:%S", time.localtime(since))
+        text = f"{self.name} waited {waited:.2g} s, since {clock}, {what} at {caller()}"
+        if not reported:
+            print(f"minigrad: {text}\n", end="", file=sys.stderr, flush=True)  # one write: a line stays whole
         time.sleep(GRACE)
-        raise TimeoutError(f"{text}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT")
+        error = HangReported if reported else TimeoutError
+        raise error(f"{text}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT")

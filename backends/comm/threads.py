@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -15,13 +17,16 @@ from minigrad.device import Array, array_module
 from .background import Background, Job, Worker
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
 from .gpu import check_one_stream
-from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, World, caller, seeded_turns
+from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, WaitTimeout, World, caller, seeded_turns
 from .parts import Part, Parts
 from .shared_memory import SharedMemory
 
 __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
 
 Result = TypeVar("Result")
+
+GRACE = 1.0  # seconds that other ranks have to end after a wait has timed out
+INTERVAL = 0.1  # seconds between two looks whether one has
 
 
 class ThreadComm(Communicator, Part):
@@ -329,6 +334,8 @@ def run_world(
         except BaseException as error:
             errors[rank] = error
         world.leave(rank, failed=errors[rank] is not None)
+        if rank_0_here and rank and isinstance(error := errors[rank], WaitTimeout):
+            end_with_rank_0(world, rank, error)
 
     ranks = range(int(rank_0_here), n)
     threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in ranks]
@@ -338,16 +345,26 @@ def run_world(
         work(0)
         if (error := errors[0]) is not None and not isinstance(error, Exception):
             raise error  # an interrupt: the other ranks end at their next communication, or with the process
-    for thread in threads:
-        thread.join()
-    for thread in world.threads:  # a background ends after its rank
-        thread.join()
+    for thread in [*threads, *world.threads]:  # a background ends after its rank
+        while thread.is_alive() and not world.gave_up(GRACE):
+            thread.join(INTERVAL)
     if world.failed is not None:
         raise errors[world.failed] or RuntimeError(f"rank {world.failed} failed")
     if world.deadlock is not None:
-        raise Deadlock(world.deadlock)
+        raise Deadlock(world.deadlock, world.stacks)
     check_nothing_pending(world, [comm.started for comm in comms])
     return results
+
+
+def end_with_rank_0(world: World, rank: int, error: WaitTimeout) -> None:
+    """End the process where rank 0, which would raise this rank's error, does not end, as MPI would."""
+    with world.lock:
+        ended = world.conditions[rank].wait_for(lambda: 0 not in world.running, GRACE)
+    if not ended:
+        sys.stdout.flush()
+        text = f"minigrad: {error}\nrank 0 does not end by itself, so the process ends; the stacks:"
+        print(text, error.stacks, sep="\n", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def check_nothing_pending(world: World, started: list[dict[object, str]]) -> None:

@@ -6,7 +6,10 @@ script raises. The rank notes its end in the job's folder, so the launcher knows
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import os
+import re
 import runpy
 import signal
 import sys
@@ -15,13 +18,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
+from .hang_report import HangReported
 from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
-from .sweep import MARK
+from .sweep import MARK, marked
 
 SAVES, LOST = "saves", "lost"  # the notes of a rank that saves at a signal, and of one that lost another
 SHIELD = "MINIGRAD_SHIELD"  # the variable that tells a rank the process between it and mpiexec
 DELIVERY = 1.0  # seconds within which messages that a rank sent before its end arrive
+DUMP = signal.SIGQUIT  # a rank that gets it writes its stacks, as Java's machines do, and goes on
 
 
 def number() -> int | None:
@@ -85,8 +90,39 @@ def one_that_left(ranks: Iterable[int]) -> int | None:
     return None
 
 
+def write_stacks_on_signal() -> None:
+    """From now on DUMP writes the stacks of this rank's threads into the job's folder, even inside MPI."""
+    with suppress(OSError):  # another launcher started this process, or another machine runs it
+        file = open(os.path.join(job_folder(), f"stacks.{number()}"), "w")  # noqa: SIM115
+        faulthandler.register(DUMP, file)
+
+
+def note_wait(name: str, wait: str, peers: Iterable[int], since: float) -> bool:
+    """Note for the launcher what ``name``, which is this rank or its background, waited for when it gave up.
+
+    ``since`` is in seconds of the machine's clock. Returns whether there is a launcher that reports it.
+    """
+    thread = "background" if name.endswith("background") else "main"
+    text = json.dumps({"name": name, "wait": wait, "peers": list(peers), "since": since})
+    return note(f"wait.{number()}.{thread}", text)
+
+
+def request_stacks() -> None:
+    """Let all ranks of the job on this machine write their stacks, unless another rank has requested it."""
+    folder = job_folder()
+    with suppress(OSError):
+        os.close(os.open(os.path.join(folder, "hang"), os.O_CREAT | os.O_EXCL))
+        ours = {*marked(folder), os.getpid()}  # a process number may be of another machine
+        for file in os.listdir(folder):
+            if re.fullmatch(r"pid\.\d+", file):
+                with open(os.path.join(folder, file)) as pid, suppress(ValueError, ProcessLookupError):
+                    if (process := int(pid.read())) in ours:
+                        os.kill(process, DUMP)
+
+
 def main() -> None:
     """Run the script, module or command that the arguments name, as ``python -m mpi4py`` does."""
+    write_stacks_on_signal()
     note(f"pid.{number()}", str(os.getpid()))
     listen_for(set(SIGNALS) - {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it at first
@@ -98,6 +134,9 @@ def main() -> None:
         if end.code not in (None, 0):
             note(f"end.{number()}", str(end.code if isinstance(end.code, int) else 1))
             raise
+    except HangReported:
+        note(f"end.{number()}", "1")
+        sys.exit(1)
     except BaseException:
         note(f"end.{number()}", "1")
         raise

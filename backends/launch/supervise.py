@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from . import sweep
-from .rank import LOST as LOST_NOTE
-from .rank import SAVES
+from minigrad.metrics_log import first_and_last
+
+from . import rank, sweep
+from .hang_report import HangReport, RankState, place_of_main_thread, write_stacks
 from .resume_command import resume_command
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .stop_request import StopRequest
@@ -27,7 +28,7 @@ from .stopped import Stopped
 from .sweep import MARK
 from .terminal import progress_end, wrapped
 
-SAVED = "kept"  # the note in the job's folder: the path of the figures that a training writes
+SAVED = "kept"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
 GRACE = 2.5  # seconds that a user's script has to end by itself after a signal
 LOST = 255  # mpiexec's status when its proxy, or a process that the proxy was starting, has disappeared
@@ -135,7 +136,7 @@ class Job:
 
         A rank notes every end of its program, and also that it lost another rank.
         """
-        if status == 0 or any(self.folder.glob(f"{LOST_NOTE}.*[0-9]")):
+        if status == 0 or any(self.folder.glob(f"{rank.LOST}.*[0-9]")):
             return status != 0
         if self.first_end() is not None:
             return False
@@ -144,14 +145,48 @@ class Job:
 
     def saves_at_signal(self) -> bool:
         """Whether the job saves its state when a signal asks it to stop."""
-        return any(self.folder.glob(f"{SAVES}.*"))
+        return any(self.folder.glob(f"{rank.SAVES}.*"))
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
+        log = self.text_of(SAVED)
+        return saved_in(Path(log)) if log else "nothing was kept"
+
+    def report_hang(self) -> None:
+        """Where a wait timed out, say what each rank did then, and write the stacks beside the metrics."""
+        ranks = sorted(int(file.suffix[1:]) for file in self.folder.glob("pid.*[0-9]"))
+        notes = {number: self.waits_of(number) for number in ranks}
+        if not any(notes.values()):
+            return
+        states, stacks = [], []
+        for number in ranks:
+            text = self.text_of(f"stacks.{number}").strip()
+            stacks.append(f"rank {number}\n{text or 'It wrote no stack.'}\n")
+            over = (self.folder / f"left.{number}").exists()
+            place = "" if notes[number] else place_of_main_thread(text, rank.__file__)
+            states += notes[number] or [RankState(number, f"rank {number}", place=place, over=over)]
+        report = HangReport(states, "\n".join(stacks))
+        print(
+            f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
+            f"{report.text()}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT",
+            file=sys.stderr,
+            flush=True,
+        )
+        log = self.text_of(SAVED)
+        write_stacks(report.stacks, Path(log).parent if log else None)
+
+    def waits_of(self, number: int) -> list[RankState]:
+        """What a rank, and then its backgrounds, waited for when it gave up."""
+        texts = [self.text_of(f"wait.{number}.{thread}") for thread in ("main", "background")]
+        notes = [json.loads(text) for text in texts if text]
+        return [RankState(number, n["name"], n["wait"], tuple(n["peers"]), n["since"]) for n in notes]
+
+    def text_of(self, note: str) -> str:
+        """The text of a note in the job's folder; empty where there is none."""
         try:
-            return saved_in(Path((self.folder / SAVED).read_text()))
+            return (self.folder / note).read_text(errors="replace")
         except OSError:
-            return "nothing was kept"
+            return ""
 
     def first_end(self) -> tuple[int, int, float] | None:
         """The first rank that noted its end: its number, its status, and the seconds since then."""
@@ -228,6 +263,8 @@ def ending_of(
         try:
             with StopRequest() as request:
                 status = job.wait(seconds, request)
+            if status and output is None:
+                job.report_hang()
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
@@ -338,15 +375,15 @@ def children(pid: int) -> list[int]:
     return running
 
 
-def saved_in(file: Path | None) -> str:
-    """The figures that a training has saved in ``file``, in words, and how it goes on from a checkpoint."""
+def saved_in(log: Path | None) -> str:
+    """What a training has saved, by its metrics log, in words, and how it goes on from a checkpoint."""
     try:
-        figures = json.loads(file.read_text()) if file else {}
+        first, last = first_and_last(log) if log else ({}, {})
     except (OSError, ValueError):
-        figures = {}
-    steps, checkpoints = len(figures.get("losses", ())), figures.get("checkpoints")
-    if not steps:
-        return "nothing was kept, the first epoch had not ended"
+        first, last = {}, {}
+    if not (steps := last.get("step")):
+        return "nothing was kept, the first step had not ended"
+    checkpoints = first.get("checkpoints")
     go_on = checkpoints is not None and any(Path(checkpoints).glob("step-*"))
     way = f"; go on with: {resume_command(str(checkpoints))}" if go_on else ""
-    return f"the figures of its first {steps} steps are in {file}{way}"
+    return f"the figures of its first {steps} steps are in {log}{way}"

@@ -130,7 +130,7 @@ class UnreliableWorld(VirtualWorld):
             self.deaths[self.owners[number]] = min(at, self.deaths[self.owners[number]])
         self.check(number)
         if not (wait.ready() and wait.at() <= at):
-            raise self.timed_out(number, wait)
+            raise TimeoutError(f"{self.names[number]} waited {LIMIT:g} s {wait.what} at {wait.where}")
 
     def check(self, rank: int) -> None:
         if self.owners[rank] in self.dead:

@@ -22,10 +22,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from backends.cli.console import print_paths
+from backends.cli.curves import check_drawing
 from backends.cli.doctor import Finding
 from backends.cli.next_command import NextCommand
 from backends.cli.run_folder import check_writable
-from backends.cli.training import check_drawing
 from backends.launch.launch import TRANSPORTS, cores
 from backends.launch.launcher import under_mpiexec
 from backends.launch.signals import Interrupted

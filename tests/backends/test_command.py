@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from backends import registry
 from backends.cli import doctor, main, parallel, run_folder, training
-from backends.cli.run_folder import RunFolder
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch, signals
@@ -43,7 +42,12 @@ def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert {p.name for p in folder.iterdir()} == {"metrics.json", "curves.png", "model.safetensors"}
+    assert {p.name for p in folder.iterdir()} == {
+        "metrics.jsonl",
+        "metrics.json",
+        "curves.png",
+        "model.safetensors",
+    }
 
 
 def test_thread_ranks_train_as_one(minigrad, tmp_path):
@@ -470,15 +474,6 @@ def test_damaged_data_is_said_in_one_line(minigrad, monkeypatch, tmp_path):
     monkeypatch.setenv("MINIGRAD_DATA", str(tmp_path))
     status, _, err = minigrad("train", "--dataset", "mnist")
     assert status == 1 and "train-images-idx3-ubyte" in err and err.count("\n") == 1
-
-
-def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path):
-    """Each time all ranks know the same one, and nobody makes it before there is something to write."""
-    runs = [run_ranks(2, lambda comm: RunFolder(comm, "mlp", tmp_path)) for _ in range(3)]
-    assert not list(tmp_path.iterdir())
-    folders = {str(first.write({"losses": []})) for first, _ in runs}
-    assert len(folders) == 3
-    assert folders == {str(second.write({"losses": [1.0]})) for _, second in runs}
 
 
 def test_a_json_file_is_whole_or_untouched(tmp_path):

@@ -14,27 +14,39 @@ from backends.comm import run_ranks
 from minigrad.train import History
 from tests.bugs.mutant import mutant
 
-LINE = re.compile(r"epoch (\d+) of (\d+): loss (\S+), (?:(\S+) % right, )?(\d+) s")
+LINE = re.compile(
+    r"epoch (\d+) of (\d+): step (\d+), loss (\S+), (?:(\S+) % right, )?(\d+) s, ([\d,]+) samples/s"
+)
 
 
-def one_line_an_epoch(module: ModuleType, capsys, *, ranks: int, epochs: int, batch: int | None) -> None:
-    """Rank 0 prints at most 20 lines, evenly, up to the last epoch, with loss and accuracy as measured."""
+def one_line_an_epoch(
+    module: ModuleType, capsys, *, ranks: int, epochs: int, batch: int | None, log: bool = False
+) -> None:
+    """Rank 0 prints at most 20 lines, evenly, up to the last epoch, with loss and accuracy as measured.
+
+    With ``log`` it prints a line for every epoch, also on a terminal, and shows no bar.
+    """
     parallel = ParallelConfig("replicated", data=ranks)
     config = module.Training(parallel, net="sigmoid", epochs=epochs, batch=batch, dtype="float64")
     capsys.readouterr()
 
+    shown = StringIO()
+    console = Console(file=shown, force_terminal=log)
+
     def work(comm):
-        return config.run(comm, config.backend(comm), Console(file=StringIO()), lambda metrics: None)
+        return config.run(comm, config.backend(comm), console, lambda metrics: None, log=log)
 
     metrics, _ = run_ranks(ranks, work)[0]
+    assert "training" not in shown.getvalue(), "there is a bar"
     found = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
     lines = [line.groups() for line in found if line is not None]
     assert len(lines) == len(found)
-    every = 1 if epochs <= 20 else -(-epochs // 20)
+    every = 1 if epochs <= 20 or log else -(-epochs // 20)
     assert [int(line[0]) for line in lines] == [n for n in range(1, epochs + 1) if (epochs - n) % every == 0]
     assert {int(line[1]) for line in lines} == {epochs}
     losses, steps = metrics["losses"], len(metrics["losses"]) // epochs
-    for number, _, loss, right, _ in lines:
+    for number, _, step, loss, right, _, _ in lines:
+        assert int(step) == int(number) * steps
         mean = sum(losses[(int(number) - 1) * steps : int(number) * steps]) / steps
         assert float(loss) == pytest.approx(mean, rel=0.06)
         if batch is not None:
@@ -43,7 +55,11 @@ def one_line_an_epoch(module: ModuleType, capsys, *, ranks: int, epochs: int, ba
             assert (right is not None) == (int(number) == epochs)
 
 
-SETTINGS = [dict(ranks=2, epochs=3, batch=500), dict(ranks=1, epochs=45, batch=None)]
+SETTINGS = [
+    dict(ranks=2, epochs=3, batch=500),
+    dict(ranks=1, epochs=45, batch=None),
+    dict(ranks=1, epochs=21, batch=None, log=True),
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -54,12 +70,15 @@ def test_rank_0_prints_one_line_an_epoch(capsys, settings):
 @pytest.mark.parametrize(
     ("old", "new", "settings"),
     [
-        ("due and comm.rank == 0 and not", "due and not", SETTINGS[0]),
+        ("due and comm.rank == 0 and (log", "due and (log", SETTINGS[0]),
         ("not (console.is_interactive or", "(console.is_interactive or", SETTINGS[0]),
+        ("(log or not", "(not", SETTINGS[2]),
+        ("1 if log else ", "", SETTINGS[2]),
+        ("comm.rank == 0 and not log", "comm.rank == 0", SETTINGS[2]),
         ("-(-self.epochs // LINES)", "1", SETTINGS[1]),
         ("== (self.epochs - 1) % every", "== 0", SETTINGS[1]),
         ("{epoch + 1} of", "{epoch} of", SETTINGS[0]),
-        ("[-(len(history.losses) // (epoch + 1)) :]", "", SETTINGS[0]),
+        ("[-(steps // (epoch + 1)) :]", "", SETTINGS[0]),
         ("* accuracies[-1]", "* accuracies[0]", SETTINGS[0]),
     ],
 )
@@ -108,5 +127,6 @@ def test_the_bar_names_no_loss_before_the_first_step():
 
 
 def test_a_line_of_an_epoch():
-    history = History(losses=[3.0, 2.0, 0.1, 0.08], seconds=12.3, samples=8)
-    assert training.epoch_line(1, 8, history, [0.5, 0.961]) == "epoch 2 of 8: loss 0.09, 96.1 % right, 12 s"
+    history = History(losses=[3.0, 2.0, 0.1, 0.08], seconds=12.3, samples=14_760)
+    line = training.epoch_line(1, 8, history, [0.5, 0.961])
+    assert line == "epoch 2 of 8: step 4, loss 0.09, 96.1 % right, 12 s, 1,200 samples/s"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -228,13 +229,29 @@ def test_a_variable_takes_its_own_values_only(minigrad, monkeypatch, name):
     one_line(minigrad("prove"), f"{name} takes .*, got 'junk'; unset it")
 
 
-def test_a_wrong_backend_of_matplotlib_is_named_before_training(tmp_path):
-    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
+def test_without_matplotlib_a_training_draws_nothing_and_a_trace_is_refused(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "backends",
+        "train",
+        "--net",
+        "sigmoid",
+        "--batch",
+        "all",
+        "--epochs",
+        "2",
+    ]
     variables = {**os.environ, "MPLBACKEND": "junk"}
-    ended = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    settings: dict[str, Any] = {"env": variables, "cwd": tmp_path, "capture_output": True, "text": True}
+    ended = subprocess.run([*command, "--trace", "run.json"], **settings, timeout=120)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert "matplotlib" in ended.stderr and "unset MPLBACKEND" in ended.stderr
     assert not list(tmp_path.iterdir())
+    ended = subprocess.run(command, **settings, timeout=120)
+    assert ended.returncode == 0 and "note: no curves are drawn: matplotlib" in ended.stdout, ended.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"metrics.jsonl", "metrics.json", "model.safetensors"}
 
 
 # Files
@@ -278,7 +295,12 @@ def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
     process.stdout.close()
     process.communicate(timeout=120)
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {file.name for file in folder.iterdir()} == {"metrics.json", "curves.png", "model.safetensors"}
+    assert {file.name for file in folder.iterdir()} == {
+        "metrics.jsonl",
+        "metrics.json",
+        "curves.png",
+        "model.safetensors",
+    }
 
 
 # Plug-ins

@@ -7,6 +7,7 @@ from tests.bugs import (
     in_draining,
     in_engine,
     in_hybrid,
+    in_logs,
     in_masks,
     in_messages,
     in_model_parallel,
@@ -32,4 +33,5 @@ PARTS = {
     "checkpoints": in_checkpoints.BUGS,
     "storms": in_storms.BUGS,
     "stopping": in_stopping.BUGS,
+    "logs": in_logs.BUGS,
 }

@@ -124,7 +124,7 @@ class Run:
 
     def figures(self) -> bool:
         """Whether a training has written figures."""
-        return any(self.folder.glob("runs/*/metrics.json"))
+        return any(self.folder.glob("runs/*/metrics.jsonl"))
 
 
 def listens(pid: int) -> bool:

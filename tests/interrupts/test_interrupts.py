@@ -1,9 +1,10 @@
 """Every command, transport and signal: the status a shell expects, and one line that says what ended."""
 
-import json
 import signal
 
 import pytest
+
+from minigrad.metrics_log import read_metrics
 
 from .interrupted import Run, bound, interrupted, listens
 
@@ -55,10 +56,10 @@ def check(run: Run, number: int, words: str) -> None:
 def test_a_training_keeps_the_figures_of_its_epochs(tmp_path, command, number):
     run = interrupted(tmp_path, command, number)
     check(run, number, f"train was interrupted by {signal.Signals(number).name}; the figures of its first ")
-    (file,) = tmp_path.glob("runs/*/metrics.json")
+    (file,) = tmp_path.glob("runs/*/metrics.jsonl")
     assert run.words[0].endswith(str(file.relative_to(tmp_path)))
-    metrics = json.loads(file.read_text())
-    assert metrics["finished"] is False and f"first {len(metrics['losses'])} steps" in run.words[0]
+    assert f"first {read_metrics(file)[-1]['step']} steps" in run.words[0]
+    assert not (file.parent / "metrics.json").exists()  # it did not finish
     if command in ("train", "train on threads"):
         assert "\x1b[?25l" in run.text  # there was a progress bar
 

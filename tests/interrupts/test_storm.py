@@ -27,4 +27,4 @@ def test_it_ends_as_a_shell_expects_and_leaves_nothing(case: Case, tmp_path, rec
     if run.listened and not (case.target == "launcher" and case.number == signal.SIGKILL):
         assert len(run.words) == 1 and "Traceback" not in run.text, run.text
     for folder in set(tmp_path.glob("runs/*")) - {tmp_path / "runs" / "lessons"}:
-        assert (folder / "metrics.json").exists()
+        assert (folder / "metrics.jsonl").exists()

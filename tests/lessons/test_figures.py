@@ -11,7 +11,7 @@ from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.experiments import EXPERIMENTS
 from PIL import Image
 
-from backends.cli.training import draw_curves
+from backends.cli.curves import draw_curves
 from backends.comm import timeline
 from backends.comm.spans import Ledger, Span, Trace
 from backends.pipeline import gantt

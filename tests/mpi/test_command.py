@@ -34,7 +34,7 @@ def test_two_ranks_train_as_one(processes):
     one = processes.minigrad(*common, "--json", "one.json")
     assert (one.status, two.status) == (0, 0), one.err + two.err
     assert "starting 2 ranks: mpiexec -n 2" in two.out
-    assert two.out.count("epoch 1 of 1: loss ") == 1
+    assert two.out.count("epoch 1 of 1: step 100, loss ") == 1
     found = [json.loads((processes.folder / name).read_text()) for name in ("one.json", "two.json")]
     assert [f["ranks"] for f in found] == [1, 2]
     assert found[1]["losses"] == pytest.approx(found[0]["losses"], rel=1e-4)

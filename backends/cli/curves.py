@@ -1,0 +1,95 @@
+"""The picture of a training: its loss at every step and its accuracy after every epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigrad.figures import BLUE, ORANGE, STYLE, curve, line, save
+
+from .parallel import counted
+
+SHARE = 0.05  # of the time since the start, which drawing may take until the training ends
+FIRST = 1.0  # seconds that the first drawing is expected to take; it loads matplotlib
+
+
+class Curves:
+    """Draws the curves while a training runs, for at most SHARE of its time."""
+
+    def __init__(
+        self,
+        draw: Callable[[dict[str, Any], Path], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.draw, self.clock = draw or draw_curves, clock
+        self.start, self.spent, self.last = clock(), 0.0, FIRST
+
+    def redraw(self, metrics: dict[str, Any], file: Path) -> bool:
+        """Draw, if another drawing as long as the last one fits into the share; whether it did.
+
+        A picture that cannot be written does not end the training, which draws it again at its end.
+        """
+        begin = self.clock()
+        if self.spent + self.last > SHARE * (begin - self.start):
+            return False
+        with suppress(OSError):
+            self.draw(metrics, file)
+        self.last = self.clock() - begin
+        self.spent += self.last
+        return True
+
+
+def title_of(metrics: dict[str, Any]) -> str:
+    config = metrics["config"]
+    return f"{config['net']} on {config['dataset']}, {counted(metrics['ranks'], 'rank')}"
+
+
+def drawing_problem() -> str | None:
+    """Why matplotlib cannot be loaded, with the way out; None where it can."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except (ImportError, ValueError) as error:
+        return (
+            f"matplotlib, which draws the curves, cannot be loaded: {error}; mend that, or unset MPLBACKEND"
+        )
+    return None
+
+
+def check_drawing() -> None:
+    """Raise RuntimeError where matplotlib cannot be loaded."""
+    if (problem := drawing_problem()) is not None:
+        raise RuntimeError(problem)
+
+
+def draw_curves(metrics: dict[str, Any], file: Path) -> None:
+    """The loss of every step and the test accuracy of every epoch, as a PNG."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    losses, accuracies = metrics["losses"], metrics["test_accuracies"]
+    steps = np.arange(1, len(losses) + 1)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure.suptitle(title_of(metrics))
+        left, right = figure.subplots(1, 2)
+        if len(losses) >= 50:
+            width = max(len(losses) // 50, 5)
+            smooth = np.convolve(losses, np.ones(width) / width, "valid")
+            left.plot(steps, losses, color=BLUE, lw=0.7, alpha=0.4, label="each step")
+            left.plot(steps[width - 1 :], smooth, **line(BLUE), label=f"mean of {width} steps")
+            left.legend()
+        else:
+            left.plot(steps, losses, **line(BLUE))
+        left.set(xlabel="step", ylabel="training loss", ylim=0)
+        right.plot(np.arange(1, len(accuracies) + 1), accuracies, **curve(ORANGE))
+        right.set(xlabel="epoch", ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
+        right.set_xlim(0.5, max(len(accuracies), 1) + 0.5)
+        right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        right.yaxis.set_major_formatter(PercentFormatter(1))
+        save(figure, file)
