@@ -16,10 +16,10 @@ from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.own_state import plain
 
 from ..comm import Communicator
 from ..comm.collectives import allgather
+from ..consistency import generator_states, set_generator_states
 
 MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
 Arrays = dict[str, np.ndarray]
@@ -115,8 +115,7 @@ def load_state(
         for name, value in own["values"].items()
     }
     backend.set_own_values(values)
-    for name, rng in generators_of(model).items():
-        rng.bit_generator.state = own["generators"][name]
+    set_generator_states(model, own["generators"])
 
 
 def load_optimizer(
@@ -131,21 +130,6 @@ def load_optimizer(
     for key, of_key in numbers.items():
         values.setdefault(key, {}).update({name: np.array(number) for name, number in of_key.items()})
     backend.load_optimizer_state(model, optimizer, values)
-
-
-def generators_of(model: Module) -> dict[str, np.random.Generator]:
-    """The random generators of the model's layers, by name, as of dropout."""
-    return {
-        f"{name}.{attribute}": value
-        for name, module in [("model", model), *model.named_modules()]
-        for attribute, value in vars(module).items()
-        if isinstance(value, np.random.Generator)
-    }
-
-
-def generator_states(model: Module) -> dict[str, Any]:
-    """The state of each of them, as integers of any length."""
-    return {name: plain(rng) for name, rng in generators_of(model).items()}
 
 
 def arrays_in(value: Any) -> dict[str, np.ndarray]:
