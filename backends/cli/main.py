@@ -115,8 +115,9 @@ def train(
             show_trace(gathered, folder / "timeline.png", console)
             print_paths(console, picture=folder / "timeline.png", trace=trace)
 
-    survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    status = run(parallel.ranks, config.transport, work, survive=survive)
+    declared = declaration(load_strategy(parallel.strategy))
+    survive = declared.survives(parallel.options)
+    status = run(parallel.ranks, config.transport, work, survive=survive, recover=declared.recovers)
     if checked is not None and status == 0:
         after_training(ranks, flags, checked, trace).show(console)
     sys.exit(status)
@@ -159,7 +160,8 @@ def prove(
                 console.save_svg(str(part), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    status = run(settings.parallel.ranks, settings.transport, work)
+    recover = declaration(load_strategy(settings.parallel.strategy)).recovers
+    status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
         lesson_of(checked).show(Console())
     sys.exit(1 if any(failed) else status)
