@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import ForwardBackward, Loss, accumulated, forward_backward_pass
+from minigrad.backend import Backend, ForwardBackward, Loss, accumulated, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.declaration import Flag
 from minigrad.module import Module
@@ -137,6 +137,12 @@ class Elastic(DataParallel):
     def close(self) -> None:
         super().close()
         self.world.close()
+
+    def refusal(self, inner: Backend) -> str | None:
+        return (
+            f"{type(self).__name__} repeats a step with the ranks that are left; where ranks share a model, "
+            "a rank that dies takes its part of the model with it, so leave out the other axes of the grid"
+        )
 
     # Which ranks train
 

@@ -4,6 +4,7 @@ from tests.bugs import (
     in_checkpoints,
     in_compression,
     in_data_parallel,
+    in_elastic,
     in_engine,
     in_hybrid,
     in_messages,
@@ -22,6 +23,7 @@ PARTS = {
     "layers, grid, stack": in_hybrid.BUGS,
     "servers": in_servers.BUGS,
     "compression": in_compression.BUGS,
+    "elastic": in_elastic.BUGS,
     "resuming": in_resuming.BUGS,
     "checkpoints": in_checkpoints.BUGS,
 }
