@@ -15,7 +15,6 @@ import numpy as np
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.nn import BatchNorm
-from minigrad.own_state import plain
 from minigrad.tensor import Parameter
 
 from .comm.collectives import allgather, broadcast
@@ -119,24 +118,3 @@ def synchronize_batch_norms(model: Module, comm: Communicator) -> None:
     for _, owner, _ in model.named_arrays():
         if isinstance(owner, BatchNorm):
             owner.synchronize("data", partial(allgather, comm))
-
-
-def generators_of(model: Module) -> dict[str, np.random.Generator]:
-    """The random generators of the model's layers, by name, as of dropout."""
-    return {
-        f"{name}.{attribute}": value
-        for name, module in [("model", model), *model.named_modules()]
-        for attribute, value in vars(module).items()
-        if isinstance(value, np.random.Generator)
-    }
-
-
-def generator_states(model: Module) -> dict[str, Any]:
-    """The state of each of them, as integers of any length."""
-    return {name: plain(rng) for name, rng in generators_of(model).items()}
-
-
-def set_generator_states(model: Module, states: dict[str, Any]) -> None:
-    """Let each of them go on from its state."""
-    for name, rng in generators_of(model).items():
-        rng.bit_generator.state = states[name]

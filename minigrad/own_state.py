@@ -6,9 +6,12 @@ Lecture section: what a cluster would do. Lesson: 15_scale, by ``training_state.
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .module import Module
 
 
 class OwnState:
@@ -38,3 +41,24 @@ def plain(value: Any) -> Any:
     if not isinstance(value, np.random.Generator):
         return value
     return json.loads(json.dumps(value.bit_generator.state, default=np.ndarray.tolist))
+
+
+def generators_of(model: Module) -> dict[str, np.random.Generator]:
+    """The random generators of the model's layers, by name, as of dropout."""
+    return {
+        f"{name}.{attribute}": value
+        for name, module in [("model", model), *model.named_modules()]
+        for attribute, value in vars(module).items()
+        if isinstance(value, np.random.Generator)
+    }
+
+
+def generator_states(model: Module) -> dict[str, Any]:
+    """The state of each of them, as integers of any length."""
+    return {name: plain(rng) for name, rng in generators_of(model).items()}
+
+
+def set_generator_states(model: Module, states: dict[str, Any]) -> None:
+    """Let each of them go on from its state."""
+    for name, rng in generators_of(model).items():
+        rng.bit_generator.state = states[name]

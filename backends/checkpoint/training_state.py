@@ -16,10 +16,10 @@ from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import generator_states, set_generator_states
 
 from ..comm import Communicator
 from ..comm.collectives import allgather
-from ..consistency import generator_states, set_generator_states
 
 MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
 Arrays = dict[str, np.ndarray]

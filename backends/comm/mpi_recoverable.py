@@ -4,7 +4,6 @@ Measured with Open MPI 5.0.11 on one machine: ``Ishrink`` fails with an internal
 blocks, is bounded by another thread; the non-blocking agreement works. Groups and windows are not fault
 tolerant, so what a death may have broken is never freed, and ranks leave without MPI_Finalize, which may
 wait for a dead rank.
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``elastic.py``.
 """
 
 from __future__ import annotations

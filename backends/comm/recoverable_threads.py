@@ -1,7 +1,7 @@
 """Thread ranks that die: the thread of a rank ends, and the others go on without it.
 
 As with real processes, only who waits for a dead rank learns of its death, and a message to it is lost.
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``elastic.py``.
+Lecture section: what a cluster would do. Lesson: 15_scale.
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ from minigrad.data import Batch
 from minigrad.declaration import Flag
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import generator_states, set_generator_states
 from minigrad.tensor import Parameter
 from minigrad.train import History
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from ..comm.recoverable import Recoverable
-from ..consistency import generator_states, set_generator_states
 from .data_parallel import DataParallel
 from .state_transfer import recv_state, send_state
 

@@ -14,10 +14,10 @@ import numpy as np
 from minigrad.backend import Backend
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import generator_states, set_generator_states
 from minigrad.train import History
 
 from ..comm.communicator import Communicator
-from ..consistency import generator_states, set_generator_states
 
 FACTS, ARRAY = 30201, 30202  # tags
 MODEL, OPTIMIZER = "model", "optimizer"
