@@ -145,6 +145,11 @@ def own_array(value: Any) -> bool:
 
 def refuse_unresumable(backend: Backend) -> None:
     """Raise ValueError for a strategy some of whose state is in messages between two steps."""
+    if backend.recovers:
+        raise ValueError(
+            f"ranks of {type(backend).__name__} may leave and join, and a checkpoint is written by the same "
+            "ranks; leave --checkpoint and --resume out, or choose another strategy"
+        )
     if not backend.resumable:
         raise ValueError(
             f"{type(backend).__name__} has state in messages that are on their way between two steps, which "

@@ -118,6 +118,8 @@ class RecoverableThreads(ThreadComm, Recoverable):
             self.world.notify_all()
 
         def ready() -> bool:
+            if self.world.failed is not None:  # a program raised an error: no death, and the end of all
+                return decision.alive is not None
             alive = [rank for rank, member in enumerate(self.members) if member in running]
             if decision.alive is None and all(rank in decision.values for rank in alive):
                 decision.alive = alive
@@ -158,7 +160,7 @@ class RecoverableThreads(ThreadComm, Recoverable):
         name = self.world.names[self.world_rank]
         if self.group in self.shared.revoked:
             return Revoked(f"{name} cannot wait {what}: the group is revoked")
-        died = [peer for peer in peers if peer not in self.world.running]
+        died = [peer for peer in peers if peer not in self.world.running and self.world.failed is None]
         return RankDied(f"{name} cannot wait {what}: {self.world.names[died[0]]} died") if died else None
 
     def remember_pending(self, what: str) -> Callable[[], None]:

@@ -67,6 +67,7 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
             ["--checkpoint", "new", "--data", "2", "--strategy", "backup-workers"],
             "BackupWorkers has state in",
         ),
+        (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
         (["--checkpoint", "new", "--pipe", "2", "--schedule", "pipedream"], "AsynchronousPipeline has"),
         (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
     ],
