@@ -46,6 +46,10 @@ class Declaration:
         """Whether this rank writes the files and the table at the end of a run; one rank does."""
         return self.rank == 0
 
+    def report(self, write: Callable[[], None]) -> None:
+        """Call ``write``, which writes the results on the rank that ``writes_report``; all ranks call."""
+        write()
+
     def settings(self) -> dict[str, Any]:
         """Its options by name, which must be the same on all ranks."""
         options = settings_of(type(self))

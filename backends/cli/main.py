@@ -98,22 +98,26 @@ def train(
             raise Interrupted(signal.number, saved_in(files.file)) from None
         lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
-        if not all(member.writes_report for member in members(backend)):
-            return
-        metrics["run"] = files.run
-        folder = files.write(metrics)
-        if json is not None:
-            write_json(json, metrics)
-        draw_curves(metrics, folder / "curves.png")
-        model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
-        console.print(report(metrics, backend))  # last: stdout may be closed
-        print_paths(console, figures=files.file, curves=folder / "curves.png", model=folder / MODEL)
-        if trace is not None and lost:
-            console.print("no trace was written: the ranks that ended took their parts with them")
-        if trace is not None and gathered is not None:
-            write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
-            show_trace(gathered, folder / "timeline.png", console)
-            print_paths(console, picture=folder / "timeline.png", trace=trace)
+
+        def write_report() -> None:
+            if not all(member.writes_report for member in members(backend)):
+                return
+            metrics["run"] = files.run
+            folder = files.write(metrics)
+            if json is not None:
+                write_json(json, metrics)
+            draw_curves(metrics, folder / "curves.png")
+            model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
+            console.print(report(metrics, backend))  # last: stdout may be closed
+            print_paths(console, figures=files.file, curves=folder / "curves.png", model=folder / MODEL)
+            if trace is not None and lost:
+                console.print("no trace was written: the ranks that ended took their parts with them")
+            if trace is not None and gathered is not None:
+                write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
+                show_trace(gathered, folder / "timeline.png", console)
+                print_paths(console, picture=folder / "timeline.png", trace=trace)
+
+        backend.report(write_report)
 
     declared = declaration(load_strategy(parallel.strategy))
     survive = declared.survives(parallel.options)

@@ -217,6 +217,12 @@ class Elastic(DataParallel):
     def writes_report(self) -> bool:
         return self.trains and self.rank == 0
 
+    def report(self, write: Callable[[], None]) -> None:
+        """Where the rank that writes dies while it does, the next one writes."""
+        while not self.team.completes(write):
+            self.world.revoke()
+            self.regroup(END)
+
     def figures(self) -> dict[str, Any]:
         """The steps in which ranks died and joined."""
         return {

@@ -10,7 +10,7 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.collectives import find_allreduce
 from backends.comm.recoverable import RankDied, Revoked
-from backends.comm.recoverable_threads import run_mortal_ranks
+from backends.comm.recoverable_threads import Killed, run_mortal_ranks
 from backends.data_parallel import Elastic
 from backends.laws import trains_like_serial
 from backends.stack import Stack
@@ -190,3 +190,22 @@ def agrees(seed, left, other):
 @given(seed=st.integers(0, 10**6), left=st.integers(0, 12), other=st.integers(0, 12))
 def test_an_agreement_is_the_same_on_all_that_live(seed, left, other):
     agrees(seed, left, other)
+
+
+def test_where_the_rank_that_writes_the_report_dies_the_next_one_writes_it():
+    written = []
+
+    def work(comm):
+        backend = Elastic(comm)
+        backend.place(Plain(np.random.default_rng(0)))
+
+        def write():
+            if backend.writes_report:
+                if comm.rank == 0:
+                    raise Killed
+                written.append(comm.rank)
+
+        backend.report(write)
+
+    run_mortal_ranks(3, work, {})
+    assert written == [1]
