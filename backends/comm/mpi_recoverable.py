@@ -2,8 +2,8 @@
 
 Measured with Open MPI 5.0.11 on one machine: ``Ishrink`` fails with an internal error, so ``Shrink``, which
 blocks, is bounded by another thread; the non-blocking agreement works. Groups and windows are not fault
-tolerant, so what a death may have broken is never freed, and ranks leave without MPI_Finalize, which may
-wait for a dead rank.
+tolerant, so what a death may have broken is never freed, and after a death ranks leave without MPI_Finalize,
+which may wait for a dead rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.rank import note, number
+from ..launch.rank import note, noted_status, number
 from .communicator import wait_limit
 from .mpi import MPIComm
 from .mpi_wait import BoundedWait
@@ -57,9 +57,13 @@ class RecoverableMPI(MPIComm, Recoverable):
         atexit.register(leave)
         return cls(cast(MPI.Intracomm, comm.mpi.Dup()))
 
+    @property
+    def name(self) -> str:
+        return f"rank {self.world_rank}"
+
     def split(self, color: int, key: int | None = None) -> RecoverableMPI:
         self.barrier_with("for all ranks to split")
-        with self.deadline("for all ranks to split"):
+        with deadline(self.name, "for all ranks to split"):
             return type(self)(cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key)))
 
     def revoke(self) -> None:
@@ -78,7 +82,7 @@ class RecoverableMPI(MPIComm, Recoverable):
 
     def shrink(self) -> RecoverableMPI:
         self.revoke()
-        with self.deadline("for all living ranks to shrink"):
+        with deadline(self.name, "for all living ranks to shrink"):
             return type(self)(cast(MPI.Intracomm, self.mpi.Shrink()))
 
     def wait_for_change(self, ranks: Iterable[int]) -> None:
@@ -108,25 +112,6 @@ class RecoverableMPI(MPIComm, Recoverable):
         """Nothing to free."""
         self.closed = True
 
-    @contextmanager
-    def deadline(self, what: str) -> Iterator[None]:
-        """End this process, with a line, where a blocking call of MPI lasts longer than ``wait_limit()``."""
-
-        def give_up() -> None:
-            text = f"rank {self.world_rank} waited {wait_limit():g} s {what}"
-            print(f"minigrad: {text}; raise MINIGRAD_TIMEOUT if a step lasts so long", file=sys.stderr)
-            sys.stderr.flush()
-            note(f"end.{number()}", "1")
-            os._exit(1)
-
-        timer = threading.Timer(wait_limit(), give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
 
 class RecoverableWait(BoundedWait):
     """Waits that end with the failures of MPI, unchanged; no other rank is asked whether it has given up."""
@@ -139,8 +124,32 @@ class RecoverableWait(BoundedWait):
             self.give_up(what, waited, alarm=False)
 
 
+@contextmanager
+def deadline(who: str, what: str) -> Iterator[None]:
+    """End this process, with a line, where a blocking call of MPI lasts longer than ``wait_limit()``."""
+
+    def give_up() -> None:
+        text = f"{who} waited {wait_limit():g} s {what}"
+        print(
+            f"minigrad: {text}; raise MINIGRAD_TIMEOUT if a step lasts so long", file=sys.stderr, flush=True
+        )
+        note(f"end.{number()}", "1")
+        os._exit(1)
+
+    timer = threading.Timer(wait_limit(), give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def leave() -> None:
-    """At the end of a program that was not ended by an error: skip MPI_Finalize."""
+    """At the end of a program, if a rank is dead, skip MPI_Finalize, which may wait for it."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    if MPI.COMM_WORLD.Get_failed().Get_size():
+        os._exit(noted_status())
+    with deadline(f"rank {MPI.COMM_WORLD.Get_rank()}", "for all ranks to end"):
+        MPI.Finalize()
