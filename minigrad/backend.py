@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .optim import Optimizer
 from .own_state import OwnState
 from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
+
+if TYPE_CHECKING:
+    from .train import History
 
 Loss = Callable[[Tensor, Any], Tensor]
 Values = dict[str, Any]
@@ -120,6 +123,12 @@ class Backend(Declaration, OwnState):
     def place(self, model: Module) -> Module:
         """This rank's part of ``model``."""
         return model
+
+    def begin_training(self, model: Module, optimizer: Optimizer, history: History) -> None:
+        """Called once before the first step, with the history of the steps that were taken before.
+
+        A rank that joins a training waits here; then ``history`` is that of the other ranks.
+        """
 
     def begin_step(self, model: Module) -> bool:
         """Called before a step; whether this rank computes in it."""

@@ -30,6 +30,7 @@ class Declaration:
     flags: ClassVar[Mapping[str, Flag]] = {}
     rank = 0
     applies_momentum = False  # the strategy has momentum of its own; the optimizer must have none
+    recovers = False  # the other ranks go on where one dies, on a communicator without it
 
     @classmethod
     def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
@@ -44,6 +45,10 @@ class Declaration:
     def writes_report(self) -> bool:
         """Whether this rank writes the files and the table at the end of a run; one rank does."""
         return self.rank == 0
+
+    def report(self, write: Callable[[], None]) -> None:
+        """Call ``write``, which writes the results on the rank that ``writes_report``; all ranks call."""
+        write()
 
     def settings(self) -> dict[str, Any]:
         """Its options by name, which must be the same on all ranks."""

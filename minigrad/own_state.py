@@ -5,7 +5,13 @@ Lecture section: what a cluster would do. Lesson: 15_scale, by ``training_state.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .module import Module
 
 
 class OwnState:
@@ -24,3 +30,27 @@ class OwnState:
         """Go on from what ``own_values`` gave."""
         for name in self.own_state:
             vars(self)[name] = values[name]
+
+
+def generators_of(model: Module) -> dict[str, np.random.Generator]:
+    """The random generators that are attributes of the model's layers, by name."""
+    return {
+        f"{name}.{attribute}": value
+        for name, module in [("model", model), *model.named_modules()]
+        for attribute, value in vars(module).items()
+        if isinstance(value, np.random.Generator)
+    }
+
+
+def generator_states(model: Module) -> dict[str, Any]:
+    """The state of each of them, as integers of any length."""
+    return {
+        name: json.loads(json.dumps(rng.bit_generator.state, default=np.ndarray.tolist))
+        for name, rng in generators_of(model).items()
+    }
+
+
+def set_generator_states(model: Module, states: dict[str, Any]) -> None:
+    """Let each of them go on from its state."""
+    for name, rng in generators_of(model).items():
+        rng.bit_generator.state = states[name]

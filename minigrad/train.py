@@ -72,6 +72,7 @@ def fit(
     if not model.training:
         model.train()
     history = start or History()
+    backend.begin_training(model, optimizer, history)
     per_epoch = 1 if batch_size is None else -(-len(data) // batch_size)
     forward_backward = partial(forward_backward_pass, span=span)
     for epoch in range(max(len(history.losses) - 1, 0) // per_epoch, epochs):

@@ -16,6 +16,7 @@ from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import generator_states, set_generator_states
 
 from ..comm import Communicator
 from ..comm.collectives import allgather
@@ -119,8 +120,7 @@ def load_state(
         for name, value in own["values"].items()
     }
     backend.set_own_values(values)
-    for name, rng in generators_of(model).items():
-        rng.bit_generator.state = own["generators"][name]
+    set_generator_states(model, own["generators"])
 
 
 def load_optimizer(
@@ -135,24 +135,6 @@ def load_optimizer(
     for key, of_key in numbers.items():
         values.setdefault(key, {}).update({name: np.array(number) for name, number in of_key.items()})
     backend.load_optimizer_state(model, optimizer, values)
-
-
-def generators_of(model: Module) -> dict[str, np.random.Generator]:
-    """The random generators that are attributes of the model's layers, by name."""
-    return {
-        f"{name}.{attribute}": value
-        for name, module in [("model", model), *model.named_modules()]
-        for attribute, value in vars(module).items()
-        if isinstance(value, np.random.Generator)
-    }
-
-
-def generator_states(model: Module) -> dict[str, Any]:
-    """The state of each of them, as integers of any length."""
-    return {
-        name: json.loads(json.dumps(rng.bit_generator.state, default=np.ndarray.tolist))
-        for name, rng in generators_of(model).items()
-    }
 
 
 def arrays_in(value: Any) -> dict[str, np.ndarray]:
@@ -170,8 +152,8 @@ def refuse_unresumable(backend: Backend) -> None:
     """Raise ValueError for a strategy that trains on when ranks leave: all of them write a checkpoint."""
     if not backend.resumable:
         raise ValueError(
-            "with survive ranks may leave, and a checkpoint is written by all ranks; leave survive or "
-            "--checkpoint out"
+            f"ranks of {type(backend).__name__} may leave here, and a checkpoint is written by all ranks; leave "
+            "--checkpoint out, or the options that let ranks leave"
         )
 
 

@@ -127,27 +127,39 @@ def train(
             files.close()
         lost = metrics.get("lost")  # the same on all ranks that are left
         gathered = None if traced is None or lost else gather_trace(comm, traced)
-        if not all(member.writes_report for member in members(backend)):
-            return
-        metrics["run"] = files.run
-        folder = files.write(metrics)
-        if json is not None:
-            write_json(json, metrics)
-        picture = None if undrawable is not None else folder / CURVES
-        if picture is not None:
-            draw_curves(metrics, picture)
-        model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
-        console.print(report(metrics, backend))  # last: stdout may be closed
-        print_paths(console, figures=folder / FIGURES, curves=picture, model=folder / MODEL)
-        if trace is not None and lost:
-            console.print("no trace was written: the ranks that ended took their parts with them")
-        if trace is not None and gathered is not None:
-            write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
-            show_trace(gathered, folder / "timeline.png", console)
-            print_paths(console, picture=folder / "timeline.png", trace=trace)
 
-    survive = declaration(load_strategy(parallel.strategy)).survives(parallel.options)
-    status = run(parallel.ranks, config.transport, work, survive=survive, restarts=checkpoints.restarting())
+        def write_report() -> None:
+            if not all(member.writes_report for member in members(backend)):
+                return
+            metrics["run"] = files.run
+            folder = files.write(metrics)
+            if json is not None:
+                write_json(json, metrics)
+            picture = None if undrawable is not None else folder / CURVES
+            if picture is not None:
+                draw_curves(metrics, picture)
+            model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
+            console.print(report(metrics, backend))  # last: stdout may be closed
+            print_paths(console, figures=folder / FIGURES, curves=picture, model=folder / MODEL)
+            if trace is not None and lost:
+                console.print("no trace was written: the ranks that ended took their parts with them")
+            if trace is not None and gathered is not None:
+                write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
+                show_trace(gathered, folder / "timeline.png", console)
+                print_paths(console, picture=folder / "timeline.png", trace=trace)
+
+        backend.report(write_report)
+
+    declared = declaration(load_strategy(parallel.strategy))
+    survive = declared.survives(parallel.options)
+    status = run(
+        parallel.ranks,
+        config.transport,
+        work,
+        survive=survive,
+        recover=declared.recovers,
+        restarts=checkpoints.restarting(),
+    )
     if checked is not None and status == 0:
         after_training(ranks, flags, checked, trace).show(console)
     sys.exit(status)
@@ -190,7 +202,8 @@ def prove(
                 console.save_svg(str(part), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    status = run(settings.parallel.ranks, settings.transport, work)
+    recover = declaration(load_strategy(settings.parallel.strategy)).recovers
+    status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
         lesson_of(checked).show(Console())
     sys.exit(1 if any(failed) else status)

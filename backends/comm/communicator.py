@@ -24,6 +24,7 @@ from .shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from .background import Background
+    from .recoverable import Recoverable
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
 Arguments = ParamSpec("Arguments")
@@ -178,6 +179,16 @@ class Communicator(ABC):
         that stay silent for ``wait_limit()`` seconds. The first time all ranks call this together.
         """
 
+    def recoverable(self) -> Recoverable:
+        """The same ranks as a communicator from which those that died can be removed; all ranks call.
+
+        Raises RuntimeError, with the way out, where a rank's death ends the job.
+        """
+        raise RuntimeError(
+            f"ranks of {type(self).__name__} cannot go on without one that died; use threads, or MPI "
+            "processes of Open MPI"
+        )
+
 
 class Wrapper(Communicator):
     """``comm`` with every ability passed on; a subclass changes some of them."""
@@ -261,6 +272,9 @@ class Wrapper(Communicator):
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
         self.comm.watch(ranks, owing)
+
+    def recoverable(self) -> Recoverable:
+        return self.comm.recoverable()
 
 
 class WithAllreduce(Wrapper):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -39,6 +39,9 @@ from .mpi_wait import BoundedWait
 from .parts import Part, Parts
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
+
+if TYPE_CHECKING:
+    from .recoverable import Recoverable
 
 
 class MPIComm(Communicator, Part):
@@ -126,6 +129,11 @@ class MPIComm(Communicator, Part):
         Ranks in ``owing`` that stay silent for ``wait_limit()`` seconds are killed.
         """
         self.bounded_wait.watch(self, ranks, owing)
+
+    def recoverable(self) -> Recoverable:
+        from .mpi_recoverable import RecoverableMPI  # which imports this file
+
+        return RecoverableMPI.of(self)
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, by MPI's all-reduce; arrays made by ``array`` are summed in place.

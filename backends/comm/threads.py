@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from .gpu import check_one_stream
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, WaitTimeout, World, caller, seeded_turns
 from .parts import Part, Parts
 from .shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from .recoverable import Recoverable
 
 __all__ = ["Deadlock", "RankFailed", "ThreadComm", "run_ranks"]
 
@@ -75,15 +78,15 @@ class ThreadComm(Communicator, Part):
 
     def recv_any(self, tag: int = 0) -> tuple[int, Array]:
         world, mailbox = self.world, (self.group, self.rank, tag)
+        others = [m for m in self.members if m != self.world_rank]
+        wait = Wait(
+            f"to receive from any rank (tag {tag})",
+            lambda: mailbox in world.mailboxes or bool(self.ended_ranks()),
+            others,
+            lambda: min((m.arrival for m in world.mailboxes.get(mailbox, ())), default=0.0),
+        )
+        self.wait_for(wait)
         with world.lock:
-            others = [m for m in self.members if m != self.world_rank]
-            wait = Wait(
-                f"to receive from any rank (tag {tag})",
-                lambda: mailbox in world.mailboxes or bool(self.ended_ranks()),
-                others,
-                lambda: min((m.arrival for m in world.mailboxes.get(mailbox, ())), default=0.0),
-            )
-            world.wait_for(self.world_rank, wait)
             if mailbox not in world.mailboxes:
                 raise RankEnded(self.ended_ranks()[0], wait.what)
             message = world.take(mailbox, min(world.mailboxes[mailbox], key=lambda m: m.arrival))
@@ -131,6 +134,11 @@ class ThreadComm(Communicator, Part):
         ordered = [parts[rank] for rank in range(self.size)]
         return SharedMemory(ordered, self.barrier_with, ordered[0].ctypes.data)
 
+    def recoverable(self) -> Recoverable:
+        from .recoverable_threads import Lifetime, recoverable_threads  # which imports this file
+
+        return recoverable_threads(self, Lifetime())
+
     # Helpers of the above
 
     def group_of(self, rank: int, members: list[int], group: Hashable) -> Self:
@@ -152,9 +160,8 @@ class ThreadComm(Communicator, Part):
             if len(values) == self.size:
                 del self.world.barriers[name]
                 self.world.notify_all()
-            absent = (m for r, m in enumerate(self.members) if r not in values)
-            wait = Wait(f"for all ranks {what}", lambda: len(values) == self.size, absent)
-            self.world.wait_for(self.world_rank, wait)
+        absent = (m for r, m in enumerate(self.members) if r not in values)
+        self.wait_for(Wait(f"for all ranks {what}", lambda: len(values) == self.size, absent))
         return name, values
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:

@@ -21,6 +21,7 @@ from minigrad.device import Array
 from .background import Background
 from .communicator import Arguments, Communicator, Result, Wrapper, check_peer
 from .gpu import synchronize
+from .recoverable import Recoverable
 from .spans import Count, Ledger, Span, Trace, is_communication
 
 __all__ = ["Count", "Ledger", "Recorder", "Span", "Trace", "Traced", "gather_trace"]
@@ -126,6 +127,13 @@ class Traced(Wrapper):
             comm = self.comm.split(color, key)
             ranks = [self.ranks[self.members.index(member)] for member in comm.members]
         return Traced(comm, record=self.record, ranks=ranks)
+
+    def recoverable(self) -> Recoverable:
+        """Raises RuntimeError: a rank that dies takes its record with it."""
+        raise RuntimeError(
+            "a rank that dies takes its part of the trace with it, so strategies that go on without it are "
+            "not traced; leave --trace out, or choose another --strategy"
+        )
 
     def background(self) -> TracedBackground:
         return TracedBackground(self, self.comm.background())

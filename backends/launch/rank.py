@@ -53,6 +53,15 @@ def note(name: str, text: str) -> bool:
     return True
 
 
+def noted_status() -> int:
+    """The exit status that this rank has noted; 0 where there is none."""
+    try:
+        with open(os.path.join(job_folder(), f"end.{number()}")) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
 def listen_for(numbers: Iterable[int]) -> None:
     """From now on these signals end this rank, and with it the job, even inside a call of MPI."""
     os.environ.setdefault("UCX_DEBUG_SIGNO", "0")  # else MPICH's UCX uses SIGHUP to print its state

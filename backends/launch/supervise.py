@@ -105,7 +105,7 @@ class Job:
                 self.reason = f"rank {rank} has ended with status {status}, and with it the job ends"
                 return status
         now = time.monotonic()
-        self.proxies |= dict.fromkeys(children(self.process.pid), now)
+        self.proxies |= dict.fromkeys(proxies_of(self.process.pid), now)
         if any(now - time_running > PROXY_TIMEOUT for time_running in self.proxies.values()):
             self.reason = "mpiexec's hydra_pmi_proxy was killed, and with it the job ends"
             return 128 + signal.SIGKILL
@@ -365,12 +365,16 @@ def kill_job(process: subprocess.Popen, mark: str) -> None:
     process.wait()
 
 
-def children(pid: int) -> list[int]:
-    """The running processes that ``pid`` started; none where there is no /proc."""
+def proxies_of(pid: int) -> list[int]:
+    """The running proxies that MPICH's mpiexec started; none where there is no /proc.
+
+    Open MPI's mpiexec starts the ranks itself.
+    """
     running = []
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
+            if rest.split()[0] != "Z" and "hydra" in name:
                 running.append(int(child))
     return running
 

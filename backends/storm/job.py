@@ -19,9 +19,9 @@ from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.ops import cross_entropy
 from minigrad.optim import Adam, Optimizer
+from minigrad.own_state import generator_states
 from minigrad.train import History, fit
 
-from ..checkpoint.training_state import generator_states
 from ..cli.checkpointing import CheckpointOptions, TrainingCheckpoints
 from ..cli.parallel import counted
 from ..registry import Strategy, find_strategy

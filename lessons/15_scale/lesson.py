@@ -3,7 +3,8 @@
 Lecture section: what a cluster would do. Two numbers describe a network: alpha, the seconds of any message,
 and beta, the seconds of each byte. First this model is compared with the library's own messages, then with
 what was published for hundreds of GPUs: data parallelism, slow links, pipelines, mixed plans, large language
-models, machines that fail, and checkpoints. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
+models, machines that fail, checkpoints, and ranks that die. Survey: Ben-Nun and Hoefler 2019,
+arXiv:1802.09941.
 
     python lessons/15_scale/lesson.py
 
@@ -15,6 +16,7 @@ opens as a notebook.
 # %%
 import math
 import tempfile
+import warnings
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -30,16 +32,20 @@ from backends.checkpoint import Checkpoints
 from backends.checkpoint.training_state import gather_state, load_model_state, load_state
 from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
+from backends.comm.recoverable_threads import run_mortal_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, Sharded
+from backends.data_parallel.elastic import Elastic
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from minigrad import ops
+from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.figures import save
 from minigrad.models import mlp
 from minigrad.optim import Adam
+from minigrad.train import fit
 
 FIGURES = start_lesson("15_scale")
 
@@ -581,6 +587,46 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 #
 # Read: Pillai et al. 2014, "All file systems are not created equal" (OSDI); PyTorch's issue 76395, which asks
 # for this order of writes.
+
+# %% [markdown]
+# ## 9. A rank dies, and the others go on
+# In data parallelism every rank holds the whole model. So where one dies in the middle of a step, the others
+# need no checkpoint: they agree that nobody has applied the step, leave the dead rank out, share its samples
+# and take the step again. The samples of a step depend on the seed and the epoch alone, so the training stays
+# the serial one. Here four ranks are started, the last one waits; rank 1 dies after some messages, and the
+# waiting one receives weights, Adam's state and the number of the step from rank 0.
+
+# %%
+print("\n9. A rank dies, and the others go on")
+data = Batch(rng.normal(size=(60, 1, 28, 28)), rng.integers(0, 10, 60))
+
+
+def train_on(comm=None):
+    """Losses, weights, and the steps in which ranks died and joined."""
+    backend = Serial() if comm is None else Elastic(comm, spares=1)
+    model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
+    optimizer = Adam(model.parameters(), 0.01, eps=1e-3)
+    history = fit(model, optimizer, ops.cross_entropy, data, backend=backend, epochs=2, batch_size=10)
+    return history.losses, backend.full_parameters(model), backend.figures()
+
+
+losses, weights, _ = train_on()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # which says what the next lines print
+    on_ranks = run_mortal_ranks(4, train_on, {1: 60}, seed=0)
+alive = [result for result in on_ranks if result is not None]
+died, joined = alive[0][2]["lost"], alive[0][2]["arrivals"]
+print(f"   of {len(losses)} steps, rank 1 died in step {died['1']}, rank 3 joined in step {joined['3']}")
+assert len(alive) == 3 and 0 < died["1"] < len(losses), f"{len(alive)} ranks live, {died}; expected 3"
+furthest = max(float(np.abs(weights[name] - result[1][name]).max()) for result in alive for name in weights)
+print(f"   weights of the {len(alive)} ranks that live and of one serial machine: within {furthest:.0e}")
+assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
+
+# %% [markdown]
+# `minigrad train --data 4 --strategy elastic --spares 1` does this with processes of Open MPI, whose ULFM has
+# the three calls that it takes: revoke, agree, shrink.
+#
+# Read: Bland et al. 2013, doi:10.1177/1094342013488238.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel import BackupWorkers, DataParallel, ProportionalDataParallel
+from backends.data_parallel import BackupWorkers, DataParallel, Elastic, ProportionalDataParallel
 from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression import Compressed
@@ -48,6 +48,7 @@ DATA = {
     "sharded 3, overlap": partial(Sharded, stage=3, overlap=True, micro_batches=2),
     "one-node": SharedMemoryDataParallel,
     "proportional": ProportionalDataParallel,
+    "elastic": Elastic,
     "backup-workers": BackupWorkers,
     "compressed": partial(Compressed, compress="identity"),
     "parallel-sgd": ParallelSGD,

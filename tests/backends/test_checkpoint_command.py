@@ -64,8 +64,9 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
         (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
         (
             ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
-            "with survive ranks may leave, and a checkpoint is written by all ranks; leave survive or",
+            "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks; leave",
         ),
+        (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
         (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
         (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),
         (["--checkpoint", "new", "--restarts", "-1"], "'--restarts'"),

@@ -50,8 +50,9 @@ for _ in range(2):
     comm.split(0)
 assert number not in comm.parts.all
 
+names = [name for name in STRATEGIES if name != "elastic"]  # which needs ranks that outlive one another
 for rounds in (WARM_UP, ROUNDS):
-    for name in rounds * list(STRATEGIES):
+    for name in rounds * names:
         train(comm, name, CLOSE, WIDTH)
     counts.append(held(comm))
 before, after = counts

@@ -1,0 +1,60 @@
+"""The whole state of a training in messages: what a rank that joins needs to go on like the others.
+
+Lecture section: what a cluster would do. Lesson: 15_scale, by ``elastic.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from minigrad.backend import Backend
+from minigrad.module import Module
+from minigrad.optim import Optimizer
+from minigrad.own_state import generator_states, set_generator_states
+from minigrad.train import History
+
+from ..comm.communicator import Communicator
+
+FACTS, ARRAY = 30201, 30202  # tags
+MODEL, OPTIMIZER = "model", "optimizer"
+
+
+def send_state(comm: Communicator, to: int, model: Module, optimizer: Optimizer, history: History) -> None:
+    """Send parameters, statistics, optimizer state by name, generators' states and the history to a rank."""
+    arrays = dict(arrays_of(model, optimizer))
+    facts = {
+        "arrays": [list(name) for name in arrays],
+        "generators": generator_states(model),
+        "history": vars(history),
+    }
+    comm.send(np.frombuffer(json.dumps(facts).encode(), np.uint8), to, FACTS)
+    for array in arrays.values():
+        comm.send(array, to, ARRAY)
+
+
+def recv_state(
+    comm: Communicator, source: int, model: Module, optimizer: Optimizer, history: History
+) -> None:
+    """Take over the state that rank ``source`` sends, once all of it has come."""
+    facts = json.loads(bytes(comm.recv(source, FACTS)))
+    values: dict[str, dict[str, dict[str, Any]]] = {MODEL: {"": {}}, OPTIMIZER: {}}
+    for part, key, name in facts["arrays"]:
+        values[part].setdefault(key, {})[name] = comm.recv(source, ARRAY)
+    model.load_state_dict(values[MODEL][""])
+    Backend().set_optimizer_values(model, optimizer, values[OPTIMIZER])
+    set_generator_states(model, facts["generators"])
+    vars(history).update(facts["history"])
+
+
+def arrays_of(model: Module, optimizer: Optimizer) -> Mapping[tuple[str, str, str], np.ndarray]:
+    """By "model" or "optimizer", key and name: the arrays, and the numbers as arrays without axes."""
+    arrays = {(MODEL, "", name): array for name, array in model.state_dict().items()}
+    for key in sorted({key for state in optimizer.state for key in state}):
+        for name, value in Backend().optimizer_values(model, optimizer, key).items():
+            if value is not None:
+                arrays[OPTIMIZER, key, name] = value
+    return arrays
