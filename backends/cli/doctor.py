@@ -25,9 +25,8 @@ from minigrad.device import cuda_problem
 from ..comm import run_ranks
 from ..comm.wire import cuda_aware
 from ..launch import slurm
+from ..launch.cores import THREAD_VARIABLES, cores, ranks_here, threads_of_rank
 from ..launch.launch import (
-    THREAD_VARIABLES,
-    cores,
     environment,
     find_mpiexec,
     load_mpi,
@@ -150,12 +149,16 @@ def ranks() -> Iterator[Finding]:
     except WorldError as error:
         yield Finding("ranks", "the variables of this process contradict each other", str(error))
         return
-    n = started or here
-    state = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
+    n = (ranks_here() or started or here) if started else here
+    state = (
+        f"{n} started on this machine, {here} cores"
+        if started
+        else f"up to {here} with a core each; more share cores"
+    )
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else max(1, here // n)
+    threads = int(setting) if setting.isdigit() else threads_of_rank(n)
     source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else "as minigrad sets it"
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
     remedy = fewer if threads > 1 and n * threads > here else ""

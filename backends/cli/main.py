@@ -31,6 +31,7 @@ from .parallel import members
 from .refusal import in_one_line, is_refusal
 from .run_folder import MODEL, RunFolder, check_writable, write_json
 from .saved_model import SavedModel
+from .slurm_command import batch_script, write
 from .strategy_flags import WithOptions
 from .trace_view import show, show_trace
 from .training import Training, check_drawing, draw_curves, report
@@ -217,6 +218,41 @@ def run_command(
 ) -> None:
     """Run a Python script on MPI processes, on this machine or in the current Slurm job."""
     sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
+
+
+@app.command("slurm", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def slurm_command(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(help="train, prove or run, with its arguments", metavar="COMMAND...")
+    ],
+    nodes: Annotated[int, typer.Option(help="number of nodes", metavar="N", min=1)] = 1,
+    tasks: Annotated[
+        int, typer.Option("--tasks-per-node", help="number of ranks on each node", metavar="N", min=1)
+    ] = 1,
+    cpus: Annotated[
+        int, typer.Option("--cpus-per-task", help="number of CPUs of each rank", metavar="N", min=1)
+    ] = 1,
+    time: Annotated[
+        str | None,
+        typer.Option(help="time limit as of sbatch, as 2:00:00 (default: the partition's)", metavar="TIME"),
+    ] = None,
+    notice: Annotated[
+        int, typer.Option(help="seconds before the limit at which training is to end", metavar="S", min=1)
+    ] = 60,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(help="another option of sbatch, as --partition=long; repeatable", metavar="OPTION"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="write the script to this file", metavar="FILE")
+    ] = None,
+) -> None:
+    """Print a batch script for Slurm: a command on several nodes, which goes on from its checkpoints."""
+    root = context.find_root()
+    check_writable(output, "--output")
+    settings = {"nodes": nodes, "tasks": tasks, "cpus": cpus, "time": time, "notice": notice}
+    write(batch_script(command, root, **settings, extra=sbatch or ()), output)
 
 
 @app.command("version", hidden=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
+from .cores import set_threads
 from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
 from .sweep import MARK
@@ -88,6 +89,7 @@ def main() -> None:
     """Run the script, module or command that the arguments name, as ``python -m mpi4py`` does."""
     note(f"pid.{number()}", str(os.getpid()))
     listen_for(set(SIGNALS) - {signal.SIGINT})
+    set_threads()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it at first
     try:
         runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
+from .cores import counts
 from .launcher import mpi_library, step_tasks
 
 # The plugin that srun needs, by a word in the MPI library's version text; the first match counts.
@@ -67,11 +68,10 @@ def find_job() -> Job | None:
     if "SLURM_JOB_ID" not in os.environ or step_tasks() is not None:
         return None
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
-    counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Job(
         os.environ["SLURM_JOB_ID"],
         max(int(nodes), 1) if nodes.isdecimal() else 1,
-        sum(int(cpus) * int(times or 1) for cpus, times in counts),
+        sum(counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))),
     )
 
 
