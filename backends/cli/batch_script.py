@@ -1,7 +1,7 @@
 """A batch script for Slurm: a command of minigrad on several nodes, which goes on from its checkpoints.
 
-Slurm sends the script SIGTERM before the time limit; the script passes it on to minigrad, which ends its ranks,
-and puts the job back into the queue, where it resumes from the newest checkpoint.
+Slurm sends the script SIGTERM before the time limit; the script passes it on to minigrad, which ends its
+ranks, and puts the job back into the queue, where it resumes from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LIMIT = """\
 """
 
 RESTART = """\
-# {n.notice} s before the time limit this script gets SIGTERM. After a node failed, Slurm starts the job again.
+# {n.notice} s before the time limit this script gets SIGTERM. If a node fails, Slurm starts the job again.
 #SBATCH --signal=B:TERM@{n.notice}
 #SBATCH --requeue
 """
@@ -105,8 +105,8 @@ class BatchScript:
     def __post_init__(self) -> None:
         if self.time is not None and self.checkpoint is not None and seconds_of(self.time) <= self.notice:
             raise ValueError(
-                f"--time {self.time} is {in_words(seconds_of(self.time))}, and {self.notice} s before its end "
-                "the job would be asked to end; pass a longer --time, or a shorter --notice"
+                f"--time {self.time} is {in_words(seconds_of(self.time))}, and the job would be asked to end "
+                f"{self.notice} s before; pass a longer --time, or a shorter --notice"
             )
         if self.time is not None:
             seconds_of(self.time)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,8 @@ def batch_script(words: list[str], context: typer.Context, **settings: Any) -> s
     else:
         if values["transport"] == "threads" and ranks > 1:
             raise ValueError(
-                f"--transport threads runs all ranks in one process, and this job has {ranks} tasks; leave it "
-                "out"
+                f"--transport threads runs all ranks in one process, and this job has {ranks} tasks; "
+                "leave it out"
             )
         others = values["pipe"] * values["model"]
         data = values["data"] or max(ranks // others, 1)
@@ -84,7 +83,7 @@ def without(option: str, words: list[str]) -> list[str]:
 
 def starts() -> str:
     """By what minigrad will start the ranks in a job, in words, as this machine's MPI and srun let it."""
-    if shutil.which("srun") is None:
+    if not slurm.plugins():
         return "by srun or by the mpiexec beside Python"
     srun = slurm.Job("", 1, 0).srun(mpiexec=find_mpiexec() is not None)
     if srun is None:
