@@ -19,6 +19,8 @@ from .parallel import counted
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 UNITS = ((60, 1), (3600, 60, 1))  # of minutes:seconds, and of hours:minutes:seconds
 
+SLACK = 60  # seconds by which Slurm may send a signal too early, says its manual
+
 TEXT = """\
 #!/bin/bash
 # {nodes}, {tasks} on each: {ranks}, each with {cpus}.
@@ -89,7 +91,7 @@ class BatchScript:
     which the command is asked to end. With ``checkpoint``, the folder that the command writes, a job that the
     limit ended goes back into the queue; its first start resumes from ``resume``, if that is given. ``extra``
     are more options of sbatch, such as "--partition=long". Raises ValueError for a time that Slurm cannot
-    read, or that is no longer than the notice.
+    read, or too short for the notice.
     """
 
     words: Sequence[str]
@@ -103,10 +105,11 @@ class BatchScript:
     extra: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.time is not None and self.checkpoint is not None and seconds_of(self.time) <= self.notice:
+        early = self.notice + SLACK
+        if self.time is not None and self.checkpoint is not None and seconds_of(self.time) <= early:
             raise ValueError(
-                f"--time {self.time} is {in_words(seconds_of(self.time))}, and the job would be asked to end "
-                f"{self.notice} s before; pass a longer --time, or a shorter --notice"
+                f"--time {self.time} is {in_words(seconds_of(self.time))}, and Slurm may ask the job to end "
+                f"{early} s before; pass a longer --time, or a shorter --notice"
             )
         if self.time is not None:
             seconds_of(self.time)
@@ -134,7 +137,7 @@ class BatchScript:
             ranks=counted(self.ranks, "rank"),
             cpus=counted(self.cpus, "CPU"),
             limit=limit,
-            extra="".join(f"#SBATCH {option}\n" for option in self.extra),
+            extra="".join(f"#SBATCH {shlex.quote(option)}\n" for option in self.extra),
             restart=(ONCE if self.checkpoint is None else RESTART).format(n=self),
             environment=environment(),
             starts=starts,

@@ -149,12 +149,8 @@ def ranks() -> Iterator[Finding]:
     except WorldError as error:
         yield Finding("ranks", "the variables of this process contradict each other", str(error))
         return
-    n = (ranks_here() or started or here) if started else here
-    state = (
-        f"{n} started on this machine, {here} cores"
-        if started
-        else f"up to {here} with a core each; more share cores"
-    )
+    n = (ranks_here() or started) if started else here
+    state = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")

@@ -43,7 +43,8 @@ class Job(NamedTuple):
         """The start of the command that runs ranks by srun; None where ``mpiexec`` is the safer choice.
 
         srun itself reads SLURM_MPI_TYPE. A srun that lists pmix may still fail to load it, so Open MPI's own
-        mpiexec is preferred where there is one.
+        mpiexec is preferred where there is one. So is MPICH's on several nodes: the addresses that MPICH 5
+        exchanges between nodes can be longer than the lines that Slurm's pmi2 reads.
         """
         start = ["srun", "--kill-on-bad-exit", "--quit-on-interrupt", "--export=ALL"]
         if shutil.which("srun") is None:
@@ -52,7 +53,8 @@ class Job(NamedTuple):
             return start
         library = mpi_library()
         plugin = next((plugin for word, plugin in PLUGINS.items() if word in library), None)
-        if plugin in plugins() and not (plugin == "pmix" and mpiexec):
+        unsafe = plugin == "pmix" or (plugin == "pmi2" and self.nodes > 1)
+        if plugin in plugins() and not (unsafe and mpiexec):
             return [*start, f"--mpi={plugin}"]
         return None if mpiexec else start
 
