@@ -22,6 +22,7 @@ from ..checkpoint.training_state import (
     refuse_unresumable,
 )
 from ..comm import Communicator
+from .parallel import chosen
 from .strategy_flags import option
 
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
@@ -122,6 +123,16 @@ class TrainingCheckpoints:
     def accuracies(self) -> list[float]:
         return list(self.facts.get("test_accuracies", []))
 
+    @property
+    def same_layout(self) -> bool:
+        """Whether the run that this one resumes had the same ranks, strategies and options."""
+        return all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What strategies chose by themselves in the run that this one resumes, with the same ranks."""
+        return self.facts.get("chosen", {}) if self.facts and self.same_layout else {}
+
     def load_model(self, model: Module) -> None:
         """Give a serial model the saved arrays, if this run resumes one."""
         if self.facts:
@@ -131,7 +142,7 @@ class TrainingCheckpoints:
         """Give a rank, whose model has been placed, everything else that was saved."""
         if not self.facts:
             return
-        same = all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT)
+        same = self.same_layout
         load_state(self.comm, backend, model, optimizer, self.arrays, self.facts, same_layout=same)
         self.arrays = {}
 
@@ -144,6 +155,7 @@ class TrainingCheckpoints:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
+        figures["chosen"] = chosen(backend)
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True
 

@@ -17,7 +17,8 @@ from minigrad.files import replacement
 
 from ..comm.chrome import chrome_trace
 from ..comm.trace import Traced, gather_trace
-from ..launch.launch import cores, run, run_script, say
+from ..launch.launch import cores, load_mpi, run, run_script, say, size_under_mpiexec
+from ..launch.ping_pong import measure_links
 from ..launch.signals import Interrupted
 from ..launch.supervise import saved_in
 from ..registry import declaration, load_strategy
@@ -25,6 +26,7 @@ from . import checkpoint_view, options, proof
 from . import doctor as health
 from .checkpointing import CheckpointOptions
 from .console import new_console, print_paths
+from .link_report import as_values, conclusion, link_table
 from .next_command import after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
@@ -262,11 +264,36 @@ def version_command() -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """Check what this machine offers, and how to install what is missing."""
-    findings = health.examine()
+def doctor(
+    hosts: Annotated[
+        Path | None, typer.Option(help="measure the links between the hosts in this file", metavar="FILE")
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Check what this machine offers, and how to install what is missing.
+
+    As ranks of mpiexec or srun, or with --hosts, it measures the link of each pair of ranks, too.
+    """
+    check_writable(json)
+    links = None
+    if (size_under_mpiexec() or 1) > 1:
+        comm = load_mpi()()
+        links = measure_links(comm)
+        comm.close()
+        if comm.rank > 0:
+            return
+    elif hosts is not None:
+        links = health.links_of_hosts(hosts)
+    findings = [] if hosts is not None else health.examine()
     console = new_console()
-    console.print(health.report(findings, console.width), soft_wrap=True)
+    if findings:
+        console.print(health.report(findings, console.width), soft_wrap=True)
+    if links is not None:
+        console.print(link_table(links))
+        console.print(conclusion(links), highlight=False, soft_wrap=True)
+    if json is not None:
+        values = {"findings": [finding._asdict() for finding in findings]}
+        write_json(json, values | ({} if links is None else as_values(links)))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 
