@@ -25,7 +25,7 @@ from minigrad import mnist
 from minigrad.device import cuda_problem
 
 from ..comm import run_ranks
-from ..comm.link import measure_pair
+from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
 from ..launch import slurm
 from ..launch.cores import THREAD_VARIABLES, cores, ranks_here, threads_of_rank
@@ -172,8 +172,9 @@ def ranks() -> Iterator[Finding]:
 
 def links() -> Iterator[Finding]:
     """Latency and bandwidth between two ranks, for each transport of this machine."""
-    (link, _) = run_ranks(2, lambda comm: measure_pair(comm, 0, 1))
-    yield Finding("thread ranks", f"{link.words()} between two")
+    of_threads = run_ranks(2, measure_ring)[0]
+    if of_threads is not None:
+        yield Finding("thread ranks", f"{of_threads.words()} between two")
     if mpi_problem() or under_mpiexec():
         return
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
@@ -192,7 +193,7 @@ def links() -> Iterator[Finding]:
 
 
 def links_of_hosts(hosts: Path) -> Links:
-    """The links between the hosts in a file, a rank on each. Raises ValueError or RuntimeError in one line."""
+    """The links between the hosts in a file, a rank on each; ValueError or RuntimeError where they fail."""
     if not hosts.is_file():
         raise ValueError(f"there is no host file {hosts}; write one host name per line")
     lines = (line.partition("#")[0].strip() for line in hosts.read_text().splitlines())

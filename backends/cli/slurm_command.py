@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from ..launch import slurm
 from ..launch.launch import find_mpiexec
 from ..registry import declared_flags
@@ -18,7 +16,7 @@ from .strategy_flags import fields_of
 COMMANDS = ("train", "prove", "run")
 
 
-def batch_script(words: list[str], context: typer.Context, **settings: Any) -> str:
+def batch_script(words: list[str], context: Any, **settings: Any) -> str:
     """The script that runs ``words``, one of ``COMMANDS`` with its arguments; ``context`` is of minigrad.
 
     The command gets as many ranks as the job has tasks. Raises ValueError where it asks for another number,
@@ -27,8 +25,7 @@ def batch_script(words: list[str], context: typer.Context, **settings: Any) -> s
     name, *arguments = words
     if name not in COMMANDS:
         raise ValueError(f"minigrad slurm writes jobs for {', '.join(COMMANDS)}, not for {name!r}; pass one")
-    group: Any = context.command
-    inner = group.commands[name].make_context(name, list(arguments), parent=context)
+    inner = context.command.commands[name].make_context(name, list(arguments), parent=context)
     values = inner.params
     ranks = settings["nodes"] * settings["tasks"]
     if name == "run":

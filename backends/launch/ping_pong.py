@@ -74,7 +74,8 @@ def measure_links(comm: Communicator) -> Links:
         link = measure_pair(comm, one, other, min(SECONDS, MOST_SECONDS / len(pairs)))
         if link is not None:
             interface = MEMORY if nodes[one] == nodes[other] else UNKNOWN
-            mine[f"{one} {other}"] = (*link, used_interface(before, sent_bytes()) or interface)
+            used = used_interface(before, sent_bytes()) or interface
+            mine[f"{one} {other}"] = (link.latency, link.bandwidth, used)
     of_ranks = [json.loads(text) for text in texts(comm, json.dumps(mine))]
     found = []
     for one, other in pairs:
