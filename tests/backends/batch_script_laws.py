@@ -20,7 +20,7 @@ echo "$@" >> {folder}/calls
 trap 'exit 143' TERM
 [ -z "$WRITES" ] || mkdir -p {folder}/kept/step-$WRITES
 touch {folder}/begun
-for _ in $(seq 400); do [ -e {folder}/finish ] && exit "$STATUS"; sleep 0.05; done
+for _ in $(seq 100); do [ -e {folder}/finish ] && exit "$STATUS"; sleep 0.05; done
 exit 9
 """
 SCONTROL = '#!/bin/bash\necho "$@" >> {folder}/requeued\n'

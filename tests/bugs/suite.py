@@ -2,6 +2,7 @@
 
 from tests.bugs import (
     in_checkpoints,
+    in_cluster,
     in_compression,
     in_data_parallel,
     in_engine,
@@ -24,4 +25,5 @@ PARTS = {
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
     "checkpoints": in_checkpoints.BUGS,
+    "cluster": in_cluster.BUGS,
 }
