@@ -182,8 +182,10 @@ def links() -> Iterator[Finding]:
         status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
-            found = Links.read(line)
-            yield Finding("MPI ranks", f"{found.pairs[0].link.words()} between two; {conclusion(found)}")
+            measured = Links.read(line)
+            yield Finding(
+                "MPI ranks", f"{measured.pairs[0].link.words()} between two; {conclusion(measured)}"
+            )
             return
         problem = [f"status {status}", *lines][-1]
     except subprocess.TimeoutExpired:

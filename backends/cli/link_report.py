@@ -57,8 +57,8 @@ def machine_of(links: Links) -> Machine | None:
     inside, between = (
         [pair for pair in links.pairs if is_inside(links, pair) == kind] for kind in (True, False)
     )
-    found = [slowest(pairs) for pairs in (inside or between, between or inside) if pairs]
-    return Machine(links.nodes, *found) if found else None
+    slow_links = [slowest(pairs) for pairs in (inside or between, between or inside) if pairs]
+    return Machine(links.nodes, *slow_links) if slow_links else None
 
 
 def slowest(pairs: list[Pair]) -> Link:

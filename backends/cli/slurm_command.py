@@ -29,9 +29,9 @@ def batch_script(words: list[str], context: Any, **settings: Any) -> str:
     values = inner.params
     ranks = settings["nodes"] * settings["tasks"]
     if name == "run":
-        given = inner.get_parameter_source("ranks").name != "DEFAULT"
-        check_ranks(values["ranks"] if given else ranks, "-n", ranks, settings)
-        arguments = arguments if given else ["-n", str(ranks), *arguments]
+        by_user = inner.get_parameter_source("ranks").name != "DEFAULT"
+        check_ranks(values["ranks"] if by_user else ranks, "-n", ranks, settings)
+        arguments = arguments if by_user else ["-n", str(ranks), *arguments]
     else:
         if values["transport"] == "threads" and ranks > 1:
             raise ValueError(

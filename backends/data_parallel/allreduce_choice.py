@@ -1,7 +1,8 @@
 """What a strategy does whose all-reduce may choose its algorithm by measured links (``--allreduce auto``).
 
-Lecture section: synchronous data parallelism. Lesson: 15_scale. The links are measured when the model is
-placed. They are a setting of the run: a checkpoint holds them, so a run that goes on chooses the same.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``data_parallel.py``.
+The links are measured when the model is placed. They are a setting of the run: a checkpoint holds them, so a
+run that goes on chooses the same.
 """
 
 from __future__ import annotations

@@ -77,11 +77,11 @@ def measure_links(comm: Communicator) -> Links:
             used = used_interface(before, sent_bytes()) or interface
             mine[f"{one} {other}"] = (link.latency, link.bandwidth, used)
     of_ranks = [json.loads(text) for text in texts(comm, json.dumps(mine))]
-    found = []
+    measured = []
     for one, other in pairs:
         (latency, bandwidth, out), (_, _, back) = (of_ranks[rank][f"{one} {other}"] for rank in (one, other))
-        found.append(Pair(one, other, latency, bandwidth, (out, back)))
-    return Links(hosts, nodes, found)
+        measured.append(Pair(one, other, latency, bandwidth, (out, back)))
+    return Links(hosts, nodes, measured)
 
 
 def texts(comm: Communicator, mine: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 Latency counts for small arrays, which trees and doubling carry in few messages; bandwidth for large ones, of
 which rings and halving send each byte about twice. Source: Thakur, Rabenseifner and Gropp 2005.
-Lecture section: synchronous data parallelism. Lessons: 05_messages, 15_scale.
+Lecture section: what a cluster would do. Lesson: 15_scale.
 """
 
 from __future__ import annotations
