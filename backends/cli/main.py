@@ -1,4 +1,4 @@
-"""The ``minigrad`` command: train, prove, trace, run, doctor."""
+"""The ``minigrad`` command: train, prove, trace, run, slurm, doctor."""
 
 from __future__ import annotations
 
