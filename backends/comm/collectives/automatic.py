@@ -59,7 +59,7 @@ class AutomaticAllreduce:
     def __call__(self, comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
         machine = self.prepare(comm)
         if x.nbytes not in self.taken:
-            self.taken[x.nbytes] = fastest_allreduce(x.nbytes, machine)
+            self.taken[x.nbytes] = fastest_allreduce(x.nbytes, machine, x.itemsize)
         return ALGORITHMS[self.taken[x.nbytes]](comm, x, operator)
 
     def seconds(self, nbytes: float) -> float:

@@ -39,27 +39,35 @@ class Machine:
     inside: Link
     between: Link
 
-    def seconds(self, messages: Sequence[Message]) -> float:
-        """What a round takes: the messages of one port follow each other, the ports work side by side."""
+    def seconds(self, messages: Sequence[Message], itemsize: int = 0) -> float:
+        """What a round takes: the messages of one port follow each other, the ports work side by side.
+
+        With an ``itemsize`` the bytes of a message are rounded up to a multiple of it.
+        """
         ports: defaultdict[tuple[str, int, bool], float] = defaultdict(float)
         for source, to, nbytes in messages:
             one, other = self.nodes[source], self.nodes[to]
             link = self.inside if one == other else self.between
             for end, node, out in ((source, one, True), (to, other, False)):
                 port = ("rank", end, out) if one == other else ("card", node, out)
-                ports[port] += link.seconds(nbytes)
+                whole = -(-nbytes // itemsize) * itemsize if itemsize else nbytes
+                ports[port] += link.seconds(whole)
         return max(ports.values(), default=0.0)
 
 
-def allreduce_seconds(name: str, nbytes: float, machine: Machine) -> float:
-    """The seconds of the all-reduce called ``name``, of ``ROUNDS``, of ``nbytes`` on each rank."""
+def allreduce_seconds(name: str, nbytes: float, machine: Machine, itemsize: int = 0) -> float:
+    """The seconds of the all-reduce called ``name``, of ``ROUNDS``, of ``nbytes`` on each rank.
+
+    With an ``itemsize``, the bytes of a number, the longest message of a round has whole numbers.
+    """
     check_choice("all-reduce with a known cost", name, ROUNDS)
-    return sum(times * machine.seconds(round) for times, round in ROUNDS[name](nbytes, machine.nodes))
+    rounds = ROUNDS[name](nbytes, machine.nodes)
+    return sum(times * machine.seconds(messages, itemsize) for times, messages in rounds)
 
 
-def fastest_allreduce(nbytes: float, machine: Machine) -> str:
+def fastest_allreduce(nbytes: float, machine: Machine, itemsize: int = 0) -> str:
     """The all-reduce that takes least; of several such the one that stands first in ``ROUNDS``."""
-    return min(ROUNDS, key=lambda name: allreduce_seconds(name, nbytes, machine))
+    return min(ROUNDS, key=lambda name: allreduce_seconds(name, nbytes, machine, itemsize))
 
 
 def tree(nbytes: float, nodes: Sequence[int], ranks: Sequence[int] | None = None) -> Iterator[Round]:
