@@ -26,9 +26,9 @@ from rich.table import Table
 
 from backends.comm import Communicator, collectives, run_ranks
 from backends.comm.collectives import naive_allreduce
+from backends.comm.link import one_way
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.launch.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
-from backends.launch.ping_pong import one_way
 
 SIZES = [8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
 LEAST_BYTES, MOST_REPEATS = 1 << 27, 200  # a figure of one round covers this much, but no more calls
@@ -93,7 +93,7 @@ def messages(comm: Communicator, sizes: list[int], rounds: int) -> Figures:
     times: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(rounds + 1):  # the first warms up
         for size in sizes:
-            times[size].append(one_way(comm, size, repeats(size)))
+            times[size].append(one_way(comm, 0, 1, size, repeats(size)))
     return {"message": {size: found[1:] for size, found in times.items()}}
 
 

@@ -59,6 +59,9 @@ class Declaration:
         """The settings that it chose itself when the model was placed, for ``config`` in metrics.json."""
         return {}
 
+    def set_chosen(self, chosen: Mapping[str, Any]) -> None:
+        """Take the settings that a run chose which this one resumes; called before the model is placed."""
+
     def figures(self) -> dict[str, Any]:
         """What it measured, for metrics.json. ``lost`` holds the ranks that ended before the others."""
         return {}

@@ -152,8 +152,8 @@ def refuse_unresumable(backend: Backend) -> None:
     """Raise ValueError for a strategy that trains on when ranks leave: all of them write a checkpoint."""
     if not backend.resumable:
         raise ValueError(
-            f"ranks of {type(backend).__name__} may leave here, and a checkpoint is written by all ranks; leave "
-            "--checkpoint out, or the options that let ranks leave"
+            f"ranks of {type(backend).__name__} may leave here, and a checkpoint is written by all ranks; "
+            "leave --checkpoint out, or the options that let ranks leave"
         )
 
 

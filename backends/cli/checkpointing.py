@@ -36,6 +36,7 @@ from ..launch import rank
 from ..launch.restarts import Restarts
 from ..launch.stop_request import StopRequest
 from ..launch.stopped import Stopped
+from .parallel import chosen
 from .strategy_flags import option
 
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
@@ -170,6 +171,16 @@ class TrainingCheckpoints:
     def accuracies(self) -> list[float]:
         return list(self.facts.get("test_accuracies", []))
 
+    @property
+    def same_layout(self) -> bool:
+        """Whether the run that this one resumes had the same ranks, strategies and options."""
+        return all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What strategies chose by themselves in the run that this one resumes, with the same ranks."""
+        return self.facts.get("chosen", {}) if self.facts and self.same_layout else {}
+
     def load_model(self, model: Module) -> None:
         """Give a serial model the saved arrays, if this run resumes one."""
         if self.facts:
@@ -179,7 +190,7 @@ class TrainingCheckpoints:
         """Give a rank, whose model has been placed, everything else that was saved."""
         if not self.facts:
             return
-        same = all(self.facts["config"].get(name) == self.config.get(name) for name in LAYOUT)
+        same = self.same_layout
         load_state(self.comm, backend, model, optimizer, self.arrays, self.facts, same_layout=same)
         self.arrays = {}
 
@@ -205,6 +216,7 @@ class TrainingCheckpoints:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}
+        figures["chosen"] = chosen(backend)
         self.attempt(Checkpoints.wait)  # apart: where the one before failed, this one is written all the same
         self.attempt(lambda files: files.write(step, arrays, {**facts, **figures}, own))
         return True

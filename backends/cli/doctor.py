@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -23,11 +25,11 @@ from minigrad import mnist
 from minigrad.device import cuda_problem
 
 from ..comm import run_ranks
+from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
 from ..launch import slurm
+from ..launch.cores import THREAD_VARIABLES, cores, ranks_here, threads_of_rank
 from ..launch.launch import (
-    THREAD_VARIABLES,
-    cores,
     environment,
     find_mpiexec,
     load_mpi,
@@ -38,10 +40,13 @@ from ..launch.launch import (
     under_mpiexec,
 )
 from ..launch.launcher import WorldError, step_tasks
-from ..launch.ping_pong import measure
+from ..launch.ping_pong import Links
 from ..launch.supervise import supervise
 from ..registry import strategy_names
+from .link_report import conclusion
 from .parallel import counted
+
+HOSTS_SECONDS = 120  # within which ranks on other hosts start and measure their links
 
 
 class Finding(NamedTuple):
@@ -135,10 +140,13 @@ def mpi_version() -> str:
     return lines[-1]
 
 
-def answer(command: list[str]) -> tuple[int, list[str]]:
-    """The command's exit status and the lines that it prints; raises TimeoutExpired after 30 seconds."""
+def answer(
+    command: list[str], variables: dict[str, str] | None = None, seconds: float = 30
+) -> tuple[int, list[str]]:
+    """The command's exit status and the lines that it prints; raises TimeoutExpired after ``seconds``."""
+    variables = (variables or environment(2)) | own_modules()
     with tempfile.TemporaryFile("w+") as output:
-        status = supervise(command, environment(2) | own_modules(), seconds=30, output=output)
+        status = supervise(command, variables, seconds=seconds, output=output)
         output.seek(0)
         return status, output.read().strip().splitlines()
 
@@ -150,12 +158,12 @@ def ranks() -> Iterator[Finding]:
     except WorldError as error:
         yield Finding("ranks", "the variables of this process contradict each other", str(error))
         return
-    n = started or here
+    n = (ranks_here() or started) if started else here
     state = f"{n} started, {here} cores" if started else f"up to {here} with a core each; more share cores"
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else max(1, here // n)
+    threads = int(setting) if setting.isdigit() else threads_of_rank(n)
     source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else "as minigrad sets it"
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
     remedy = fewer if threads > 1 and n * threads > here else ""
@@ -164,7 +172,9 @@ def ranks() -> Iterator[Finding]:
 
 def links() -> Iterator[Finding]:
     """Latency and bandwidth between two ranks, for each transport of this machine."""
-    yield Finding("thread ranks", speeds(run_ranks(2, measure)[0]))
+    of_threads = run_ranks(2, measure_ring)[0]
+    if of_threads is not None:
+        yield Finding("thread ranks", f"{of_threads.words()} between two")
     if mpi_problem() or under_mpiexec():
         return
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
@@ -172,7 +182,10 @@ def links() -> Iterator[Finding]:
         status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
-            yield Finding("MPI ranks", speeds(json.loads(line)))
+            measured = Links.read(line)
+            yield Finding(
+                "MPI ranks", f"{measured.pairs[0].link.words()} between two; {conclusion(measured)}"
+            )
             return
         problem = [f"status {status}", *lines][-1]
     except subprocess.TimeoutExpired:
@@ -181,8 +194,37 @@ def links() -> Iterator[Finding]:
     yield Finding("MPI ranks", f"two of them could not communicate: {problem}", remedy)
 
 
-def speeds(link: dict[str, float]) -> str:
-    return f"{link['latency'] * 1e6:.0f} us, {link['bandwidth'] / 1e9:.1f} GB/s between two"
+def links_of_hosts(hosts: Path) -> Links:
+    """The links between the hosts in a file, a rank on each; ValueError or RuntimeError where they fail."""
+    if not hosts.is_file():
+        raise ValueError(f"there is no host file {hosts}; write one host name per line")
+    lines = (line.partition("#")[0].strip() for line in hosts.read_text().splitlines())
+    names = [re.split(r"[\s:]", line)[0] for line in lines if line]
+    if len(names) < 2:
+        raise ValueError(f"{hosts} has {counted(len(names), 'host')}, and a link needs two; add host names")
+    for name in names:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            raise ValueError(f"the host {name} in {hosts} has no address; correct its name") from None
+    if problem := mpi_problem():
+        raise RuntimeError(f"--hosts: {problem}")
+    on_each = ["-f", str(hosts), "-ppn", "1"]
+    if mpiexec_vendor() == "Open MPI":
+        on_each = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
+    ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
+    command = [str(find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
+    try:
+        status, lines = answer(command, environment(len(names), one_machine=False), HOSTS_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(
+            f"the hosts in {hosts} did not answer in {HOSTS_SECONDS} s; try ssh to each of them"
+        ) from None
+    line = next((line for line in lines if line.startswith("{")), None)
+    if status or line is None:
+        last = [f"status {status}", *lines][-1]
+        raise RuntimeError(f"the hosts in {hosts} could not communicate: {last}; try ssh to each of them")
+    return Links.read(line)
 
 
 def gpu() -> Iterator[Finding]:

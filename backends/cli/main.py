@@ -1,4 +1,4 @@
-"""The ``minigrad`` command: train, prove, trace, run, storm, doctor."""
+"""The ``minigrad`` command: train, prove, trace, run, slurm, storm, doctor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ..comm.chrome import chrome_trace
 from ..comm.mailboxes import Deadlock, WaitTimeout
 from ..comm.trace import Traced, gather_trace
 from ..launch.hang_report import HangReported, write_stacks
-from ..launch.launch import cores, run, run_script, say
+from ..launch.launch import cores, load_mpi, run, run_script, say, size_under_mpiexec
+from ..launch.ping_pong import measure_links
 from ..launch.signals import Interrupted
 from ..launch.stopped import Stopped
 from ..launch.supervise import saved_in
@@ -32,12 +33,14 @@ from . import doctor as health
 from .checkpointing import CheckpointOptions
 from .console import new_console, print_paths
 from .curves import Curves, check_drawing, draw_curves, drawing_problem
+from .link_report import as_values, conclusion, link_table
 from .next_command import after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
 from .run_folder import CURVES, FIGURES, LOG, MODEL, RunFolder, check_writable, write_json
 from .saved_model import SavedModel
+from .slurm_command import batch_script, write
 from .strategy_flags import WithOptions
 from .trace_view import show, show_trace
 from .training import Training, report
@@ -263,6 +266,41 @@ def run_command(
     sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
 
 
+@app.command("slurm", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def slurm_command(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(help="train, prove or run, with its arguments", metavar="COMMAND...")
+    ],
+    nodes: Annotated[int, typer.Option(help="number of nodes", metavar="N", min=1)] = 1,
+    tasks: Annotated[
+        int, typer.Option("--tasks-per-node", help="number of ranks on each node", metavar="N", min=1)
+    ] = 1,
+    cpus: Annotated[
+        int, typer.Option("--cpus-per-task", help="number of CPUs of each rank", metavar="N", min=1)
+    ] = 1,
+    time: Annotated[
+        str | None,
+        typer.Option(help="time limit as of sbatch, as 2:00:00 (default: the partition's)", metavar="TIME"),
+    ] = None,
+    notice: Annotated[
+        int, typer.Option(help="seconds before the limit at which training is to end", metavar="S", min=1)
+    ] = 60,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(help="another option of sbatch, as --partition=long; repeatable", metavar="OPTION"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="write the script to this file", metavar="FILE")
+    ] = None,
+) -> None:
+    """Print a batch script for Slurm: a command on several nodes, which goes on from its checkpoints."""
+    root = context.find_root()
+    check_writable(output, "--output")
+    settings = {"nodes": nodes, "tasks": tasks, "cpus": cpus, "time": time, "notice": notice}
+    write(batch_script(command, root, **settings, extra=sbatch or ()), output)
+
+
 @app.command()
 def storm(
     seed: Annotated[int, typer.Option(help="seed of the storm, or of the first one", metavar="N", min=0)] = 0,
@@ -328,11 +366,36 @@ def version_command() -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """Check what this machine offers, and how to install what is missing."""
-    findings = health.examine()
+def doctor(
+    hosts: Annotated[
+        Path | None, typer.Option(help="measure the links between the hosts in this file", metavar="FILE")
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Check what this machine offers, and how to install what is missing.
+
+    As ranks of mpiexec or srun, or with --hosts, it measures the link of each pair of ranks, too.
+    """
+    check_writable(json)
+    links = None
+    if (size_under_mpiexec() or 1) > 1:
+        comm = load_mpi()()
+        links = measure_links(comm)
+        comm.close()
+        if comm.rank > 0:
+            return
+    elif hosts is not None:
+        links = health.links_of_hosts(hosts)
+    findings = [] if hosts is not None else health.examine()
     console = new_console()
-    console.print(health.report(findings, console.width), soft_wrap=True)
+    if findings:
+        console.print(health.report(findings, console.width), soft_wrap=True)
+    if links is not None:
+        console.print(link_table(links))
+        console.print(conclusion(links), highlight=False, soft_wrap=True)
+    if json is not None:
+        values = {"findings": [finding._asdict() for finding in findings]}
+        write_json(json, values | ({} if links is None else as_values(links)))
     sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
 
 

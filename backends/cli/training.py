@@ -163,6 +163,8 @@ class Training:
         say = console.print if comm.rank == 0 else lambda text: None
         checkpoints = TrainingCheckpoints(checkpoint_options, comm, self.config(), say)
         checkpoints.load_model(model)
+        for member in members(backend):
+            member.set_chosen(checkpoints.chosen)
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:

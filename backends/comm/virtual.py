@@ -19,20 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from minigrad.backend import at_least_one
 
+from .link import Link
 from .mailboxes import World
 from .threads import ThreadComm, run_world
 
 Result = TypeVar("Result")
-
-
-class Link(NamedTuple):
-    """What a message costs: ``latency`` in seconds, ``bandwidth`` in bytes per second."""
-
-    latency: float
-    bandwidth: float = float("inf")
-
-    def seconds(self, nbytes: int) -> float:
-        return self.latency + nbytes / self.bandwidth
 
 
 class Transfer(NamedTuple):

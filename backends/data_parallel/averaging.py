@@ -24,10 +24,11 @@ from ..consistency import (
     trained_parameters,
     weighted,
 )
+from .allreduce_choice import AllreduceChoice
 from .flat import FlatLayout
 
 
-class ModelAveraging(Backend):
+class ModelAveraging(AllreduceChoice, Backend):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
@@ -61,6 +62,7 @@ class ModelAveraging(Backend):
         check_same_on_all_ranks(self.comm, model, self.settings())
         if self.same_start:
             broadcast_model(self.comm, model)
+        self.prepare_allreduce()
         return model
 
     def shard(self, batch: Batch) -> Batch:

@@ -17,8 +17,9 @@ from minigrad.module import Module
 from minigrad.tensor import Tensor
 
 from ..comm import collectives
-from ..comm.collectives import Allreduce
+from ..comm.collectives import AUTOMATIC, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
+from .bucket_size import best_bucket_bytes
 from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout, buckets
 
@@ -41,8 +42,9 @@ class Bucketed(DataParallel):
     Parameters fill buckets of at most ``bucket_bytes`` (or one parameter that is larger) in reverse order of
     registration, which is about the order in which backward reaches them; the first has
     ``first_bucket_bytes``, so that communication begins early. (PyTorch has 25 MiB and 1 MiB, for larger
-    nets.) The last bucket carries the summary, so it waits for the end of backward: one bucket alone overlaps
-    with nothing. All ranks send their buckets in the same order.
+    nets.) "auto" takes the size with the least cost by the links that an ``AutomaticAllreduce`` measured,
+    also of the first bucket. The last bucket carries the summary, so it waits for the end of backward: one
+    bucket alone overlaps with nothing. All ranks send their buckets in the same order.
 
     ``progress`` chooses how all-reduces advance during backward: "thread", in a background thread; "test", by
     the rank, which polls MPI whenever a gradient is final; "none", not before ``finish``, unless MPI has a
@@ -56,7 +58,7 @@ class Bucketed(DataParallel):
         comm: Communicator,
         allreduce: Allreduce | None = None,
         *,
-        bucket_bytes: int = 1 << 18,
+        bucket_bytes: int | str = 1 << 18,
         first_bucket_bytes: int = 1 << 16,
         progress: str = "thread",
         micro_batches: int = 1,
@@ -67,7 +69,14 @@ class Bucketed(DataParallel):
         )
         self.progress, self.algorithm = progress, allreduce
         self.open_reducer = lookup("progress", progress, PROGRESS)
-        self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
+        self.automatic_buckets = bucket_bytes == AUTOMATIC
+        if self.automatic_buckets and not isinstance(self.allreduce, AutomaticAllreduce):
+            raise ValueError(
+                "bucket_bytes='auto' chooses by measured links; add --allreduce auto, or pass a number"
+            )
+        if isinstance(bucket_bytes, str) and not self.automatic_buckets:
+            raise ValueError(f"bucket_bytes is a number of bytes, or 'auto'; got {bucket_bytes!r}")
+        self.bucket_bytes = 1 if isinstance(bucket_bytes, str) else at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
         self.reducer: Reducer | None = None  # opened once, by all ranks together
         self.bucket_of: dict[Tensor, Bucket] = {}
@@ -77,7 +86,11 @@ class Bucketed(DataParallel):
     def place(self, model: Module) -> Module:
         """As ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
         model = super().place(model)
-        *groups, last = buckets(self.summary.parameters, self.bucket_bytes, self.first_bucket_bytes)
+        first = self.first_bucket_bytes
+        if self.automatic_buckets and isinstance(self.allreduce, AutomaticAllreduce):
+            nbytes = sum(p.data.nbytes for p in self.summary.parameters)
+            first = self.bucket_bytes = best_bucket_bytes(nbytes, self.allreduce.seconds)
+        *groups, last = buckets(self.summary.parameters, self.bucket_bytes, first)
         self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
         self.buckets.append(Bucket(last, FlatLayout(last).zeros(len(self.summary))))
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
@@ -86,6 +99,12 @@ class Bucketed(DataParallel):
             self.reducer = self.open_reducer(self.comm, self.algorithm)
         self.start, self.poll, _ = self.reducer
         return model
+
+    def rows(self) -> dict[str, str]:
+        rows = super().rows()
+        if self.automatic_buckets:
+            rows["buckets"] = f"of at most {self.bucket_bytes:,} bytes"
+        return rows
 
     def on_grad(self, parameter: Tensor) -> None:
         """Put the gradient into its bucket, and start the complete buckets, in their order.

@@ -18,10 +18,11 @@ from minigrad.tensor import Tensor
 
 from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
 from ..comm.communicator import Communicator
+from .allreduce_choice import AllreduceChoice
 from .synchronous import SynchronousDataParallel
 
 
-class DataParallel(SynchronousDataParallel):
+class DataParallel(AllreduceChoice, SynchronousDataParallel):
     """Synchronous data parallelism over ``comm``; trains like ``Serial`` for any shares, even empty ones.
 
     The other settings are those of ``SynchronousDataParallel``.
@@ -44,7 +45,9 @@ class DataParallel(SynchronousDataParallel):
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of rank 0."""
         self.buckets = []
-        return super().place(model)
+        model = super().place(model)
+        self.prepare_allreduce()
+        return model
 
     def finish(self, model: Module, loss: float) -> float:
         """Sum the gradients and the summary over all ranks.

@@ -22,6 +22,7 @@ from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
 from . import slurm, terminal
+from .cores import THREAD_VARIABLES, cores, threads_of_rank
 from .launcher import (
     RANKS,
     WorldError,
@@ -52,7 +53,6 @@ PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, b
 SUPERVISED = "MINIGRAD_SUPERVISED"  # the variable that tells a process that a parent starts it again
 OWN_MODULE = ["-m", "backends"]  # what the ranks of a command of minigrad run
 OWN_COMMAND = "python -m backends.launch.rank -m backends"  # their command line
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def find_mpiexec() -> Path | None:
@@ -201,15 +201,10 @@ def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -
     return result
 
 
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def blas_threads(ranks: int) -> threadpool_limits:
     """Share the cores among the matrix products of ``ranks``, unless a variable sets their threads."""
     user_choice = any(name in os.environ for name in THREAD_VARIABLES)
-    return threadpool_limits(None if user_choice else max(1, cores() // ranks))
+    return threadpool_limits(None if user_choice else threads_of_rank(ranks))
 
 
 def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
@@ -284,7 +279,7 @@ def start_line(
             check_room_for_ranks(ranks, free)
         return mpi_command(ranks, python, survive, recover), on_this_machine(ranks) | extra
     job.check(ranks)
-    variables = environment(-(-ranks // job.nodes))
+    variables = environment(-(-ranks // job.nodes), one_machine=False)
     srun = None if survive or recover else job.srun(mpiexec=find_mpiexec() is not None)
     if srun is not None:
         return [*srun, "-n", str(ranks), *python], variables | job.variables(ranks) | extra
@@ -361,10 +356,14 @@ def mpiexec_vendor() -> str:
     return "unknown"
 
 
-def environment(ranks: int) -> dict[str, str]:
-    """This process's variables, and those that ``ranks`` processes on one machine need."""
+def environment(ranks: int, *, one_machine: bool = True) -> dict[str, str]:
+    """This process's variables, and those that ``ranks`` processes need.
+
+    Ranks on several machines set their own threads (``cores.set_threads``): how many share the cores of a
+    machine is known only there.
+    """
     threads = str(max(1, cores() // ranks))
-    defaults = dict.fromkeys(THREAD_VARIABLES, threads)
+    defaults = dict.fromkeys(THREAD_VARIABLES, threads) if one_machine else {}
     defaults |= {  # Open MPI's wheel: root, more ranks than cores, no binding, no 1 s start, working windows
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -397,7 +396,7 @@ def on_this_machine(ranks: int) -> dict[str, str]:
     In a job of a cluster's scheduler mpiexec may start ranks on other machines, so they keep the network.
     """
     if any(name in os.environ for name in SCHEDULER_VARIABLES):
-        return environment(ranks)
+        return environment(ranks, one_machine=False)
     # MPICH's UCX also records all memory that a process frees, and without a network it never drops these
     # records: without memory events a rank's memory does not grow with its steps.
     return {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n", **environment(ranks)}

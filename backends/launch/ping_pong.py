@@ -1,54 +1,117 @@
-"""Measures the latency and the bandwidth of messages between two ranks.
+"""Measures the links between the ranks of a job, pair by pair, and finds the network interfaces they use.
 
-``python -m backends.launch.ping_pong``, started by mpiexec, prints both for its first two ranks as JSON.
+``python -m backends.launch.ping_pong``, started by mpiexec or srun, prints them as JSON. An interface is
+found by its counter of sent bytes, so it is the one that the messages really took.
 """
 
 from __future__ import annotations
 
 import json
-from statistics import median
-from time import perf_counter
+import socket
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from ..comm import Communicator
+from ..comm.collectives import allgather, barrier
+from ..comm.link import PROBE, SECONDS, Link, measure_pair
 from .launch import load_mpi
 
-SMALL, LARGE = 8, 1 << 22  # bytes of the messages that measure latency and bandwidth
-PING, PONG = 1, 2  # tags
+MOST_RANKS = 16  # of which all pairs are measured; of more ranks only the first of each machine
+MOST_SECONDS = 60.0  # that all pairs together may take
+MEMORY, UNKNOWN = "memory", "none that the kernel counts"
 
 
-def one_way(comm: Communicator, nbytes: int, repeats: int) -> float:
-    """The seconds that a message of ``nbytes`` takes from rank 0 to 1: half of a round trip, the median."""
-    x = np.zeros(nbytes, np.uint8)
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        if comm.rank == 0:
-            done = comm.start_send(x, 1, PING)
-            comm.recv(1, PONG, expect=x)
-            done()
-        elif comm.rank == 1:
-            comm.recv(0, PING, expect=x)
-            comm.start_send(x, 0, PONG)()
-        times.append((perf_counter() - start) / 2)
-    return median(times)
+class Pair(NamedTuple):
+    """The link between two ranks, and for each of them the interface by which it sends."""
+
+    one: int
+    other: int
+    latency: float
+    bandwidth: float
+    interfaces: tuple[str, str]
+
+    @property
+    def link(self) -> Link:
+        return Link(self.latency, self.bandwidth)
 
 
-def measure(comm: Communicator) -> dict[str, float]:
-    """The latency in seconds and the bandwidth in bytes per second between ranks 0 and 1."""
-    one_way(comm, SMALL, 20)
-    latency = one_way(comm, SMALL, 200)
-    one_way(comm, LARGE, 1)
-    return {"latency": latency, "bandwidth": LARGE / (one_way(comm, LARGE, 5))}
+class Links(NamedTuple):
+    """The host name and the machine's number of each rank, and the measured pairs."""
+
+    hosts: list[str]
+    nodes: list[int]
+    pairs: list[Pair]
+
+    @classmethod
+    def read(cls, text: str) -> Links:
+        """From the JSON that ``as_json`` wrote."""
+        values = json.loads(text)
+        pairs = [Pair(*pair[:4], interfaces=tuple(pair[4])) for pair in values["pairs"]]
+        return cls(values["hosts"], values["nodes"], pairs)
+
+    def as_json(self) -> str:
+        return json.dumps(self._asdict())
+
+
+def measure_links(comm: Communicator) -> Links:
+    """The links between all ranks, one pair after the other; all ranks call, and get the same.
+
+    They take 20 ms for a pair, and a minute in all, unless the links are slower than a few MB/s. Of more
+    than 16 ranks only the first one of each machine is measured.
+    """
+    hosts = texts(comm, socket.gethostname())
+    nodes = comm.nodes
+    ranks = list(range(comm.size))
+    if comm.size > MOST_RANKS and len(set(nodes)) > 1:
+        ranks = [rank for rank in ranks if nodes.index(nodes[rank]) == rank]
+    pairs = list(combinations(ranks, 2))
+    mine: dict[str, tuple[float, float, str]] = {}
+    for one, other in pairs:
+        barrier(comm)  # one pair at a time
+        before = sent_bytes()
+        link = measure_pair(comm, one, other, min(SECONDS, MOST_SECONDS / len(pairs)))
+        if link is not None:
+            interface = MEMORY if nodes[one] == nodes[other] else UNKNOWN
+            used = used_interface(before, sent_bytes()) or interface
+            mine[f"{one} {other}"] = (link.latency, link.bandwidth, used)
+    of_ranks = [json.loads(text) for text in texts(comm, json.dumps(mine))]
+    measured = []
+    for one, other in pairs:
+        (latency, bandwidth, out), (_, _, back) = (of_ranks[rank][f"{one} {other}"] for rank in (one, other))
+        measured.append(Pair(one, other, latency, bandwidth, (out, back)))
+    return Links(hosts, nodes, measured)
+
+
+def texts(comm: Communicator, mine: str) -> list[str]:
+    """Each rank's text, on every rank."""
+    return [bytes(x).decode() for x in allgather(comm, np.frombuffer(mine.encode(), np.uint8))]
+
+
+def sent_bytes() -> dict[str, int]:
+    """The bytes that each network interface of this machine has sent; empty where there is no /proc."""
+    try:
+        with open("/proc/self/net/dev") as file:
+            rows = [line.partition(":") for line in file if ":" in line]
+    except OSError:
+        return {}
+    return {name.strip(): int(figures.split()[8]) for name, _, figures in rows}
+
+
+def used_interface(before: dict[str, int], after: dict[str, int]) -> str | None:
+    """The interface that sent most, if it was as much as the measurement's larger messages; else None."""
+    growth = {name: count - before.get(name, 0) for name, count in after.items()}
+    name = max(growth, key=lambda name: growth[name], default=None)
+    return name if name is not None and growth[name] >= PROBE else None
 
 
 def main() -> None:
     comm = load_mpi()()
-    speeds = measure(comm)
+    links = measure_links(comm)
     comm.close()
     if comm.rank == 0:
-        print(json.dumps(speeds))
+        print(links.as_json())
 
 
 if __name__ == "__main__":

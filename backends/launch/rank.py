@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
+from .cores import set_threads
 from .hang_report import HangReported
 from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
@@ -134,6 +135,7 @@ def main() -> None:
     write_stacks_on_signal()
     note(f"pid.{number()}", str(os.getpid()))
     listen_for(set(SIGNALS) - {signal.SIGINT})
+    set_threads()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it at first
     try:
         runpy.run_module("mpi4py", run_name="__main__", alter_sys=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
+from .cores import counts
 from .launcher import mpi_library, step_tasks
 
 # The plugin that srun needs, by a word in the MPI library's version text; the first match counts.
@@ -42,7 +43,8 @@ class Job(NamedTuple):
         """The start of the command that runs ranks by srun; None where ``mpiexec`` is the safer choice.
 
         srun itself reads SLURM_MPI_TYPE. A srun that lists pmix may still fail to load it, so Open MPI's own
-        mpiexec is preferred where there is one.
+        mpiexec is preferred where there is one. So is MPICH's on several nodes: the addresses that MPICH 5
+        exchanges between nodes can be longer than the lines that Slurm's pmi2 reads.
         """
         start = ["srun", "--kill-on-bad-exit", "--quit-on-interrupt", "--export=ALL"]
         if shutil.which("srun") is None:
@@ -51,7 +53,8 @@ class Job(NamedTuple):
             return start
         library = mpi_library()
         plugin = next((plugin for word, plugin in PLUGINS.items() if word in library), None)
-        if plugin in plugins() and not (plugin == "pmix" and mpiexec):
+        unsafe = plugin == "pmix" or (plugin == "pmi2" and self.nodes > 1)
+        if plugin in plugins() and not (unsafe and mpiexec):
             return [*start, f"--mpi={plugin}"]
         return None if mpiexec else start
 
@@ -67,11 +70,10 @@ def find_job() -> Job | None:
     if "SLURM_JOB_ID" not in os.environ or step_tasks() is not None:
         return None
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
-    counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Job(
         os.environ["SLURM_JOB_ID"],
         max(int(nodes), 1) if nodes.isdecimal() else 1,
-        sum(int(cpus) * int(times or 1) for cpus, times in counts),
+        sum(counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))),
     )
 
 

@@ -32,6 +32,8 @@ from backends.checkpoint import Checkpoints
 from backends.checkpoint.training_state import gather_state, load_model_state, load_state
 from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
+from backends.comm.collectives.automatic import ALGORITHMS
+from backends.comm.collectives.costs import Machine, fastest_allreduce
 from backends.comm.recoverable_threads import run_mortal_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
@@ -76,6 +78,22 @@ for name, allreduce, formula, sizes in (
         found, expected = on_virtual_ranks(p, allreduce, LENGTH), formula(p, 4 * LENGTH, LINK)
         print(f"   {name:7} on {p} ranks: {1e6 * found:7.2f} us, by formula {1e6 * expected:7.2f} us")
         assert math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12), f"{found} s, formula {expected} s"
+
+# %% [markdown]
+# Which all-reduce is the fastest depends on the link and on the size: a ring needs many messages, doubling
+# sends many bytes. `minigrad train --allreduce auto` measures the link and takes the least of such costs for
+# each size (`backends/comm/collectives/costs.py`). The virtual cluster agrees with each choice.
+
+# %%
+ALIKE = Machine(range(8), LINK, LINK)  # a machine for each rank
+for length in (100, 10_000, 1_000_000):
+    chosen = fastest_allreduce(4 * length, ALIKE)
+    simulated = {
+        name: on_virtual_ranks(8, ALGORITHMS[name], length)
+        for name in ("doubling", "tree", "ring", "halving")
+    }
+    print(f"   {4 * length:9,} bytes on 8 ranks: {chosen}, {1e6 * simulated[chosen]:8.1f} us")
+    assert simulated[chosen] <= min(simulated.values()) * 1.001, f"{chosen} of {simulated}"
 
 # %% [markdown]
 # Besides the time, the bytes: `Traced` counts what each rank sends in a real training step, which must be the

@@ -1,5 +1,7 @@
 """``train --checkpoint`` and ``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use."""
 
+import json
+
 import pytest
 from safetensors.numpy import load_file
 
@@ -11,6 +13,16 @@ TRAIN = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "2", "--tra
 @pytest.mark.parametrize("layout", LAYOUTS, ids=" ".join)
 def test_a_resumed_training_ends_with_the_same_bits(minigrad, tmp_path, layout):
     resumes_with_the_same_bits(minigrad, tmp_path, layout, "--transport", "threads")
+
+
+def test_a_run_that_chose_its_all_reduce_resumes_with_the_same_bits(minigrad, tmp_path):
+    """It does not measure again: other links could lead to another order of the sums."""
+    layout = ["--data", "3", "--strategy", "bucketed", "--allreduce", "auto", "--option", "bucket_bytes=auto"]
+    resumes_with_the_same_bits(minigrad, tmp_path, layout, "--transport", "threads")
+    whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "resumed.json"))
+    assert (
+        resumed["config"]["links"] == whole["config"]["links"] and resumed["allreduce"] == whole["allreduce"]
+    )
 
 
 def test_other_ranks_go_on(minigrad, tmp_path):
@@ -64,7 +76,7 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
         (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
         (
             ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
-            "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks; leave",
+            "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks;",
         ),
         (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
         (["--checkpoint", "new", "--keep", "0"], "'--keep'"),

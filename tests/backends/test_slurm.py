@@ -76,12 +76,23 @@ def test_ranks_that_may_be_killed_are_started_by_mpiexec(job, monkeypatch):
     assert launch.start_line(2, ["who.py"], survive=True)[0][0] == "/opt/mpiexec"
 
 
-def test_an_mpiexec_for_several_nodes_finds_them_by_slurm(job, monkeypatch):
-    job(MPICH, NONE, SLURM_JOB_NUM_NODES="2", SLURM_JOB_CPUS_PER_NODE="4(x2)")
+@pytest.mark.parametrize("plugins", [NONE, LIST])
+def test_an_mpiexec_for_several_nodes_finds_them_by_slurm(job, monkeypatch, plugins):
+    """Also where srun has pmi2, which cannot carry all addresses of MPICH between nodes."""
+    job(MPICH, plugins, SLURM_JOB_NUM_NODES="2", SLURM_JOB_CPUS_PER_NODE="4(x2)")
     monkeypatch.setattr(launch, "find_mpiexec", lambda: "/opt/mpiexec")
     command, variables = launch.start_line(8, ["who.py"], survive=False)
     assert command[0] == "/opt/mpiexec" and variables["SLURM_MPI_TYPE"] == "none"
     assert not slurm.LOCAL.keys() & variables.keys()
+
+
+def test_ranks_on_several_nodes_set_their_threads_themselves(job, monkeypatch):
+    job(MPICH, LIST, SLURM_JOB_NUM_NODES="2", SLURM_JOB_CPUS_PER_NODE="4(x2)")
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: None)
+    _, variables = launch.start_line(8, ["who.py"], survive=False)
+    assert not set(launch.THREAD_VARIABLES) & variables.keys()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert launch.start_line(8, ["who.py"], survive=False)[1]["OMP_NUM_THREADS"] == "3"
 
 
 def test_more_ranks_than_the_job_has_cpus_are_refused(job):

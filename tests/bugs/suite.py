@@ -2,6 +2,7 @@
 
 from tests.bugs import (
     in_checkpoints,
+    in_cluster,
     in_compression,
     in_data_parallel,
     in_draining,
@@ -36,4 +37,5 @@ PARTS = {
     "storms": in_storms.BUGS,
     "stopping": in_stopping.BUGS,
     "logs": in_logs.BUGS,
+    "cluster": in_cluster.BUGS,
 }

@@ -1,4 +1,6 @@
-"""A real Slurm of one node and two CPUs, on loopback, that a test starts and ends.
+"""A real Slurm that a test starts and ends: one node of two CPUs on loopback, or several hosts of one CPU.
+
+The hosts are network and host-name namespaces on one switch, with a slurmd in each.
 
 Its daemons and jobs carry a mark, by which what is left of a job at the end is known and killed.
 """
@@ -13,9 +15,11 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from minigrad_course.experiments.hosts import Hosts
 
 from backends.launch.sweep import MARK, marked
 
@@ -23,31 +27,32 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 SECONDS = 120  # that the daemons may take to start, and a job to its end
 CONFIGURATION = """\
 ClusterName=loopback
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={control}
 SlurmdPort={daemon}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CredType=cred/munge
 MpiDefault={mpi}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+SchedulerParameters=sched_interval=2,bf_interval=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=10 State=UP
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
 """
 
 
@@ -68,42 +73,76 @@ def free_port() -> int:
 
 
 class Slurm:
-    """munged, slurmctld and slurmd as this user, in ``folder``; ``mpi`` is srun's default plug-in."""
+    """munged, slurmctld and slurmd as this user, in ``folder``; ``mpi`` is srun's default plug-in.
 
-    def __init__(self, folder: Path, mpi: str = "none"):
-        self.folder = folder
+    With ``hosts`` each of them is a node; the commands and the controller run at their switch.
+    """
+
+    def __init__(self, folder: Path, mpi: str = "none", hosts: Hosts | None = None):
+        self.folder, self.hosts = folder, hosts
+        here = socket.gethostname().partition(".")[0]
+        addresses = (
+            {here: ("127.0.0.1", 2)} if hosts is None else {h.name: (h.address, 1) for h in hosts.members}
+        )
         self.running: list[subprocess.Popen] = []
         self.mark = uuid.uuid4().hex
-        for name in ("munge", "state", "spool"):
-            (folder / name).mkdir(mode=0o755)
+        for name in ("munge", "state", *(f"spool/{node}" for node in addresses)):
+            (folder / name).mkdir(mode=0o755, parents=True)
         folder.chmod(0o755)
         self.configuration = folder / "slurm.conf"
         self.configuration.write_text(
             CONFIGURATION.format(
                 folder=folder,
                 mpi=mpi,
-                host=socket.gethostname().partition(".")[0],
+                host=here,
+                address="127.0.0.1" if hosts is None else hosts.switch.address,
+                nodes="\n".join(
+                    f"NodeName={node} NodeAddr={address} CPUs={cpus} State=UNKNOWN"
+                    for node, (address, cpus) in addresses.items()
+                ),
                 user=pwd.getpwuid(os.geteuid()).pw_name,
                 control=free_port(),
                 daemon=free_port(),
             )
         )
+        if hosts is not None:  # whose /sys has no control groups; nothing here uses any
+            (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+            members = [*hosts.members, hosts.switch]
+            lines = [f"{host.address} {host.name}\n" for host in members]
+            (folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *lines]))
+            for host in hosts.members:  # mpiexec on one of them is called by its name from the others
+                command = [*host.enter(), "mount", "--bind", str(folder / "hosts"), "/etc/hosts"]
+                subprocess.run(command, check=True, timeout=SECONDS)
         (folder / "munge/key").write_bytes(os.urandom(128))
         (folder / "munge/key").chmod(0o600)
 
     def __enter__(self) -> Slurm:
-        files = [f"--{name}-file={self.folder}/munge/{name}" for name in ("key", "log", "pid", "seed")]
-        self.start("munged", "--foreground", "--force", f"--socket={self.folder}/munge/socket", *files)
-        self.until(lambda: (self.folder / "munge/socket").exists())
-        self.start("slurmctld", "-D", "-f", str(self.configuration))
-        self.start("slurmd", "-D", "-f", str(self.configuration))
-        self.until(lambda: "idle" in self.call("sinfo", "--noheader", "-o", "%T"))
+        try:
+            self.start_daemons()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_) -> None:
         self.call("scancel", "--user", str(os.geteuid()))
         with suppress(AssertionError):  # the daemons are ended however that goes
             self.until(lambda: not self.call("squeue", "--noheader"))
+        self.close()
+
+    def start_daemons(self) -> None:
+        files = [f"--{name}-file={self.folder}/munge/{name}" for name in ("key", "log", "pid", "seed")]
+        self.start("munged", "--foreground", "--force", f"--socket={self.folder}/munge/socket", *files)
+        self.until(lambda: (self.folder / "munge/socket").exists())
+        self.start("slurmctld", "-D", "-f", str(self.configuration), at=self.entry)
+        for host in [None] if self.hosts is None else self.hosts.members:
+            at = [] if host is None else host.enter()
+            self.start("slurmd", "-D", "-f", str(self.configuration), at=at)
+        idle = str(1 if self.hosts is None else len(self.hosts.members))
+        self.until(lambda: self.call("sinfo", "--noheader", "-t", "idle", "-o", "%D").strip() == idle)
+
+    def close(self) -> None:
+        """End the daemons, and what is left of jobs."""
         for process in reversed(self.running):
             process.terminate()
         for process in self.running:
@@ -115,6 +154,11 @@ class Slurm:
         for pid in marked(self.mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    @property
+    def entry(self) -> list[str]:
+        """The beginning of a command that runs where the controller does."""
+        return [] if self.hosts is None else self.hosts.switch.enter()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -131,15 +175,15 @@ class Slurm:
         self.until(status.exists)
         return int(status.read_text()), (folder / "job.out").read_text()
 
-    def start(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.out").open("wb") as out:
-            command = [str(which(name)), *arguments]
+    def start(self, name: str, *arguments: str, at: Sequence[str] = ()) -> None:
+        with (self.folder / f"{name}-{len(self.running)}.out").open("wb") as out:
+            command = [*at, str(which(name)), *arguments]
             self.running.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL))
 
     def call(self, *command: str, cwd: Path | None = None) -> str:
         """What a command prints that one of Slurm's is, or starts by one."""
         return subprocess.run(
-            command,
+            [*self.entry, *command],
             cwd=cwd,
             env={**os.environ, **self.variables},
             stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from minigrad_course.experiments.hosts import BURST, Host, Hosts, problem
+from minigrad_course.experiments.hosts import BURST, Host, Hosts, problem, shape
 
 from backends.launch.launch import environment
 from minigrad.models import find_net
@@ -94,6 +94,21 @@ def test_the_ranks_are_on_two_hosts_and_the_link_is_as_slow_as_asked(processes, 
     assert all(b.sent >= size and b.received >= size for b in passed), passed
     # A lower bound only: nothing can be faster than the link, however busy the machine is.
     assert max(r["seconds"] for r in ranks) >= 0.9 * 8 * (size - BURST) / hosts.rate
+
+
+def test_the_doctor_names_the_interface_and_points_out_the_slow_host(processes, tmp_path):
+    """The last of four hosts has a link of 10 Mbit/s: its three pairs are the worst, and slow."""
+    with Hosts(tmp_path, rate=10**9, count=4) as hosts:
+        hosts.members[3].do(f"tc qdisc replace dev eth0 {shape(10**7)}")
+        command = hosts.mpiexec(4, "-m", "backends", "doctor", "--json", "links.json")
+        job = processes.run(command, environment(4), seconds=90)
+    assert job.status == 0, job.err
+    assert "eth0" in job.out and "slower than pairs like them" in job.out
+    pairs = json.loads((processes.folder / "links.json").read_text())["pairs"]
+    assert len(pairs) == 6 and all(pair["interfaces"] == ["eth0", "eth0"] for pair in pairs)
+    assert all("host3" in pair["hosts"] for pair in pairs[:3]), pairs
+    # Nothing passes faster than the link; half of each round trip does not cross the slow side of it.
+    assert all(pair["slow"] and pair["bandwidth"] < 4e6 for pair in pairs[:3]), pairs
 
 
 def test_nothing_is_left_of_a_host(tmp_path):

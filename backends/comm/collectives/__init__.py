@@ -17,6 +17,8 @@ from minigrad.device import Array
 from minigrad.lookup import choices, lookup
 
 from ..communicator import Communicator
+from ..link import read_link
+from .automatic import AutomaticAllreduce
 from .doubling import doubling_allgather, doubling_allreduce
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical_allreduce
@@ -29,6 +31,7 @@ from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tr
 __all__ = [
     "ALLREDUCE",
     "ALLREDUCES",
+    "AutomaticAllreduce",
     "Operator",
     "allgather",
     "allreduce",
@@ -91,20 +94,32 @@ ALLREDUCES: Mapping[str, Allreduce] = {
 GROUP = "minigrad.allreduces"
 
 
+AUTOMATIC = "auto"
+
+
 def allreduce_names() -> list[str]:
-    """The names that ``find_allreduce`` takes; nothing is imported for them."""
+    """The names of the algorithms; nothing is imported for them."""
     return choices(ALLREDUCES, GROUP)
 
 
 def find_allreduce(name: str) -> Allreduce:
     """The all-reduce called ``name``: ours, or one that another package declares in the group ``GROUP``.
 
-    Raises ValueError, naming the choices, for an unknown name.
+    "auto" is an ``AutomaticAllreduce`` of its own; "auto:20e-6,1.25e9" gives it the latency (seconds) and the
+    bandwidth (bytes per second) of the links. Raises ValueError, naming the choices, for an unknown name.
     """
+    first, colon, link = name.partition(":")
+    if first == AUTOMATIC:
+        return AutomaticAllreduce(read_link(link) if colon else None)
     return lookup("all-reduce", name, ALLREDUCES, GROUP)
 
 
 ALLREDUCE = Flag(
-    str, "algorithm of the all-reduce (default: the transport's own)", "NAME", allreduce_names, find_allreduce
+    str,
+    "algorithm of the all-reduce (default: the transport's own); auto takes the fastest of minigrad's own by "
+    "the links that it measures, or by auto:LATENCY,BANDWIDTH in seconds and bytes per second",
+    "NAME",
+    lambda: [*allreduce_names(), AUTOMATIC],
+    find_allreduce,
 )
 """The flag of the strategies whose all-reduce can be chosen."""

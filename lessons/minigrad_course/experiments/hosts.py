@@ -121,6 +121,7 @@ class Hosts:
             self.switch.do("ip link add br0 type bridge")
             self.switch.do(f"ip addr add {self.switch.address}/24 dev br0")
             self.switch.do("ip link set br0 up")
+            self.switch.do("ip link set lo up")
             for i in range(count):
                 host = Host(f"host{i}", f"10.77.0.{i + 1}")
                 self.members.append(host)

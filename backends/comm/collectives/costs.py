@@ -1,0 +1,149 @@
+"""The time of an all-reduce by the alpha-beta model: the slowest port of each round, summed over the rounds.
+
+A message of n bytes takes alpha + n beta seconds. A rank sends one message at a time and receives one; the
+ranks of one machine share its network card. Where all links are alike and p is a power of two, these are the
+closed forms of the algorithms' docstrings. Combining arrays takes no time here.
+Sources: Hockney 1994; Thakur, Rabenseifner and Gropp 2005. Lecture section: what a cluster would do.
+Lesson: 15_scale.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from minigrad.lookup import check_choice
+
+from ..link import Link
+
+
+class Message(NamedTuple):
+    """``nbytes`` from one rank to another."""
+
+    source: int
+    to: int
+    nbytes: float
+
+
+Round = tuple[int, list[Message]]
+"""How many times the messages of a round are sent, one round after the other."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The number of each rank's machine in ``nodes``, and the links ``inside`` and ``between`` machines."""
+
+    nodes: Sequence[int]
+    inside: Link
+    between: Link
+
+    def seconds(self, messages: Sequence[Message], itemsize: int = 0) -> float:
+        """What a round takes: the messages of one port follow each other, the ports work side by side.
+
+        With an ``itemsize`` the bytes of a message are rounded up to a multiple of it.
+        """
+        ports: defaultdict[tuple[str, int, bool], float] = defaultdict(float)
+        for source, to, nbytes in messages:
+            one, other = self.nodes[source], self.nodes[to]
+            link = self.inside if one == other else self.between
+            for end, node, out in ((source, one, True), (to, other, False)):
+                port = ("rank", end, out) if one == other else ("card", node, out)
+                whole = -(-nbytes // itemsize) * itemsize if itemsize else nbytes
+                ports[port] += link.seconds(whole)
+        return max(ports.values(), default=0.0)
+
+
+def allreduce_seconds(name: str, nbytes: float, machine: Machine, itemsize: int = 0) -> float:
+    """The seconds of the all-reduce called ``name``, of ``ROUNDS``, of ``nbytes`` on each rank.
+
+    With an ``itemsize``, the bytes of a number, the longest message of a round has whole numbers.
+    """
+    check_choice("all-reduce with a known cost", name, ROUNDS)
+    rounds = ROUNDS[name](nbytes, machine.nodes)
+    return sum(times * machine.seconds(messages, itemsize) for times, messages in rounds)
+
+
+def fastest_allreduce(nbytes: float, machine: Machine, itemsize: int = 0) -> str:
+    """The all-reduce that takes least; of several such the one that stands first in ``ROUNDS``."""
+    return min(ROUNDS, key=lambda name: allreduce_seconds(name, nbytes, machine, itemsize))
+
+
+def tree(nbytes: float, nodes: Sequence[int], ranks: Sequence[int] | None = None) -> Iterator[Round]:
+    """Up one binomial tree and down another."""
+    ranks = range(len(nodes)) if ranks is None else ranks
+    yield from ((2 * times, messages) for times, messages in up(nbytes, ranks))
+
+
+def up(nbytes: float, ranks: Sequence[int]) -> Iterator[Round]:
+    distance = 1
+    while distance < len(ranks):
+        children = range(distance, len(ranks), 2 * distance)
+        yield 1, [Message(ranks[child], ranks[child - distance], nbytes) for child in children]
+        distance *= 2
+
+
+def ring(nbytes: float, nodes: Sequence[int], ranks: Sequence[int] | None = None) -> Iterator[Round]:
+    """Twice around, a p-th at a time."""
+    ranks = range(len(nodes)) if ranks is None else ranks
+    p = len(ranks)
+    yield 2 * (p - 1), [Message(ranks[k], ranks[(k + 1) % p], nbytes / p) for k in range(p)]
+
+
+def doubling(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
+    """Swaps of whole arrays at the distances 1, 2, 4, ... between a power of two ranks."""
+    speakers, fold = folded(nbytes, len(nodes))
+    yield fold
+    distance = 1
+    while distance < len(speakers):
+        yield 1, swaps(speakers, distance, nbytes)
+        distance *= 2
+
+
+def halving(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
+    """Swaps of halves, of quarters, ..., and the same backwards."""
+    speakers, fold = folded(nbytes, len(nodes))
+    yield fold
+    distance = 1
+    while distance < len(speakers):
+        yield 2, swaps(speakers, distance, nbytes / (2 * distance))
+        distance *= 2
+
+
+def hierarchical(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
+    """Up and down a tree in each node, and a ring between the first ranks of the nodes."""
+    groups: dict[int, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        groups.setdefault(node, []).append(rank)
+    deepest = max(groups.values(), key=len)
+    for level, (_, messages) in enumerate(up(nbytes, deepest)):
+        others = [list(up(nbytes, group))[level:] for group in groups.values() if group is not deepest]
+        yield 2, [*messages, *(message for rest in others if rest for message in rest[0][1])]
+    yield from ring(nbytes, nodes, [group[0] for group in groups.values()])
+
+
+def folded(nbytes: float, p: int) -> tuple[list[int], Round]:
+    """The power of two of ranks that swap, and the round in which the others give and get back theirs."""
+    size = 1 << (p.bit_length() - 1)
+    extra = p - size
+    speakers = [*range(1, 2 * extra, 2), *range(2 * extra, p)]
+    return speakers, (2, [Message(2 * i, 2 * i + 1, nbytes) for i in range(extra)])
+
+
+def swaps(ranks: Sequence[int], distance: int, nbytes: float) -> list[Message]:
+    """Each sends to the one whose number differs in the bit ``distance``."""
+    return [Message(rank, ranks[number ^ distance], nbytes) for number, rank in enumerate(ranks)]
+
+
+ROUNDS: Mapping[str, Callable[[float, Sequence[int]], Iterator[Round]]] = {
+    "halving": halving,
+    "ring": ring,
+    "doubling": doubling,
+    "tree": tree,
+    "hierarchical": hierarchical,
+}
+"""The rounds of messages of each all-reduce that can be the fastest, for bytes and the nodes of the ranks.
+
+The naive ones, where everyone sends to everyone or to rank 0, never take less than doubling.
+"""
