@@ -6,6 +6,7 @@ from tests.bugs import (
     in_data_parallel,
     in_engine,
     in_hybrid,
+    in_memory_checkpoints,
     in_messages,
     in_model_parallel,
     in_pipelines,
@@ -24,4 +25,5 @@ PARTS = {
     "compression": in_compression.BUGS,
     "resuming": in_resuming.BUGS,
     "checkpoints": in_checkpoints.BUGS,
+    "checkpoints in memory": in_memory_checkpoints.BUGS,
 }
