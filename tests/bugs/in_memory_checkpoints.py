@@ -28,7 +28,7 @@ BUGS = [
         "owner = (saved.rank - self.ranks_per_host) % ranks",
         "owner = (saved.rank + self.ranks_per_host) % ranks",
         any_lost_ranks_of_four_come_back_or_are_named,
-        "saved were .* restored|KeyError|[0-9]",
+        "saved were .* restored",
     ),
     Bug(
         "two lost neighbors are given as if nothing were lost",
@@ -36,7 +36,7 @@ BUGS = [
         "if rank not in left and partners[rank] not in left]",
         "if rank not in left and not left]",
         any_lost_ranks_of_four_come_back_or_are_named,
-        "pieces|[0-9]",
+        "KeyError: 0",
     ),
     Bug(
         "two ranks of a group are lost, and parity gives a mix of both",
@@ -44,7 +44,7 @@ BUGS = [
         "for ranks in lost if len(ranks) > 1 for rank in ranks",
         "for ranks in lost if len(ranks) > 2 for rank in ranks",
         any_lost_ranks_of_four_come_back_or_are_named,
-        "cannot come back|blocks|[0-9]",
+        "KeyError: 1",
     ),
     Bug(
         "the parity of a host that is left is not in the exclusive or",
@@ -92,7 +92,7 @@ BUGS = [
         "self.generations = [saved for saved in self.generations if saved[:2] == (step, ranks)]",
         "self.generations = self.generations[-1:]",
         losses_while_ranks_save_leave_whole_generations,
-        "is a mix|different pieces|KeyError|[0-9]",
+        "is a mix|different pieces",
     ),
     Bug(
         "only the newest step is looked at",
@@ -108,7 +108,7 @@ BUGS = [
         "step, comm.size, comm.rank, mine",
         "step, comm.size, self.generations[-1].rank if self.generations else comm.rank, mine",
         lost_hosts_are_no_loss,
-        "host . is lost|the pieces of|[0-9]",
+        "host . is lost",
     ),
     Bug(
         "ranks that do not fill their hosts are accepted",
@@ -116,7 +116,7 @@ BUGS = [
         "if comm.size % self.ranks_per_host or comm.size == self.ranks_per_host:",
         "if comm.size == self.ranks_per_host:",
         refusals_come_before_a_message,
-        "they save|parts|[0-9]",
+        "they save",
     ),
     Bug(
         "each rank sends the whole piece to each other host",
