@@ -23,7 +23,7 @@ class CrashState(NamedTuple):
 
 
 def crash_states(disk: RecordedDisk, first: int = 0, *, draws: int = 100) -> Iterator[CrashState]:
-    """Each state after ``first`` operations or more; a state that several losses of power leave comes once."""
+    """Each state after ``first`` operations or more: after a kill, and after a loss of power."""
     for length in range(first, len(disk.operations) + 1):
         for state in kills(disk, length):
             yield CrashState(state, length, "a kill")

@@ -136,7 +136,7 @@ class XorParity(MemoryCheckpoints):
     """
 
     def redundancy(self, comm: Communicator, piece: np.ndarray) -> np.ndarray:
-        """h - 1 messages of n / (h - 1) bytes from each rank, and h - 1 of 8 bytes; n is of the longest piece."""
+        """h - 1 messages of n / (h - 1) bytes from each rank, n of the longest piece, and h - 1 of 8."""
         group = comm.split(comm.rank % self.ranks_per_host)
         longest = max(int(size) for size in allgather(group, np.array(piece.size)))
         width = -(-(HEADER + longest) // (group.size - 1))

@@ -124,7 +124,7 @@ def a_loss_while_ranks_save_leaves_a_whole_generation(kind: Kind, ranks_per_host
     ranks = 3 * ranks_per_host
     old, new = ([bytes([step, rank]) * (rank + step) for rank in range(ranks)] for step in (1, 2))
     for victim in range(ranks):
-        messages, ended = 0, True
+        messages, step, ended = 0, 0, True
         while ended:
             stores, ended = saved(kind, old, ranks_per_host), False
 
