@@ -79,7 +79,7 @@ MISTAKES = {
     "the old generation goes before the new one is there": (
         [(COMMIT, '        for old in steps_on(disk):\n            disk.remove(f"/head-{old}")\n' + COMMIT)],
         {"kill", "power", "damage"},
-        "of it: load gives nothing, it should give step 9 or step 10",
+        "of the save: load gives nothing, it should give step 9 or step 10",
     ),
     "shards of all steps have one name": (
         [

@@ -17,6 +17,7 @@ from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, run_ranks
 
 SHOWN = 14  # operations of a counterexample
+MOST_OPERATIONS, MOST_BYTES = 2000, 2**20  # on one disk, and in one file
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Run:
 
     def __str__(self) -> str:
         sizes = " and ".join(map(str, self.sizes))
-        return f"{counted(self.workers, 'rank')}, shards of {sizes} bytes, {counted(self.saves, 'save')}"
+        shards = f"{'shard' if self.workers == 1 else 'shards'} of {sizes} bytes"
+        return f"{counted(self.workers, 'rank')}, {shards}, {counted(self.saves, 'save')}"
 
     def steps(self, count: int) -> list[int]:
         """9, 10, 11, ...: as texts they are in another order."""
@@ -118,7 +120,7 @@ class Recorded(NamedTuple):
             return f"{what} before the save of step {self.steps[-1]}"
         if number == count and not within:
             return f"{what} after the save of step {self.steps[-1]}"
-        return f"{what} {'within' if within else 'after'} operation {number} of it"
+        return f"{what} {'within' if within else 'after'} operation {number} of the save"
 
     def story(self, disk: RecordedDisk, problem: str) -> str:
         """The problem, the operations of the last save, and what was left."""
@@ -184,6 +186,8 @@ def gives(
     step, shards = found
     if type(step) is not int or not isinstance(shards, list | tuple):
         raise Wrong(f"{when}: load returned ({step!r:.20}, {shards!r:.40}), not a step and a list of shards")
+    if odd := [shard for shard in shards if type(shard) is not bytes]:
+        raise Wrong(f"{when}: load returned a shard that is {type(odd[0]).__name__}, not bytes")
     if step not in allowed:
         raise Wrong(f"{when}: load gives step {step}, it should give {steps_in_words(allowed)}")
     if list(shards) != (wanted := case.shards(step)):
@@ -221,6 +225,11 @@ def offered(disk: RecordedDisk) -> RestrictedObject:
     def write(path: Any, content: Any) -> None:
         if type(content) is not bytes:
             raise TypeError(f"write takes bytes, got {type(content).__name__}")
+        if len(content) > MOST_BYTES or len(disk.operations) > MOST_OPERATIONS:
+            raise Wrong(
+                f"operation {len(disk.operations)} on the disk writes {len(content)} bytes into {path}: "
+                "a save of a few bytes needs less"
+            )
         disk.fill(place(path), content)
 
     def remove(path: Any) -> None:
