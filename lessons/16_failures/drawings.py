@@ -90,7 +90,7 @@ def intervals(kinds, failures):
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.legend(loc="upper center")
-    axes.set(xlabel="seconds between two saves (dotted: Young's)", ylabel="time lost", ylim=(0, 0.6))
+    axes.set(xlabel="seconds between two saves (dotted: Young's)", ylabel="time lost", ylim=(0, 0.4))
     axes.set_title(f"Save in less time, save more often, lose less: a failure every {failures:,.0f} s")
     return figure
 
@@ -117,8 +117,8 @@ def holders(ranks, hosts):
         panel.set_yticks(np.arange(ranks) + 0.5, [str(rank) for rank in range(ranks)])
         panel.tick_params(length=0)
     panels[0].set(ylabel="in the memory of rank")
-    panels[0].set_title("Partner copies: twice the memory")
-    panels[1].set_title("Parity: one exclusive or of the parts in its row")
+    panels[0].set_title("Partner copies: a row has its own piece and a copy")
+    panels[1].set_title("Parity: a row has one exclusive or of its parts")
     return figure
 
 
@@ -130,11 +130,11 @@ def shrunk(serial, before, after, lost_at, resumed_at):
     axes.plot(steps[: len(before)], before, **points(BLUE) | {"ms": 10}, label="four ranks")
     axes.plot(steps[resumed_at:], after, **points(ORANGE), label="three ranks, from the checkpoint")
     axes.axvline(lost_at + 0.5, color=RED, lw=1, ls="--")
-    top = axes.get_ylim()[1]
-    axes.text(lost_at + 0.6, top * 0.985, "rank 2 is lost", color=RED, va="top")
+    bottom = axes.get_ylim()[0]
+    axes.text(lost_at + 0.6, bottom, "rank 2 is lost", color=RED, va="bottom")
     axes.axvline(resumed_at + 0.5, color=GREY, lw=1, ls=":")
-    axes.text(resumed_at + 0.4, top * 0.985, "saved", color=GREY, ha="right", va="top")
-    axes.legend(loc="lower left")
+    axes.text(resumed_at + 0.4, bottom, "saved", color=GREY, ha="right", va="bottom")
+    axes.legend(loc="upper right")
     axes.set(xlabel="step", ylabel="loss", title="A rank is lost, and the training is the same")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure

@@ -99,11 +99,18 @@ def small_batch(step):
 # Four ranks, one of which is lost
 
 
-SAMPLES = 24
-BATCHES = [
-    Batch(rng.normal(size=(SAMPLES, 1, 28, 28)), rng.integers(0, 10, SAMPLES))
-    for rng in map(np.random.default_rng, range(100, 110))
-]
+SAVES_EVERY = 4  # steps
+PATTERNS = np.random.default_rng(10).normal(size=(10, 1, 28, 28))
+
+
+def noisy_patterns(step, samples=24):
+    """A batch: each class has a pattern, and each sample is its pattern with much noise."""
+    rng = np.random.default_rng(step)
+    classes = rng.integers(0, 10, samples)
+    return Batch(0.1 * PATTERNS[classes] + 0.5 * rng.normal(size=(samples, 1, 28, 28)), classes)
+
+
+BATCHES = [noisy_patterns(step) for step in range(18)]
 
 
 def piece_of(comm, backend, model, optimizer):
@@ -124,7 +131,7 @@ def state_in(pieces):
 
 
 def train(comm, memory, losses, *, resumes=False, lost=None):
-    """Train on BATCHES with ZeRO stage 2 and Adam, and save in ``memory``, if any, after every third step.
+    """Train on BATCHES with ZeRO stage 2 and Adam, and save in ``memory``, if there is one.
 
     Begins from the newest generation there if it ``resumes``. Rank 0 puts the loss of each step into
     ``losses``. ``lost`` is (rank, step) of a rank that ends. Gives the first step, and the weights.
@@ -145,6 +152,6 @@ def train(comm, memory, losses, *, resumes=False, lost=None):
         backend.update(model, optimizer)
         if comm.rank == 0:
             losses[step] = loss
-        if memory is not None and (step + 1) % 3 == 0:
+        if memory is not None and (step + 1) % SAVES_EVERY == 0:
             memory.save(comm, step + 1, piece_of(comm, backend, model, optimizer))
     return start, backend.full_parameters(model)
