@@ -71,11 +71,11 @@ def in_words(disk: RecordedDisk) -> list[str]:
             place = before.get(operation.node, "a removed file")
             words.append(f"write {len(operation.content)} bytes into {place}")
         else:
-            words.append(renaming(operation, before, nodes))
+            words.append(name_change(operation, before, nodes))
     return words
 
 
-def renaming(operation: Names, paths: dict[int, str], nodes: dict[int, dict[str, int] | bytes]) -> str:
+def name_change(operation: Names, paths: dict[int, str], nodes: dict[int, dict[str, int] | bytes]) -> str:
     """What a change of names is called; ``paths`` are those before it."""
     folder, name, node = operation.changes[-1]
     place = f"{paths[folder].rstrip('/')}/{name}"
@@ -92,13 +92,13 @@ def files_in_words(disk: RecordedDisk, program: RecordedDisk) -> list[str]:
     contents = [content for content in program.files().values() if content is not None]
     contents += [operation.content for operation in program.operations if isinstance(operation, Data)]
     return [
-        f"{path.as_posix()}: {kept(content, contents)}"
+        f"{path.as_posix()}: {remainder(content, contents)}"
         for path, content in disk.files().items()
         if content is not None and path != Path("/")
     ]
 
 
-def kept(content: bytes, contents: list[bytes]) -> str:
+def remainder(content: bytes, contents: list[bytes]) -> str:
     """What of the ``contents`` that were written is left."""
     if content in contents:
         return f"{len(content)} bytes, as written" if content else "empty"

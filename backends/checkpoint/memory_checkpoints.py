@@ -76,14 +76,14 @@ class MemoryCheckpoints(ABC):
         problem = "no rank holds a checkpoint"
         for step, ranks in sorted({(step, ranks) for step, ranks, _ in held}, reverse=True):
             left = {rank for of_step, of_ranks, rank in held if (of_step, of_ranks) == (step, ranks)}
-            if not (lost := self.lost_for_ever(left, ranks)):
+            if not (lost := self.irrecoverable(left, ranks)):
                 self.generations = [saved for saved in self.generations if saved[:2] == (step, ranks)]
                 pieces = self.pieces(comm, left, ranks)
                 return step, [pieces[rank].tobytes() for rank in range(ranks)]
             problem = f"of step {step} the pieces of the ranks {lost} are lost, and what would restore them"
         raise Lost(f"{problem}; go on from a checkpoint on a disk")
 
-    def everyones(self, comm: Communicator, mine: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
+    def gather_by_rank(self, comm: Communicator, mine: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
         """The arrays that the ranks give, by number, on every rank."""
         arrays = {}
         for content in allgather(comm, np.frombuffer(save(mine), np.uint8)):
@@ -95,7 +95,7 @@ class MemoryCheckpoints(ABC):
         """What this rank holds of other ranks' pieces."""
 
     @abstractmethod
-    def lost_for_ever(self, left: set[int], ranks: int) -> list[int]:
+    def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
         """The ranks, of ``ranks``, whose pieces the ranks that are ``left`` cannot restore."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class PartnerCopies(MemoryCheckpoints):
         finish()
         return copy
 
-    def lost_for_ever(self, left: set[int], ranks: int) -> list[int]:
+    def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
         partners = {rank: (rank + self.ranks_per_host) % ranks for rank in range(ranks)}
         return [rank for rank in partners if rank not in left and partners[rank] not in left]
 
@@ -124,7 +124,7 @@ class PartnerCopies(MemoryCheckpoints):
             owner = (saved.rank - self.ranks_per_host) % ranks
             if owner not in left:
                 mine[str(owner)] = saved.redundancy
-        return self.everyones(comm, mine)
+        return self.gather_by_rank(comm, mine)
 
 
 class XorParity(MemoryCheckpoints):
@@ -142,7 +142,7 @@ class XorParity(MemoryCheckpoints):
         width = -(-(HEADER + longest) // (group.size - 1))
         return reduce_scatter(group, list(block(piece, group.rank, group.size, width)), np.bitwise_xor)
 
-    def lost_for_ever(self, left: set[int], ranks: int) -> list[int]:
+    def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
         groups = [self.group(rank, ranks) for rank in range(self.ranks_per_host)]
         lost = [[rank for rank in group if rank not in left] for group in groups]
         return sorted(rank for ranks in lost if len(ranks) > 1 for rank in ranks)
@@ -154,7 +154,7 @@ class XorParity(MemoryCheckpoints):
             rows = block(saved.piece, host, hosts, saved.redundancy.size)
             rows[host] = saved.redundancy
             mine[str(saved.rank)] = rows
-        blocks = self.everyones(comm, mine)
+        blocks = self.gather_by_rank(comm, mine)
         for rank in set(range(ranks)) - left:
             blocks[rank] = np.bitwise_xor.reduce([blocks[i] for i in self.group(rank, ranks) if i != rank])
         return {rank: piece_in(rows, rank // self.ranks_per_host) for rank, rows in blocks.items()}

@@ -576,7 +576,7 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 
 # %% [markdown]
 # `minigrad train --checkpoint DIR` writes such folders while it trains, `--resume DIR` goes on from them, and
-# `minigrad checkpoint show DIR` lists what is in them.
+# `minigrad checkpoint show DIR` lists what is in them. Lesson 16 tries every moment of a crash.
 #
 # Read: Pillai et al. 2014, "All file systems are not created equal" (OSDI); PyTorch's issue 76395, which asks
 # for this order of writes.

@@ -58,7 +58,7 @@ MISTAKES = {
             (VERIFIES, ""),
         ],
         SAVING - {"save_and_load"},
-        "load raises TypeError",
+        "of step 9 load gives 0 shards, it should be 1",
     ),
     "one rank commits before the others have written": (
         [
@@ -94,7 +94,7 @@ MISTAKES = {
     "no checksum of shards in the head": (
         [('head["step"] != step or [crc32(data) for data in files] != head["sums"]', 'head["step"] != step')],
         {"damage"},
-        "load raises TypeError",
+        "of step 9 load gives 0 shards, it should be 1",
     ),
     "a shard of another generation is taken": (
         [
@@ -105,7 +105,7 @@ MISTAKES = {
             )
         ],
         {"damage"},
-        "load gives as step 9 for rank 1 b'\\x90', it should be b'\\x91'",
+        "of step 9 load gives for rank 1 b'\\x90', it should be b'\\x91'",
     ),
     "every file of the step is loaded": (
         [

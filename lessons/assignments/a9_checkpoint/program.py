@@ -17,7 +17,7 @@ from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, run_ranks
 
 SHOWN = 14  # operations of a counterexample
-MOST_OPERATIONS, MOST_BYTES = 2000, 2**20  # on one disk, and in one file
+MOST_OPERATIONS, MOST_BYTES = 1000, 2**14  # on one disk, and in one file
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Run:
 
     def __str__(self) -> str:
         sizes = " and ".join(map(str, self.sizes))
-        shards = f"{'shard' if self.workers == 1 else 'shards'} of {sizes} bytes"
+        shards = f"shards of {sizes} bytes"
+        if self.workers == 1:
+            shards = f"a shard of {counted(self.sizes[0], 'byte')}"
         return f"{counted(self.workers, 'rank')}, {shards}, {counted(self.saves, 'save')}"
 
     def steps(self, count: int) -> list[int]:
@@ -191,7 +193,7 @@ def gives(
     if step not in allowed:
         raise Wrong(f"{when}: load gives step {step}, it should give {steps_in_words(allowed)}")
     if list(shards) != (wanted := case.shards(step)):
-        raise Wrong(f"{when}: load gives as step {step} {mixture(case, step, shards, wanted)}")
+        raise Wrong(f"{when}: of step {step} load gives {mixture(case, step, shards, wanted)}")
     return step
 
 
