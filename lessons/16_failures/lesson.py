@@ -29,9 +29,8 @@ from minigrad_course.style import start_lesson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from backends.checkpoint import Checkpoints
+from backends.checkpoint import Checkpoints, Lost, PartnerCopies, XorParity
 from backends.checkpoint.crash_states import files_in_words
-from backends.checkpoint.memory_checkpoints import Lost, PartnerCopies, XorParity
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from minigrad import figures

@@ -76,4 +76,4 @@ def shards_of(disk, step):
         return None
     if written != step or [crc32(data) for data in files] != sums:
         return None
-    return [unseal(data).removeprefix(b"shard") for data in files]
+    return [(unseal(data) or b"").removeprefix(b"shard") for data in files]
