@@ -88,7 +88,7 @@ def intervals(kinds, failures):
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(PLAIN)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.legend(loc="upper center")
     axes.set(xlabel="seconds between two saves (dotted: Young's)", ylabel="time lost", ylim=(0, 0.4))
     axes.set_title(f"Save in less time, save more often, lose less: a failure every {failures:,.0f} s")

@@ -188,12 +188,11 @@ with tempfile.TemporaryDirectory() as folder:
         copied.append(seconds_of(lambda: files.write(1, STATE, {}), 1))
         files.wait()
     background = sorted(copied)[3]
-piece = save(STATE)
 
 
 def save_in_memory(comm):
     memory = PartnerCopies()
-    return seconds_of(lambda: memory.save(comm, 1, piece))
+    return seconds_of(lambda: memory.save(comm, 1, save(STATE)))
 
 
 in_memory = max(run_ranks(2, save_in_memory))
@@ -201,9 +200,8 @@ COSTS = {"on the disk": on_disk, "in the background": background, "in a partner'
 FAILURES = 200 * on_disk  # seconds between two failures, on average
 lives = np.random.default_rng(0).exponential(FAILURES, 100_000)
 kinds = {}
-print(
-    f"   {len(piece) / 1e6:.1f} MB; a failure every {FAILURES:.2f} s, 200 times as long as a save on the disk"
-)
+megabytes = len(save(STATE)) / 1e6
+print(f"   {megabytes:.1f} MB; a failure every {FAILURES:.2f} s, 200 times as long as a save on the disk")
 print("                              a save    Young's     Daly's  best found     lost")
 for name, cost in COSTS.items():
     best = young(cost, FAILURES)
