@@ -1,6 +1,6 @@
 """A folder of checkpoints, one for each step that was saved; each is there as a whole or not at all.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
+Lecture section: parallelism at scale, what fails. Lesson: 16_failures.
 
     folder/step-00000120/manifest.json         names, sizes and checksums of all below, written last
                          rank-0.safetensors    some arrays of the serial run

@@ -5,7 +5,7 @@ what was synced: a file's bytes by fsync of the file, a name by fsync of the fol
 other operations it keeps any subset, and of the bytes of a file any part. The model is that of Pillai et al.,
 "All File Systems Are Not Created Equal", OSDI 2014.
 
-Lecture section: parallelism at scale, what fails. Lesson: 15_scale.
+Lecture section: parallelism at scale, what fails. Lesson: 16_failures.
 """
 
 from __future__ import annotations

@@ -103,21 +103,3 @@ def zero_bytes(parameters, ranks, stage, optimizer=12, whole=2):
     """
     parts = [whole, whole, optimizer]  # weights, gradients, state
     return parameters * sum(part / (ranks if stage >= 3 - i else 1) for i, part in enumerate(parts))
-
-
-def young(save, failures):
-    """Seconds between checkpoints that take ``save``, where machines fail every ``failures``."""
-    return math.sqrt(2 * save * failures)
-
-
-def daly(save, failures):
-    """The same, to higher order (Daly 2006)."""
-    if save >= 2 * failures:
-        return failures
-    part = save / (2 * failures)
-    return young(save, failures) * (1 + math.sqrt(part) / 3 + part / 9) - save
-
-
-def waste(interval, save, failures):
-    """Share of the time that is lost, at random failures: saving, and what came after the last checkpoint."""
-    return 1 - interval / failures / np.expm1((interval + save) / failures)

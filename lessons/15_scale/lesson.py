@@ -24,6 +24,7 @@ from pathlib import Path
 import cluster
 import drawings
 import numpy as np
+from minigrad_course.checkpoint_interval import daly, waste, young
 from minigrad_course.networks import INCEPTION, RESNET50, RESNET101, VGG16
 from minigrad_course.style import start_lesson
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
@@ -517,16 +518,16 @@ save(drawings.zero(cluster.zero_bytes, ZERO), FIGURES / "zero.png")
 # %%
 print("\n7. Machines fail: 60 s to save, a failure every 3 hours")
 SAVE, FAILURES = 60.0, 10_800.0
-best = cluster.young(SAVE, FAILURES)
+best = young(SAVE, FAILURES)
 lives = np.random.default_rng(0).exponential(FAILURES, 200_000)
 intervals = best * np.geomspace(0.2, 5, 25)
 simulated = np.array([1 - np.floor(lives / (t + SAVE)).sum() * t / lives.sum() for t in intervals])
-formula = cluster.waste(intervals, SAVE, FAILURES)
+formula = waste(intervals, SAVE, FAILURES)
 found = intervals[simulated.argmin()]
-print(f"   Young {best:.1f} s, Daly {cluster.daly(SAVE, FAILURES):.1f} s, simulated about {found:.0f} s")
-lost, early, late = (cluster.waste(t, SAVE, FAILURES) for t in (best, best / 3, 3 * best))
+print(f"   Young {best:.1f} s, Daly {daly(SAVE, FAILURES):.1f} s, simulated about {found:.0f} s")
+lost, early, late = (waste(t, SAVE, FAILURES) for t in (best, best / 3, 3 * best))
 print(f"   lost at Young's {lost:.1%}, at a third of it {early:.1%}, at three times {late:.1%}")
-expected = [round(best, 1), round(cluster.daly(SAVE, FAILURES), 1), round(cluster.young(240, 21_600) / 60, 1)]
+expected = [round(best, 1), round(daly(SAVE, FAILURES), 1), round(young(240, 21_600) / 60, 1)]
 assert expected == [1138.4, 1098.8, 53.7], expected
 off = abs(simulated / formula - 1).max()
 assert off <= 0.02, f"simulated and formula differ by {off:.1%}, allowed 2%"
@@ -534,7 +535,7 @@ assert abs(found / best - 1) <= 0.15, f"simulated best {found:.0f} s, Young {bes
 assert formula.argmin() == 12, f"least at {intervals[formula.argmin()]:.0f} s, Young {best:.0f} s"
 assert 1.4 < early / lost < late / lost < 1.67, f"{early / lost:.2f} and {late / lost:.2f} times the least"
 save(
-    drawings.checkpoints(intervals, simulated, formula, best, cluster.daly(SAVE, FAILURES)),
+    drawings.checkpoints(intervals, simulated, formula, best, daly(SAVE, FAILURES)),
     FIGURES / "checkpoints.png",
 )
 
@@ -601,7 +602,7 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 # `minigrad train --checkpoint DIR` writes such folders while it trains, `--resume DIR` goes on from them, and
 # `minigrad checkpoint show DIR` lists what is in them. Ctrl-C or a scheduler's signal stops such a training
 # after a step on which all ranks agree (`backends/checkpoint/stop_agreement.py`), and saves that step;
-# `--restarts 3` starts it again when a rank has died.
+# `--restarts 3` starts it again when a rank has died. Lesson 16 tries every moment of a crash.
 #
 # Read: Pillai et al. 2014, "All file systems are not created equal" (OSDI); PyTorch's issue 76395, which asks
 # for this order of writes.

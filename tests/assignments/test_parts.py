@@ -6,7 +6,7 @@ import pytest
 from minigrad_course.grading.assignment import find_assignments, load_file
 from minigrad_course.grading.counterexample import counterexample
 
-from tests.assignments import test_a1, test_a2, test_a3, test_a4
+from tests.assignments import test_a1, test_a2, test_a3, test_a4, test_a9
 from tests.assignments.submissions import submission
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
@@ -16,7 +16,7 @@ PARTS = [
 EASIER = [item for item in PARTS if not item[2].supplied]
 
 TEXTS = {"a1": {name: [(right, wrong)] for name, (right, wrong, *_) in test_a1.MISTAKES.items()}}
-for short, module in (("a2", test_a2), ("a3", test_a3), ("a4", test_a4)):
+for short, module in (("a2", test_a2), ("a3", test_a3), ("a4", test_a4), ("a9", test_a9)):
     TEXTS[short] = {name: changes for name, (changes, *_) in module.MISTAKES.items()}
 
 KEPT = {  # the mistakes that keep a part, and those that lose it, too
@@ -29,6 +29,10 @@ KEPT = {  # the mistakes that keep a part, and those that lose it, too
     ("a3", "gradients"): ({"the mean of the means"}, {"the sum of the means"}),
     ("a3", "Reducer"): ({"who has no gradients starts nothing"}, {"keeps what was lent"}),
     ("a4", "Momentum"): ({"no masking"}, {"momentum after selection"}),
+    ("a9", "seal"): ({"a length instead of a checksum"}, {"unseal raises for what is too short"}),
+    ("a9", "kill"): ({"every file of the step is loaded"}, {"shards of all steps have one name"}),
+    ("a9", "power"): ({"one rank commits before the others have written"}, {"shards are not synced"}),
+    ("a9", "damage"): ({"a length instead of a checksum"}, {"one generation stays"}),
 }
 
 

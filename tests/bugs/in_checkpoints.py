@@ -21,11 +21,17 @@ from tests.checkpoints.power_laws import (
     two_runs_in_one_folder_leave_whole_generations,
     what_another_run_took_is_not_committed,
 )
+from tests.checkpoints.test_crash_states import (
+    test_the_states_are_those_of_kills_and_of_losses,
+    test_words_of_a_program,
+    test_words_of_what_is_left,
+)
 
-CHECKPOINTS, DISK, IN_MEMORY = (
+CHECKPOINTS, DISK, IN_MEMORY, CRASHES = (
     "backends.checkpoint.checkpoints",
     "backends.checkpoint.disk",
     "backends.checkpoint.recorded_disk",
+    "backends.checkpoint.crash_states",
 )
 
 BUGS = [
@@ -301,5 +307,30 @@ BUGS = [
         'name.startswith("step-")',
         other_names_are_no_generations,
         "ValueError",
+    ),
+    # The enumeration of crashes
+    Bug(
+        "a write is torn in one way only",
+        CRASHES,
+        "{0, 1, len(last.content) // 2, len(last.content) - 1}",
+        "{len(last.content) - 1}",
+        test_words_of_what_is_left,
+        "torn ==",
+    ),
+    Bug(
+        "a kill after all of a program is left out",
+        CRASHES,
+        "range(first, len(disk.operations) + 1)",
+        "range(first, len(disk.operations))",
+        test_the_states_are_those_of_kills_and_of_losses,
+        "in killed",
+    ),
+    Bug(
+        "a rename is told the wrong way round",
+        CRASHES,
+        "source, old, _ = operation.changes[0]",
+        "source, old, _ = operation.changes[1]",
+        test_words_of_a_program,
+        "in_words",
     ),
 ]

@@ -11,6 +11,7 @@ from tests.bugs import (
     in_hybrid,
     in_logs,
     in_masks,
+    in_memory_checkpoints,
     in_messages,
     in_model_parallel,
     in_pipelines,
@@ -38,4 +39,5 @@ PARTS = {
     "stopping": in_stopping.BUGS,
     "logs": in_logs.BUGS,
     "cluster": in_cluster.BUGS,
+    "checkpoints in memory": in_memory_checkpoints.BUGS,
 }

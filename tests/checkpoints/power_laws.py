@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -17,6 +17,7 @@ import numpy as np
 
 from backends.checkpoint import checkpoints
 from backends.checkpoint.checkpoints import Checkpoints, generations
+from backends.checkpoint.crash_states import torn_writes
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, broadcast, run_ranks
@@ -168,20 +169,9 @@ def a_kill_within_a_write_leaves_whole_generations() -> None:
     """What was done so far is there, the last file in part."""
     program = training(1, 1)
     for length in range(1, len(program.disk.operations) + 1):
-        last = program.disk.killed(length)
-        for state in torn(last):
+        for state in torn_writes(program.disk.killed(length)):
             step = newest_step(state, 1)
             assert step in program.allowed(length), f"after a kill at {length} the newest step is {step}"
-
-
-def torn(disk: RecordedDisk) -> Iterator[RecordedDisk]:
-    """The disk with its last write done in part, if its last operation is one."""
-    last = disk.operations[-1]
-    content = getattr(last, "content", b"")
-    for length in {0, 1, len(content) // 2, len(content) - 1} if content else ():
-        state = disk.killed(len(disk.operations) - 1)
-        state.do(type(last)(last.node, content[:length]))  # type: ignore[call-arg]
-        yield state
 
 
 class Turns:

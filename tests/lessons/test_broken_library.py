@@ -88,6 +88,11 @@ BUGS = {
         "total += 2 * net.collective(pc, layer.weights / pr)",
         "total += net.collective(pc, layer.weights / pr)",
     ),
+    "16_failures": (  # the old generation goes before the new name is safe
+        "backends/checkpoint/checkpoints.py",
+        "        disk.sync_folder(self.folder)\n        return name\n",
+        "        return name\n",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ def copies_without_answers(module: ModuleType, folder) -> None:
     for lesson in commands.lessons():
         assert (folder / "new" / lesson.file.relative_to(commands.LESSONS)).is_file()
         assert (folder / "new" / lesson.file.parent.name / "questions.py").is_file()
-    assert len(list((folder / "new" / "assignments").glob("*/submission.py"))) == 8
+    assert len(list((folder / "new" / "assignments").glob("*/submission.py"))) == 9
     left_out = ["answers.py", "instructor.md", "*.pyc"]
     assert not [path for name in left_out for path in (folder / "new").rglob(name)]
     (folder / "empty").mkdir()

@@ -9,7 +9,7 @@ from minigrad_course.questions import QUESTIONS, answered, check, questions_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"[0-9]*/{QUESTIONS}"))
-WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13"}
+WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13", "16"}
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda folder: folder.name)

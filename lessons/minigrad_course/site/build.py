@@ -245,9 +245,9 @@ class Site:
         doors = [
             (
                 Link("lessons/index.html", "Learn"),
-                "Fifteen lessons that compute, draw and assert, with questions to predict.",
+                "Sixteen lessons that compute, draw and assert, with questions to predict.",
             ),
-            (Link("teach.html", "Teach"), "Eight graded assignments; a class is graded in one command."),
+            (Link("teach.html", "Teach"), "Nine graded assignments; a class is graded in one command."),
             (
                 Link("library.html", "Build"),
                 "Each strategy is one file; add yours, and let the law judge it.",

@@ -1,0 +1,129 @@
+"""Bugs of checkpoints in memory; oracles: all subsets of lost ranks, a loss before each message, formulas."""
+
+from tests.bugs.bug import Bug
+from tests.checkpoints.memory_laws import (
+    any_lost_ranks_of_four_come_back_or_are_named,
+    bytes_are_those_of_the_formulas,
+    losses_while_ranks_save_leave_whole_generations,
+    lost_hosts_are_no_loss,
+    refusals_come_before_a_message,
+)
+
+MEMORY = "backends.checkpoint.memory_checkpoints"
+
+BUGS = [
+    Bug(
+        "the partner is on the same host",
+        MEMORY,
+        "finish = comm.start_send(piece, (comm.rank + self.ranks_per_host) % comm.size)\n"
+        "        copy = comm.recv((comm.rank - self.ranks_per_host) % comm.size)\n",
+        "finish = comm.start_send(piece, (comm.rank + 1) % comm.size)\n"
+        "        copy = comm.recv((comm.rank - 1) % comm.size)\n",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "saved were .* restored",
+    ),
+    Bug(
+        "a copy is taken for the piece of the next rank",
+        MEMORY,
+        "owner = (saved.rank - self.ranks_per_host) % ranks",
+        "owner = (saved.rank + self.ranks_per_host) % ranks",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "saved were .* restored",
+    ),
+    Bug(
+        "two lost neighbors are given as if nothing were lost",
+        MEMORY,
+        "if rank not in left and partners[rank] not in left]",
+        "if rank not in left and not left]",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "KeyError: 0",
+    ),
+    Bug(
+        "two ranks of a group are lost, and parity gives a mix of both",
+        MEMORY,
+        "for ranks in lost if len(ranks) > 1 for rank in ranks",
+        "for ranks in lost if len(ranks) > 2 for rank in ranks",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "KeyError: 1",
+    ),
+    Bug(
+        "the parity of a host that is left is not in the exclusive or",
+        MEMORY,
+        "            rows[host] = saved.redundancy\n",
+        "",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "saved were .* restored",
+    ),
+    Bug(
+        "a piece comes back with the zeros that filled it up",
+        MEMORY,
+        "    return parts[HEADER : HEADER + length]\n",
+        "    return parts[HEADER:]\n",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "saved were .* restored",
+    ),
+    Bug(
+        "parts are as long as the first rank's",
+        MEMORY,
+        "longest = max(int(size) for size in allgather(group, np.array(piece.size)))",
+        "longest = int(allgather(group, np.array(piece.size))[0])",
+        any_lost_ranks_of_four_come_back_or_are_named,
+        "broadcast|restored",
+    ),
+    Bug(
+        "the older generation goes before the newer one is whole",
+        MEMORY,
+        "        mine = np.frombuffer(piece, np.uint8)\n        saved =",
+        "        mine = np.frombuffer(piece, np.uint8)\n        self.generations = []\n        saved =",
+        losses_while_ranks_save_leave_whole_generations,
+        "the pieces of the ranks|no rank holds",
+    ),
+    Bug(
+        "one generation is held, and ranks do not wait for one another",
+        MEMORY,
+        "        self.generations = [*self.generations[-1:], saved]\n        barrier(comm)",
+        "        self.generations = [saved]\n        None",
+        losses_while_ranks_save_leave_whole_generations,
+        "the pieces of the ranks|no rank holds",
+    ),
+    Bug(
+        "each rank restores the newest step that it holds",
+        MEMORY,
+        "self.generations = [saved for saved in self.generations if saved[:2] == (step, ranks)]",
+        "self.generations = self.generations[-1:]",
+        losses_while_ranks_save_leave_whole_generations,
+        "is a mix|different pieces",
+    ),
+    Bug(
+        "only the newest step is looked at",
+        MEMORY,
+        "            problem = f",
+        "            break\n            problem = f",
+        losses_while_ranks_save_leave_whole_generations,
+        "no rank holds",
+    ),
+    Bug(
+        "after a loss the ranks hold what they held before, and save to whom they saved",
+        MEMORY,
+        "step, comm.size, comm.rank, mine",
+        "step, comm.size, self.generations[-1].rank if self.generations else comm.rank, mine",
+        lost_hosts_are_no_loss,
+        "host . is lost",
+    ),
+    Bug(
+        "ranks that do not fill their hosts are accepted",
+        MEMORY,
+        "if comm.size % self.ranks_per_host or comm.size == self.ranks_per_host:",
+        "if comm.size == self.ranks_per_host:",
+        refusals_come_before_a_message,
+        "they save",
+    ),
+    Bug(
+        "each rank sends the whole piece to each other host",
+        MEMORY,
+        "width = -(-(HEADER + longest) // (group.size - 1))",
+        "width = HEADER + longest",
+        bytes_are_those_of_the_formulas,
+        "sent .* bytes, not",
+    ),
+]
