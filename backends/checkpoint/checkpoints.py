@@ -182,8 +182,8 @@ class Checkpoints:
             except FileNotFoundError:
                 if time.monotonic() > end:
                     raise OSError(
-                        f"rank {rank} has not written its part within {self.timeout:g} s; the folder must be one "
-                        "that all ranks share"
+                        f"rank {rank} has not written its part within {self.timeout:g} s; the folder must "
+                        "be one that all ranks share"
                     ) from None
             except ValueError as error:
                 raise OSError(f"{file} is not what rank {rank} wrote: {error}") from None
