@@ -1,6 +1,6 @@
 """A forward pass of training knows its step and its samples, for layers that draw random numbers.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/dropout.py``.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``nn.py``.
 """
 
 from __future__ import annotations

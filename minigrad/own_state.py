@@ -1,6 +1,6 @@
 """What an object must remember from step to step, for a checkpoint to hold it.
 
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``training_state.py``.
+Lecture section: gradient compression. Lesson: 10_gradient_compression, by ``compressor.py``.
 """
 
 from __future__ import annotations

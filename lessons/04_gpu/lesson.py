@@ -276,7 +276,7 @@ assert least < step / 10, f"launches take {least:.2f} ms, expected less than a t
 # records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #
 # `minigrad train --device cupy --capture` captures (`minigrad/capture.py`). A graph holds addresses and
-# numbers. What changes from step to step (samples, rates, the random numbers of dropout) is therefore first
+# numbers. What changes from step to step (samples, rates, the masks of dropout) is therefore first
 # copied to memory that the graph reads. Its law: the weights are bit by bit those without `--capture`.
 #
 # A kernel is compiled when it is first asked for, and the first call of a process also sets up the GPU. So
