@@ -82,8 +82,8 @@ class ParameterServer(ShardedOptimizer):
     --survive``); they kill such a process if it sends nothing for MINIGRAD_TIMEOUT seconds. The other workers
     continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
     workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. Before a checkpoint
-    too all gradients are applied, and all ranks get parameters and statistics; without ``survive``, as all
-    ranks write it. The loss and gradients
+    all ranks get parameters and statistics too, of which none may be lost; so with ``survive`` there is no
+    checkpoint. The loss and gradients
     of a step are those of the worker's own share; the loss is 0 on servers.
 
     In a Stack a worker is a replica of several ranks, which share a model or are a pipeline, and so is a
