@@ -141,6 +141,7 @@ def net() -> Module:
     )
 
 
+@cache
 def samples() -> Batch:
     rng = np.random.default_rng(2)
     return Batch(rng.normal(size=(SAMPLES, 4)).astype(np.float32), rng.integers(0, 3, SAMPLES))

@@ -72,7 +72,16 @@ def figure_of(report: Report) -> Figure:
             left, right = axis.place(start), axis.place(stop)
             axes.axvspan(left, right, fc="white", ec=SAND, hatch="//", lw=0, alpha=0.75, zorder=3)
             words = f"{stop - start:,.0f} s"
-            axes.text((left + right) / 2, ranks - 0.42, words, ha="center", va="center", size=8, color=GREY, zorder=4)
+            axes.text(
+                (left + right) / 2,
+                ranks - 0.42,
+                words,
+                ha="center",
+                va="center",
+                size=8,
+                color=GREY,
+                zorder=4,
+            )
         for number, event in enumerate(faults):
             at, height = axis.place(event.at), -0.75 - 0.4 * (len(faults) - 1 - number)
             axes.plot([at, at], [height, ranks - 0.5], color=RED, lw=1.0, ls=":", zorder=2)
