@@ -6,6 +6,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -76,30 +77,44 @@ def verdict_of(report: Report) -> str:
 
 
 def run_many(storms: Iterable[Storm], count: int, console: Console) -> Storm | None:
-    """Run storms until one fails, which is returned, and print how many there were of what."""
-    start, restarts, done = time.perf_counter(), 0, 0
-    faults: Counter[str] = Counter()
-    strategies: Counter[str] = Counter()
-    failed = None
-    for storm in track(
-        storms, "storms", count, console=console, transient=True, disable=not console.is_interactive
-    ):
-        report = storm.run()
-        done, restarts = done + 1, restarts + report.restarts
-        faults += report.faults
-        strategies[storm.job.strategy] += 1
-        if report.problem is not None:
-            failed = storm
-            break
-    seconds = time.perf_counter() - start
-    table = Table(title=f"{done:,} storms, {restarts:,} restarts, {seconds:.1f} s", show_header=False)
-    for kind in KINDS:
-        table.add_row(kind, f"{faults[kind]:,}")
-    table.add_section()
-    for strategy, number in sorted(strategies.items()):
-        table.add_row(strategy, f"{number:,} storms")
-    console.print(table)
-    return failed
+    """Run storms until one fails, which is returned; print the counts, after an interrupt too."""
+    start, counts = time.perf_counter(), Counts()
+    hidden = not console.is_interactive
+    try:
+        for storm in track(storms, "storms", count, console=console, transient=True, disable=hidden):
+            report = storm.run()
+            counts.add(report)
+            if report.problem is not None:
+                return storm
+        return None
+    finally:
+        console.print(counts.table(time.perf_counter() - start))
+
+
+@dataclass
+class Counts:
+    """How many storms there were, on which strategies, with how many restarts and faults of each kind."""
+
+    storms: int = 0
+    restarts: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    strategies: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        self.storms += 1
+        self.restarts += report.restarts
+        self.faults += report.faults
+        self.strategies[report.storm.job.strategy] += 1
+
+    def table(self, seconds: float) -> Table:
+        title = f"{counted(self.storms, 'storm')}, {counted(self.restarts, 'restart')}, {seconds:.1f} s"
+        table = Table(title=title, show_header=False)
+        for kind in KINDS:
+            table.add_row(kind, f"{self.faults[kind]:,}")
+        table.add_section()
+        for strategy, number in sorted(self.strategies.items()):
+            table.add_row(strategy, counted(number, "storm"))
+        return table
 
 
 def report_failure(storm: Storm, options: list[str], console: Console) -> None:

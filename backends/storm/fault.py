@@ -57,7 +57,9 @@ class Fault:
         if self.kind == "kill in recovery":
             return f"kill of rank {self.rank}, {self.seconds:.1f} s after a restart"
         if self.kind == "partition" and ranks:
-            return f"partition of {self.group(ranks)} from the others{for_long}"
+            group = self.group(ranks)
+            names = f"rank{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
+            return f"partition of {names} from the others{for_long}"
         whom = f" of rank {self.rank}" if self.kind in ("kill", "pause", "slow link") else ""
         factor = f" ({self.factor:,.0f} times slower)" if self.kind == "slow link" else ""
         return f"{self.kind}{whom}{factor}{for_long}"

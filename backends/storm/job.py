@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +44,7 @@ STRATEGIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 """The strategies that a storm draws from: axis of the registry, options. Each repeats with the same bits."""
 
 
+@cache
 def registered(name: str) -> Strategy:
     """A strategy of the table, from the registry."""
     axis, options = STRATEGIES[name]
@@ -140,6 +141,7 @@ def net() -> Module:
     )
 
 
+@cache
 def samples() -> Batch:
     rng = np.random.default_rng(2)
     return Batch(rng.normal(size=(SAMPLES, 4)).astype(np.float32), rng.integers(0, 3, SAMPLES))
