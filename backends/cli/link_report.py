@@ -46,7 +46,7 @@ def link_table(links: Links) -> Table:
             " - ".join(hosts),
             " - ".join(dict.fromkeys(pair.interfaces)),
             f"{pair.latency * 1e6:.0f} us",
-            f"{pair.bandwidth / 1e9:.3g} GB/s",
+            rate(pair.bandwidth),
             "slow" if slow else "",
         )
     return table
@@ -89,6 +89,10 @@ def conclusion(links: Links) -> str:
 
 def is_inside(links: Links, pair: Pair) -> bool:
     return links.nodes[pair.one] == links.nodes[pair.other]
+
+
+def rate(bandwidth: float) -> str:
+    return f"{bandwidth / 1e9:.3g} GB/s" if bandwidth >= 1e9 else f"{bandwidth / 1e6:.3g} MB/s"
 
 
 def in_bytes(nbytes: int) -> str:
