@@ -49,6 +49,7 @@ class Stack(Backend):
         self.equals_serial = all(member.equals_serial for member in members)
         self.resumable = all(member.resumable for member in members)
         self.models_differ = any(member.models_differ for member in members)
+        self.may_lag = any(member.may_lag for member in members)
         self.same_layout_only = any(member.same_layout_only for member in members)
         self.communicates_in_forward = any(member.communicates_in_forward for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``

@@ -113,6 +113,7 @@ class Backend(Declaration, OwnState):
     models_differ = False  # between steps each rank has a model and an optimizer's state of its own
     resumable = True  # False where ranks may leave: all of them write a checkpoint
     same_layout_only = False  # training cannot go on without ``own_state``, which is of these ranks
+    may_lag = False  # a rank may be steps behind the others; all are at the same one when they drain
     outermost_only = False  # it updates parameters in its own way
     splits_layers = False  # ranks share the work inside layers
     communicates_in_forward = False  # so a rank without samples must take its pass too

@@ -206,13 +206,19 @@ class TrainingCheckpoints:
     ) -> bool:
         """Begin to write a checkpoint, if the step is one of those, and say so; all ranks call every step.
 
-        It is also one of those if all ranks stop after it. ``last`` says that no step comes after it.
+        It is also one of those if all ranks stop after it. ``last`` says that no step comes after it. Where
+        ranks may lag, nobody waits for them after any other step: they stop after one that is saved anyway.
         """
         step = len(history.losses)
         if self.files is None:
             return False
-        self.agreed = self.agreement.after_step(self.request.number, last=last)
-        if step % self.options.every and self.agreed is None:
+        due = step % self.options.every == 0
+        if backend.may_lag:
+            if not (due or last):
+                return False
+            backend.drain(model)
+        self.agreed = self.agreement.after_step(self.request.number, last=last or backend.may_lag)
+        if not due and self.agreed is None:
             return False
         arrays, facts, own = gather_state(self.comm, backend, model, optimizer)
         figures = {"history": vars(history), "test_accuracies": accuracies, "config": self.config}

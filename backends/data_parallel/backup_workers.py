@@ -66,6 +66,7 @@ class BackupWorkers(DataParallel):
             )
         self.backups, self.needed = backups, len(self.workers) - backups
         self.equals_serial, self.depends_on_timing = backups == 0, backups > 0
+        self.may_lag = backups > 0
         self.version = self.quorum = 0
         self.updates: list[Update] = []
         # By version: the means that a worker has yet to use, the collector to send.

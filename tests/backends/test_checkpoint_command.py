@@ -25,6 +25,20 @@ def test_a_run_that_chose_its_all_reduce_resumes_with_the_same_bits(minigrad, tm
     )
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [["backup-workers", "--option", "backups=1"], ["server"], ["server", "--staleness", "2"]],
+    ids=" ".join,
+)
+def test_nobody_waits_for_a_late_rank_between_checkpoints(minigrad, layout):
+    """Whoever did would wait for ever, as late ranks wait for answers."""
+    train = [*TRAIN, "--data", "4", "--strategy", *layout, "--checkpoint", "kept", "--every", "3"]
+    status, _, errors = minigrad(*train)
+    assert status == 0, errors
+    status, out, errors = minigrad(*train, "--resume", "kept")
+    assert status == 0 and "resumed from kept/step-00000009, at step 9" in out, errors
+
+
 def test_other_ranks_go_on(minigrad, tmp_path):
     """In another layout sums have another order: the accuracy is the same, but for an image or two."""
     accuracies = {}

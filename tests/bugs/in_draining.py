@@ -25,6 +25,7 @@ from tests.checkpoints.drain_laws import (
     cluster,
     every_sample_counts_once,
     is_serial_on_the_listed_contributors,
+    nobody_waits_for_a_late_rank,
 )
 from tests.checkpoints.resume_laws import (
     Layout,
@@ -82,6 +83,11 @@ def backup_workers_go_on() -> None:
     layout = Layout(4, partial(BackupWorkers, backups=1), cluster(1.0, 1.0, 1.37, 3.71))
     for k in (2, len(SIZES)):
         goes_on_with_the_same_bits(layout, mlp, adam, batches_of(SIZES), k, drained=True)
+
+
+def late_workers_are_not_waited_for() -> None:
+    layout = Layout(4, partial(BackupWorkers, backups=1), cluster(1.0, 1.0, 1.0, 20.0))
+    nobody_waits_for_a_late_rank(layout, batches_of([6] * 7), 4, 24)
 
 
 def contributors_are_listed() -> None:
@@ -184,6 +190,10 @@ BUGS = [
         '("steps", "versions")', servers_keep_statistics, DIFFERS),
     Bug("late workers get no answer", BACKUP, "        self.finalize(model)\n", "",
         backup_workers_go_on, DEADLOCK),
+    Bug("all ranks agree after every step", "backends.cli.checkpointing", "        if backend.may_lag:\n",
+        "        if False:\n", late_workers_are_not_waited_for, DEADLOCK),
+    Bug("ranks agree before they drain", "backends.cli.checkpointing",
+        "            backend.drain(model)\n", "", late_workers_are_not_waited_for, DEADLOCK),
     Bug("updates are counted anew", BACKUP, 'self.version = int(values["version"])', "self.version = 0",
         contributors_are_listed, "."),
     Bug("who has which update is forgotten", BACKUP,

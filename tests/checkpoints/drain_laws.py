@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from backends.cli.checkpointing import CheckpointOptions, TrainingCheckpoints
+from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import distance
@@ -17,6 +19,7 @@ from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.ops import cross_entropy
 from minigrad.tensor import Tensor
+from minigrad.train import History
 from tests.backends.pipeline_nets import Build
 from tests.checkpoints.resume_laws import Layout, MakeOptimizer, training
 
@@ -105,3 +108,35 @@ def another_layout_holds_what_was_saved(
         assert run.arrays.keys() == saved.arrays.keys(), run.arrays.keys() ^ saved.arrays.keys()
         for name, array in saved.arrays.items():
             assert array.tobytes() == run.arrays[name].tobytes(), f"rank {rank}: {name} differs"
+
+
+def nobody_waits_for_a_late_rank(layout: Layout, batches: Sequence[Batch], every: int, bound: float) -> None:
+    """Assert that rank 0 ends ``batches`` by ``bound`` s on a virtual clock, saving after ``every`` steps.
+
+    Between these steps the ranks do not wait to hear whether the training is to stop.
+    """
+
+    def work(comm: Communicator) -> float:
+        options = CheckpointOptions(checkpoint=Path(folder), every=every)
+        checkpoints = TrainingCheckpoints(options, comm, {}, lambda text: None)
+        backend = layout.backend(comm)
+        model = backend.place(counting(np.random.default_rng(0)).to(dtype=np.float64))
+        optimizer, history, end = optim.SGD(model.parameters(), 0.1), History(), 0.0
+
+        def loss(out: Tensor, y: Any) -> Tensor:
+            comm.compute(1.0)
+            return total(out, y)
+
+        for step, batch in enumerate(batches, 1):
+            optimizer.zero_grad()
+            history.losses.append(backend.step(model, batch, loss))
+            backend.update(model, optimizer)
+            end = comm.time()
+            checkpoints.write(backend, model, optimizer, history, [], last=step == len(batches))
+        barrier(comm)
+        checkpoints.close()
+        return end
+
+    with tempfile.TemporaryDirectory() as folder:
+        end = layout.run(layout.ranks, work)[0]
+    assert end <= bound, f"rank 0 ends after {end:g} s, allowed are {bound:g} s"

@@ -122,7 +122,7 @@ class ParameterServer(ShardedOptimizer):
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
         self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
-        self.resumable = not survive
+        self.resumable, self.may_lag = not survive, staleness != 0
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.consistency = consistency_model(self.workers, staleness, softsync)
         find_stale_rate(stale_rate)
@@ -209,6 +209,7 @@ class ParameterServer(ShardedOptimizer):
         Raises ValueError if a parameter still has the gradient of an earlier step.
         """
         if not self.begin_step(model):
+            self.step_number += 1
             return 0.0
         try:
             return super().step(model, batch, loss_fn, inner)
