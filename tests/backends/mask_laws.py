@@ -154,7 +154,7 @@ def steps_drop_other_elements() -> None:
 
 def layers_drop_other_elements() -> None:
     """Two layers of one seed, and two calls of one layer, have masks of their own in one pass."""
-    x = np.ones((2, 90))
+    x = ones = np.ones((2, 90))
     one, two, inner = drop(0.5), drop(0.5), drop(0.5)
     masks: list[bytes] = []
 
@@ -162,9 +162,9 @@ def layers_drop_other_elements() -> None:
         def __init__(self, layer: nn.Module):
             self.layer = layer
 
-        def forward(self, y: Any) -> Any:
-            masks.append((self.layer(x).data != 0).tobytes())
-            return y
+        def forward(self, x: Any) -> Any:
+            masks.append((self.layer(ones).data != 0).tobytes())
+            return x
 
     model = nn.Sequential(Look(one), Look(two), nn.Sequential(Look(inner), Look(inner)), Look(one))
     twice = nn.Sequential(nn.Sequential(Look(one)), model)
