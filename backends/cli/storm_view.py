@@ -88,7 +88,10 @@ def run_many(storms: Iterable[Storm], count: int, console: Console) -> Storm | N
                 return storm
         return None
     finally:
-        console.print(counts.table(time.perf_counter() - start))
+        console.print(counts.table())
+        seconds = f"{time.perf_counter() - start:.1f} s"
+        words = f"{counted(counts.storms, 'storm')}, {counted(counts.restarts, 'restart')}, {seconds}"
+        console.print(words, highlight=False)
 
 
 @dataclass
@@ -106,9 +109,8 @@ class Counts:
         self.faults += report.faults
         self.strategies[report.storm.job.strategy] += 1
 
-    def table(self, seconds: float) -> Table:
-        title = f"{counted(self.storms, 'storm')}, {counted(self.restarts, 'restart')}, {seconds:.1f} s"
-        table = Table(title=title, show_header=False)
+    def table(self) -> Table:
+        table = Table(show_header=False)
         for kind in KINDS:
             table.add_row(kind, f"{self.faults[kind]:,}")
         table.add_section()
