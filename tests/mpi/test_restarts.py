@@ -24,7 +24,7 @@ JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
 SEED = int(os.environ.get("MINIGRAD_KILLS_SEED", "0"))
 TRAIN = ["train", "--net", "sigmoid", "--batch", "100", "--epochs", "10", "--data", "2", "--transport", "mpi"]
 KILLED = "minigrad: a rank was ended by SIGKILL, and with it the job; restart"
-SECONDS = 100
+SECONDS = 200
 
 
 def result(folder: Path):
@@ -32,6 +32,11 @@ def result(folder: Path):
     (model,) = folder.glob("runs/*/model.safetensors")
     arrays = {name: array.tobytes() for name, array in read_model(model).arrays.items()}
     return figures["losses"], figures["test_accuracies"], arrays
+
+
+def newest_in(kept: Path) -> str:
+    """The newest checkpoint's name; empty before there is one."""
+    return max((path.name for path in kept.glob("step-*")), default="")
 
 
 def ranks_in(folder: Path) -> list[int]:
@@ -47,7 +52,10 @@ def ranks_in(folder: Path) -> list[int]:
 
 
 def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int, str]:
-    """Train in ``folder`` while ranks are killed, one to three times: kills, exit status, errors."""
+    """Train in ``folder`` while ranks are killed, one to three times: kills, exit status, errors.
+
+    A moment is drawn after the start of the ranks, or, three times as often, after they wrote a checkpoint.
+    """
     folder.mkdir()
     kills, before, start = 0, set[int](), time.time()
     command = [sys.executable, "-m", "backends", *TRAIN, "--json", "result.json"]
@@ -67,7 +75,11 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
                     assert time.time() - start < SECONDS, (folder / "errors").read_text()
                     time.sleep(0.02)
                 new = sorted(set(ranks_in(folder)) - before)
-                time.sleep(draw.choice([0.0, draw.uniform(0, 1), draw.uniform(0, 3)]))
+                at_work, newest = draw.random() < 0.75, newest_in(folder / "kept")
+                while at_work and job.poll() is None and newest_in(folder / "kept") == newest:
+                    assert time.time() - start < SECONDS, (folder / "errors").read_text()
+                    time.sleep(0.01)
+                time.sleep(draw.uniform(0, 0.3 if at_work else 1.0))
                 with suppress(ProcessLookupError, IndexError):
                     os.kill(draw.choice(new), signal.SIGKILL)
                     kills += 1
@@ -98,7 +110,7 @@ def test_jobs_whose_ranks_are_killed_end_with_the_same_bits(processes):
         assert result(processes.folder / str(number)) == result(whole), f"job {number}"
         restarts += len(lines)
         later += len(re.findall(r"from step \d", errors))
-        print(f"job {number}: {kills} kills, {len(lines)} restarts", flush=True)
+        print(f"job {number}: {kills} kills, restarts {restarts}, {later} from a checkpoint", flush=True)
     print(f"{JOBS} of {JOBS} jobs have the undisturbed bits; {restarts} restarts, {later} from a checkpoint")
 
 
