@@ -119,9 +119,9 @@ class RecoverableWait(BoundedWait):
     def wait(self, done: Callable, what: str, needs: Sequence[int] = ()):
         return self.poll(done, what, needs)
 
-    def check(self, what: str, waited: float, extra: float = 0.0) -> None:
+    def check(self, what: str, waited: float, needs: Sequence[int], extra: float = 0.0) -> None:
         if waited > wait_limit() + extra:
-            self.give_up(what, waited, alarm=False)
+            self.give_up(what, waited, needs, alarm=False)
 
 
 @contextmanager

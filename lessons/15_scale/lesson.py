@@ -602,7 +602,8 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 # `minigrad train --checkpoint DIR` writes such folders while it trains, `--resume DIR` goes on from them, and
 # `minigrad checkpoint show DIR` lists what is in them. Ctrl-C, or a scheduler's signal, stops such a training
 # after a step on which all ranks agree (`backends/checkpoint/stop_agreement.py`), and saves that step. With
-# `--restarts 3` it starts again when a rank has died. Lesson 16 tries every moment of a crash.
+# `--restarts 3` it starts again when a rank has died (`backends/launch/restarts.py`). Lesson 16 tries every
+# moment of a crash.
 #
 # Read: Pillai et al. 2014, "All file systems are not created equal" (OSDI); PyTorch's issue 76395, which asks
 # for this order of writes.

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from backends.comm import run_ranks, wire
-from backends.placement import share_state
+from backends.comm import wire
 
 KINDS = (
     arrays.boolean_dtypes()
@@ -119,37 +118,3 @@ def test_a_pickle_is_no_message(tmp_path, monkeypatch):
 def test_objects_and_fields_are_not_sent(dtype):
     with pytest.raises(TypeError, match="cannot be sent; send"):
         wire.pack(np.zeros(3, dtype))
-
-
-GENERATORS = ["PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64"]
-
-
-@given(
-    kind=st.sampled_from(GENERATORS),
-    seeds=st.lists(st.integers(0, 2**64), min_size=2, max_size=3),
-    drawn=st.integers(0, 700),
-)
-def test_ranks_draw_alike_once_they_share_a_state(kind, seeds, drawn):
-    """Also where a 32-bit draw has left half a number behind."""
-
-    def work(comm):
-        rng = np.random.Generator(getattr(np.random, kind)(seeds[comm.rank]))
-        rng.random(drawn + comm.rank, np.float32)
-        if comm.rank == 0:
-            twin = np.random.Generator(getattr(np.random, kind)())
-            twin.bit_generator.state = rng.bit_generator.state
-            wanted.append(twin.random(9, np.float32))
-        share_state(comm, rng)
-        return rng.random(9, np.float32)
-
-    wanted: list[np.ndarray] = []
-    for found in run_ranks(len(seeds), work):
-        np.testing.assert_array_equal(found, wanted[0])
-
-
-def test_another_kind_of_generator_is_named():
-    def work(comm):
-        share_state(comm, np.random.Generator([np.random.PCG64, np.random.Philox][comm.rank](0)))
-
-    with pytest.raises(ValueError, match="from Philox on this rank, from PCG64 on rank 0"):
-        run_ranks(2, work)
