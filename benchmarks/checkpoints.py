@@ -127,7 +127,8 @@ def main(
             run.seconds(1000, 100)
             print("after {:6,} steps: {} descriptors, {} threads, {:.1f} MB".format(done, *left()))
 
-    with tempfile.TemporaryDirectory(dir=".") as folder, threadpool_limits(1):
+    Path("runs").mkdir(exist_ok=True)  # this disk, not that of temporary files, which may be memory
+    with tempfile.TemporaryDirectory(dir="runs") as folder, threadpool_limits(1):
         run_ranks(1, last if endurance else cost)
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -352,7 +353,7 @@ def run_world(
         work(0)
         if (error := errors[0]) is not None and not isinstance(error, Exception):
             raise error  # an interrupt: the other ranks end at their next communication, or with the process
-    for thread in [*threads, *world.threads]:  # a background ends after its rank
+    for thread in chain(threads, world.threads):  # a background ends after its rank, which may open more
         while thread.is_alive() and not world.gave_up(GRACE):
             thread.join(INTERVAL)
     if world.failed is not None:
