@@ -362,5 +362,11 @@ figures.save(
 # doi:10.1177/1094342013488238; Wang et al. 2023 (Gemini), "Fast failure recovery in distributed training with
 # in-memory checkpoints" (SOSP), doi:10.1145/3600006.3613145.
 
+# %% [markdown]
+# Everything in this lesson can also fail together. `minigrad storm --seed 97` trains, with the code of the
+# library, on a simulated cluster: the seed draws which ranks are killed and when, also while they save or
+# load, which links are cut, and when the power fails (`backends/storm/storm.py`). After each recovery the
+# weights must be those of the undisturbed training, bit for bit.
+
 # %%
 print(f"\nFigures: {FIGURES}/")
