@@ -10,6 +10,7 @@ import hashlib
 import io
 import math
 import os
+import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
+ONE_AT_A_TIME = threading.Lock()  # np.load parses headers, which fails in threads (CPython's issue 106905)
 OFFLINE = f"set MINIGRAD_DATA to a folder with the four files {', '.join(f.name for f in FILES)} (or .gz)"
 
 
@@ -71,7 +73,9 @@ def load(name: str) -> Dataset:
     from the folder MINIGRAD_DATA where that is set, else from the user's cache, else downloaded to it.
     Raises ValueError for an unknown name or damaged data, OSError where the data cannot be had.
     """
-    return lookup("data set", name, {"mnist5k": subset, "mnist": full_set})()
+    read_all = lookup("data set", name, {"mnist5k": subset, "mnist": full_set})
+    with ONE_AT_A_TIME:
+        return read_all()
 
 
 def where_found() -> str | None:
