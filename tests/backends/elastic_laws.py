@@ -225,6 +225,7 @@ def relay(teams: list[tuple[int, ...]], net: Any, optimizer: str) -> Any:
         def work(comm: Any, steps=steps, team=team, before=before, arrays=arrays, values=values) -> Any:
             backend = DataParallel(comm)
             model = backend.place(built(net))
+            backend.count_steps_from(steps[0])
             model.load_state_dict(arrays)
             method = OPTIMIZERS[optimizer](model.parameters())
             Backend().set_optimizer_values(model, method, values)

@@ -12,6 +12,15 @@ from tests.backends.gpu_laws import BUGS, LAWS
 from tests.bugs.bug import hunt, words_of
 from tests.bugs.suite import PARTS
 
+PARTS_ON_THE_HOST = (
+    "engine",
+    "checkpoints",
+    "checkpoints in memory",
+    "storms",
+    "stopping",
+    "logs",
+    "cluster",
+)
 ON_THE_HOST = (
     "gradients_of_steps_add_up",  # also in memory that the ranks of a machine share
 )
@@ -22,7 +31,8 @@ def main(what: str) -> None:
     if what == "bugs":
         checks = [(bug.name, partial(hunt, bug)) for bug in BUGS]
     else:
-        laws = dict.fromkeys(bug.law for part, bugs in PARTS.items() if part != "engine" for bug in bugs)
+        parallel = [bugs for part, bugs in PARTS.items() if part not in PARTS_ON_THE_HOST]
+        laws = dict.fromkeys(bug.law for bugs in parallel for bug in bugs)
         checks = [(law.__name__, law) for law in (*LAWS, *laws) if law.__name__ not in ON_THE_HOST]
     for name, check in checks:
         try:

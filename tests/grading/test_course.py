@@ -61,7 +61,7 @@ def test_the_law_catches(bug, tmp_path):
         ("seed = true", "seed is True; write a whole number"),
         ("sed = 3", "there is no setting 'sed'; write seed, or a table such as [a2]"),
         ("seed 3", "course.toml is not TOML: "),
-        ("[a9]", "course.toml, [a9]: no assignment 'a9'; there are a1_backpropagation, "),
+        ("[a99]", "course.toml, [a99]: no assignment 'a99'; there are a1_backpropagation, "),
         ("[a2]\n[a2_allreduce]", "course.toml has two tables for a2_allreduce; join them"),
         ("[a2]\npoint = 3", "course.toml, [a2]: there is no setting 'point'; choose from seed, points"),
         ("[a2]\npoints = 3", "course.toml, [a2]: points is 3; write a line for each task below [a2.points]"),
