@@ -83,7 +83,10 @@ class Job:
         start, passed_on = time.monotonic(), False
         while True:
             with suppress(subprocess.TimeoutExpired):
-                return self.status(self.process.wait(INTERVAL))
+                status = self.status(self.process.wait(INTERVAL))
+                if request.number is not None and not passed_on:  # the job ended before it heard the signal
+                    request.act(request.number)
+                return status
             if (status := self.over()) is not None:
                 return status
             if request.number is not None and not passed_on:
