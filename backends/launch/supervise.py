@@ -73,6 +73,7 @@ class Job:
     progress_end: str = ""  # written before a message
     proxies: dict[int, float] = field(default_factory=dict)  # the time at which each was last running
     reason: str = ""  # why it ended, where no rank says so
+    passed_on: bool = False  # whether it has heard of a request to stop
 
     def wait(self, seconds: float | None, request: StopRequest) -> int:
         """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``.
@@ -80,20 +81,17 @@ class Job:
         A request to stop is passed on to ranks that save their state first; with other ranks it acts as if
         there were no request.
         """
-        start, passed_on = time.monotonic(), False
+        start = time.monotonic()
         while True:
             with suppress(subprocess.TimeoutExpired):
-                status = self.status(self.process.wait(INTERVAL))
-                if request.number is not None and not passed_on:  # the job ended before it heard the signal
-                    request.act(request.number)
-                return status
+                return self.status(self.process.wait(INTERVAL))
             if (status := self.over()) is not None:
                 return status
-            if request.number is not None and not passed_on:
+            if request.number is not None and not self.passed_on:
                 if not self.saves_at_signal():
                     request.act(request.number)
                 self.send(request.number)
-                passed_on = True
+                self.passed_on = True
             if seconds is not None and time.monotonic() - start > seconds:
                 raise subprocess.TimeoutExpired(self.process.args, seconds)
 
@@ -276,7 +274,7 @@ def ending_of(
         if (stopped := Stopped.reported_in(job.folder)) is not None:
             sys.stderr.write(job.progress_end)
             raise stopped
-        if request.number is not None and status:
+        if request.number is not None and (status or not job.passed_on):  # else it ended well by itself
             sys.stderr.write(job.progress_end)
             raise Interrupted(request.number, job.saved())
         return Ending(status, job.reason, job.saved(), job.crashed(status), job.progress_end)
