@@ -66,6 +66,8 @@ def noted_status() -> int:
 def listen_for(numbers: Iterable[int]) -> None:
     """From now on these signals end this rank, and with it the job, even inside a call of MPI."""
     os.environ.setdefault("UCX_DEBUG_SIGNO", "0")  # else MPICH's UCX uses SIGHUP to print its state
+    if SHIELD in os.environ:  # MPICH itself sends SIGUSR1 to those that survive another rank's end
+        numbers = set(numbers) - {signal.SIGUSR1}
     listen(numbers, lambda number, _: None, leave)
 
 
