@@ -21,7 +21,7 @@ from typing import Any
 
 from minigrad.device import Array
 
-from ..launch.hang_report import HangReport, RankState, place_in
+from ..launch.hang_report import HangReport, RankState, frames_of_threads, place_in
 from .communicator import wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
@@ -271,7 +271,7 @@ class World:
 
     def hang_report(self, peers: dict[int, list[int]]) -> HangReport:
         """What every rank does now, and the background of each that waits in it; ``peers`` of the waits."""
-        frames = sys._current_frames()
+        frames = frames_of_threads()
         states, stacks = [], []
         for number, name in enumerate(self.names):
             frame = frames.get(self.threads_of.get(number, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -9,12 +10,28 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from minigrad.files import replacement
 
 STACKS = "stacks.txt"  # in the folder of a training
 LIBRARY = os.path.dirname(os.__file__)
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')  # a line of faulthandler's
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """The frame of each thread by its number, as ``sys._current_frames()`` gives them.
+
+    In Python 3.11 that call waits for itself for ever where garbage is collected in it (CPython's issue
+    106883), so nothing is collected meanwhile.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class HangReported(TimeoutError):

@@ -23,6 +23,8 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
+from backends.launch.hang_report import frames_of_threads
+
 from . import sandbox
 from .messages import ChannelClosed, MalformedMessage, encode_error
 from .rpc import Channel
@@ -147,7 +149,7 @@ def report_lines(line_requests: socket.socket, worker: Worker, thread: int) -> N
     """Answer each request with the line at which the submission is."""
     with suppress(OSError):
         while line_requests.recv(1):
-            line = line_of(sys._current_frames().get(thread), worker.file)
+            line = line_of(frames_of_threads().get(thread), worker.file)
             line_requests.sendall(STATUS.pack(line or 0))
 
 
