@@ -254,15 +254,16 @@ def ending_of(
     """Do what ``supervise`` does, but return how the job ended, and print nothing about it.
 
     Where ranks save their state at a signal, they have the time for it that ``StopRequest`` gives, and this
-    raises Stopped.
+    raises Stopped. A program that is no job of ranks saves nothing.
     """
+    plain = command[0] == sys.executable and variables.get("MINIGRAD_SUPERVISED") is None
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
         relay(width) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
-            with StopRequest() as request:
+            with StopRequest() if output is None and not plain else nullcontext(StopRequest()) as request:
                 status = job.wait(seconds, request)
             if status and output is None:
                 job.report_hang()
