@@ -5,13 +5,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, cast
-
-import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
@@ -26,7 +23,10 @@ Gather = Callable[[Array], Sequence[Array]]
 
 
 def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
-    """``op`` of a function of (N, C) arrays; it gets images as pixels, (N H W, C), channels-last."""
+    """``op`` of a function of channels, (N, C) or images; on a GPU it gets images as pixels, (N H W, C).
+
+    They lie so in memory where images are channels-last. CuPy's functions write in C order.
+    """
 
     @wraps(function)
     def of_images(x: Array, *arrays: Any, **settings: Any) -> OpResult:
@@ -45,7 +45,7 @@ def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
         to_others = [wraps(pull)(lambda g, pull=pull: pull(g_pixels(g))) for pull in others]
         return images(value), (wraps(to_x)(lambda g: images(to_x(g_pixels(g)))), *to_others)
 
-    return cast(Any, op(cast(Any, of_images)))
+    return op(function, of_images)
 
 
 @channelwise
@@ -72,20 +72,17 @@ def batch_norm(
             f"batch_norm takes x (N, C) or (N, C, H, W), C weights and C biases, got {shape_of(x)}, "
             f"{shape_of(weight)} and {shape_of(bias)}"
         )
-    xp, n, shape = array_module(x), float(len(x)), x.shape
-    rows = rows_together(x) if xp is np else 1
-    x = x.reshape(len(x) // rows, rows * x.shape[1])
+    xp = array_module(x)
+    n: float = x.size // max(x.shape[1], 1)
 
     def per_channel(a: Array) -> Array:
-        return array_module(a).tile(a, rows)
+        return a if x_ndim == 2 else a.reshape(-1, 1, 1)
 
-    def sums_of(x: Array) -> Array:
-        return product(xp.ones(len(x), x.dtype), x).reshape(rows, -1).sum(axis=0)
-
+    x_ndim = x.ndim
     if statistics is None:
-        mean = sums_of(x) / max(n, 1)
+        mean = channel_sums(x) / max(n, 1)
         centred = x - per_channel(mean)
-        squares = sums_of(centred * centred)
+        squares = channel_sums(centred * centred)
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
             centred = x - per_channel(mean)
@@ -102,27 +99,21 @@ def batch_norm(
         mean, var = statistics
         centred = x - per_channel(mean)
     scale = 1 / xp.sqrt(var + eps)
-    value = centred * per_channel(scale * weight)
-    value += per_channel(bias)
-    wide = once(lambda g: g.reshape(x.shape))
-    sums = once(lambda g: (sums_of(g), scale * sums_of(g * centred)))
+    normal = centred * per_channel(scale)
+    sums = once(lambda g: (channel_sums(g), channel_sums(g * normal)))
+    fixed = statistics is not None
 
     def to_x(g: Array) -> Array:
-        g, factor = wide(g), per_channel(weight * scale)
-        if statistics is not None:
-            return (g * factor).reshape(shape)
+        factor = per_channel(weight * scale)
+        if fixed:
+            return g * factor
         total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
-        d = g - per_channel(total / max(n, 1))
-        d -= centred * per_channel(scale * along / max(n, 1))
-        d *= factor
-        return d.reshape(shape)
+        return factor * (g - per_channel(total / max(n, 1)) - normal * per_channel(along / max(n, 1)))
 
-    return value.reshape(shape), (to_x, lambda g: sums(wide(g))[1].copy(), lambda g: sums(wide(g))[0].copy())
-
-
-def rows_together(x: Array) -> int:
-    """How many rows of (N, C) to take as one of up to 4,096 elements: NumPy is slow along short ones."""
-    return math.gcd(len(x), 1 << max(4096 // max(x.shape[1], 1), 1).bit_length() - 1)
+    return (
+        normal * per_channel(weight) + per_channel(bias),
+        (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy()),
+    )
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
@@ -148,33 +139,23 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
             f"layer_norm of x {shape_of(x)} needs weights and biases of shape {shape or '(features,)'}, got "
             f"{shape_of(weight)} and {shape_of(bias)}"
         )
-    xp, features = array_module(x), shape[0]
-    rows = x.reshape(-1, features)
-
-    def means(rows: Array) -> Array:
-        factors = xp.full(
-            (features, 1), 1 / max(features, 1), rows.dtype if rows.dtype.kind == "f" else float
-        )
-        return product(rows, factors)
-
-    normal = rows - means(rows)
-    scale = 1 / xp.sqrt(means(normal * normal) + eps)
-    normal *= scale
-    value = normal * weight
-    value += bias
+    xp = array_module(x)
+    centred = x - x.mean(axis=-1, keepdims=True)
+    scale = 1 / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    normal = centred * scale
 
     def to_x(g: Array) -> Array:
-        d = g.reshape(rows.shape) * weight
-        along = means(d * normal)
-        d -= means(d)
-        d -= normal * along
-        d *= scale
-        return d.reshape(x.shape)
+        gw = g * weight
+        along = (gw * normal).mean(axis=-1, keepdims=True)
+        return scale * (gw - gw.mean(axis=-1, keepdims=True) - normal * along)
 
-    def sum_of_rows(g: Array) -> Array:
-        return product(xp.ones(len(g), g.dtype), g)
+    return normal * weight + bias, (to_x, lambda g: g * normal, lambda g: g)
 
-    def to_weight(g: Array) -> Array:
-        return sum_of_rows(g.reshape(rows.shape) * normal)
 
-    return value.reshape(x.shape), (to_x, to_weight, lambda g: sum_of_rows(g.reshape(rows.shape)))
+def channel_sums(x: Array) -> Array:
+    """Sums over all axes but the channels; images in channels-last memory go through one product."""
+    if x.ndim == 4:
+        n, c, h, w = x.shape
+        x = x.transpose(0, 2, 3, 1).reshape(n * h * w, c)
+    xp = array_module(x)
+    return product(xp.ones(x.shape[0], x.dtype), x)

@@ -164,7 +164,7 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
 
 
 EXCHANGE = "if gather is None else xp.sum"
-SUMS = "once(lambda g: (sums_of(g), scale * sums_of(g * centred)))"
+SUMS = "once(lambda g: (channel_sums(g), channel_sums(g * normal)))"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
@@ -176,11 +176,11 @@ BUGS = {
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(
         (SUMS, "once(lambda g: xp.sum(xp.stack((gather or (lambda a: [a]))("
-         "xp.stack([sums_of(g), scale * sums_of(g * centred)]))), axis=0))"),
+         "xp.stack([channel_sums(g), channel_sums(g * normal)]))), axis=0))"),
         (EXCHANGE, "if True else xp.sum"),
     ),
     "running variance by this rank's count": broken(
-        ("observe(mean, var, n)", "observe(mean, var, x.size // mean.size)")
+        ("observe(mean, var, n)", "observe(mean, var, x.size // x.shape[1])")
     ),
     "running statistics moved twice": MovesTwice,
     "running variance biased": RunsOnTheBiasedVariance,

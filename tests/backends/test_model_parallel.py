@@ -113,7 +113,6 @@ def law(build, ranks, plan, strategy=ModelParallel, optimizer="momentum", **sett
             ops.cross_entropy,
             batches_of(*SHAPES[build]),
             optimizer=OPTIMIZERS[optimizer],
-            bound=1e-11,  # biases begin at 0 and are small beside what they are computed from
         ),
     )
 
