@@ -148,14 +148,16 @@ def run(
         if restarts is None:
             return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover=recover)
         return restarts.run(
-            lambda words: ending_of(*printed_start_line(ranks, [*OWN_MODULE, *words], survive))
+            lambda words: ending_of(*printed_start_line(ranks, [*OWN_MODULE, *words], survive), saves=True)
         )
     if transport == "mpi":
         run_here(work, ranks)
         return 0
     if restarts is not None and SUPERVISED not in os.environ:
         variables = {**os.environ, **own_modules(), **terminal.for_ranks(), SUPERVISED: "1"}
-        return restarts.run(lambda words: ending_of([sys.executable, *OWN_MODULE, *words], variables))
+        return restarts.run(
+            lambda words: ending_of([sys.executable, *OWN_MODULE, *words], variables, saves=True)
+        )
     try:
         with blas_threads(ranks):
             run_ranks(ranks, work, rank_0_here=True)
@@ -239,7 +241,7 @@ def start_mpiexec(
     ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0, recover: bool = False
 ) -> int:
     """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
-    return supervise(*printed_start_line(ranks, arguments, survive, recover), grace=grace)
+    return supervise(*printed_start_line(ranks, arguments, survive, recover), grace=grace, saves=True)
 
 
 def printed_start_line(
@@ -344,7 +346,7 @@ def run_script(
     check_room(ranks, "mpi", oversubscribe)
     if slurm.find_job() is not None:
         return start_mpiexec(ranks, arguments, survive, grace=GRACE)
-    return supervise(*start_line(ranks, arguments, survive), grace=GRACE)
+    return supervise(*start_line(ranks, arguments, survive), grace=GRACE, saves=True)
 
 
 def mpiexec_vendor() -> str:

@@ -230,14 +230,19 @@ def supervise(
     seconds: float | None = None,
     output: IO | None = None,
     width: int | None = None,
+    saves: bool = False,
 ) -> int:
     """Run ``command``, and end every process that it leaves; returns the exit status as a shell reports it.
 
     An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
     prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
+    With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
+    and this raises Stopped.
     """
-    ending = ending_of(command, variables, grace=grace, seconds=seconds, output=output, width=width)
+    ending = ending_of(
+        command, variables, grace=grace, seconds=seconds, output=output, width=width, saves=saves
+    )
     ending.report()
     return ending.status
 
@@ -250,32 +255,30 @@ def ending_of(
     seconds: float | None = None,
     output: IO | None = None,
     width: int | None = None,
+    saves: bool = False,
 ) -> Ending:
-    """Do what ``supervise`` does, but return how the job ended, and print nothing about it.
-
-    Where ranks save their state at a signal, they have the time for it that ``StopRequest`` gives, and this
-    raises Stopped. A program that is no job of ranks saves nothing.
-    """
-    plain = command[0] == sys.executable and variables.get("MINIGRAD_SUPERVISED") is None
+    """Do what ``supervise`` does, but return how the job ended, and print nothing about it."""
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
         relay(width) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
-            with StopRequest() if output is None and not plain else nullcontext(StopRequest()) as request:
+            with StopRequest() if saves else nullcontext(StopRequest()) as request:
                 status = job.wait(seconds, request)
             if status and output is None:
                 job.report_hang()
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
+            kill_job(job.process, folder)  # before the steps of its log are counted
             sys.stderr.write(job.progress_end)
             raise Interrupted(interruption.number, job.saved()) from None
         if (stopped := Stopped.reported_in(job.folder)) is not None:
             sys.stderr.write(job.progress_end)
             raise stopped
         if request.number is not None and (status or not job.passed_on):  # else it ended well by itself
+            kill_job(job.process, folder)
             sys.stderr.write(job.progress_end)
             raise Interrupted(request.number, job.saved())
         return Ending(status, job.reason, job.saved(), job.crashed(status), job.progress_end)
