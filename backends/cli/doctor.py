@@ -28,8 +28,9 @@ from ..comm import run_ranks
 from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
 from ..launch import slurm
-from ..launch.cores import THREAD_VARIABLES, cores, ranks_here, threads_of_rank
+from ..launch.cores import THREAD_VARIABLES, cores, ranks_here
 from ..launch.launch import (
+    default_threads,
     environment,
     find_mpiexec,
     load_mpi,
@@ -163,8 +164,9 @@ def ranks() -> Iterator[Finding]:
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else threads_of_rank(n)
-    source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else "as minigrad sets it"
+    threads = int(setting) if setting.isdigit() else default_threads(n)
+    own = f"as minigrad sets it; {THREAD_VARIABLES[0]} changes it"
+    source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else own
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
     remedy = fewer if threads > 1 and n * threads > here else ""
     yield Finding("BLAS threads", f"{n} ranks x {threads} on {here} cores, {source}", remedy)

@@ -204,9 +204,19 @@ def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -
 
 
 def blas_threads(ranks: int) -> threadpool_limits:
-    """Share the cores among the matrix products of ``ranks``, unless a variable sets their threads."""
+    """Set the ``default_threads`` of each of ``ranks``, unless a variable sets another number."""
     user_choice = any(name in os.environ for name in THREAD_VARIABLES)
-    return threadpool_limits(None if user_choice else threads_of_rank(ranks))
+    return threadpool_limits(None if user_choice else default_threads(ranks))
+
+
+def default_threads(ranks: int) -> int:
+    """The threads for the matrix products of each of ``ranks`` on this machine: one.
+
+    So results do not depend on the number of cores: on two threads BLAS adds in another order. And its
+    threads spin while one of them waits for a core that another program has (``benchmarks/blas_threads.py``).
+    In a Slurm job, whose cores no other program has, the ranks share them.
+    """
+    return 1 if slurm.find_job() is None else threads_of_rank(ranks)
 
 
 def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
@@ -364,8 +374,7 @@ def environment(ranks: int, *, one_machine: bool = True) -> dict[str, str]:
     Ranks on several machines set their own threads (``cores.set_threads``): how many share the cores of a
     machine is known only there.
     """
-    threads = str(max(1, cores() // ranks))
-    defaults = dict.fromkeys(THREAD_VARIABLES, threads) if one_machine else {}
+    defaults = dict.fromkeys(THREAD_VARIABLES, "1") if one_machine else {}  # see ``default_threads``
     defaults |= {  # Open MPI's wheel: root, more ranks than cores, no binding, no 1 s start, working windows
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

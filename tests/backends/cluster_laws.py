@@ -19,6 +19,7 @@ from backends.comm.virtual import VirtualCluster
 from backends.data_parallel.bucket_size import best_bucket_bytes, step_seconds
 from backends.data_parallel.bucketed import Bucketed
 from backends.launch import cores
+from backends.launch.launch import default_threads
 from backends.launch.ping_pong import Links, Pair
 from minigrad.models import mlp
 
@@ -65,6 +66,18 @@ def ranks_share_the_cores_of_their_own_host(
     n = ranks[host]
     assert threads >= 1 and (threads == 1 or n * threads <= here) and n * (threads + 1) > here, (
         f"{n} ranks with {threads} threads on {here} cores"
+    )
+
+
+def only_the_ranks_of_a_slurm_job_have_more_threads_than_one(ranks: int, here: int) -> None:
+    with patch.dict(os.environ), patch.object(cores, "cores", lambda: here):
+        for name in (*LAUNCHER, *STEP, "SLURM_JOB_ID"):
+            os.environ.pop(name, None)
+        alone = default_threads(ranks)
+        os.environ["SLURM_JOB_ID"] = "7"
+        in_job = default_threads(ranks)
+    assert (alone, in_job) == (1, max(1, here // ranks)), (
+        f"{ranks} ranks on {here} cores have {alone} threads, and {in_job} in a Slurm job"
     )
 
 

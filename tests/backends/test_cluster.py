@@ -37,6 +37,11 @@ def machines(draw):
     return Machine([node for node in range(count) for _ in range(each)], inside, between)
 
 
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_only_the_ranks_of_a_slurm_job_have_more_threads_than_one(ranks, here):
+    laws.only_the_ranks_of_a_slurm_job_have_more_threads_than_one(ranks, here)
+
+
 @given(
     launcher=st.sampled_from(["MPICH", "Open MPI", "Slurm"]),
     ranks=st.lists(st.integers(1, 9), min_size=1, max_size=6),

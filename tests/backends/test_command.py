@@ -562,9 +562,9 @@ def test_options_are_python_values_or_text():
     assert registry.read_options(given) == wanted
 
 
-def test_the_ranks_share_the_cores():
-    threads = launch.environment(2)["OPENBLAS_NUM_THREADS"]
-    assert int(threads) == int(os.environ.get("OPENBLAS_NUM_THREADS", max(1, launch.cores() // 2)))
+def test_a_process_that_is_a_rank_has_one_thread():
+    threads = launch.environment(1)["OPENBLAS_NUM_THREADS"]
+    assert threads == os.environ.get("OPENBLAS_NUM_THREADS", "1")
 
 
 def test_importing_the_command_needs_no_mpi4py():

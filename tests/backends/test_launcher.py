@@ -190,13 +190,22 @@ def threads_of_products(ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ranks_share_the_cores_unless_a_variable_sets_their_threads(monkeypatch, ranks):
+def test_a_rank_has_one_thread_unless_a_variable_sets_another_number(monkeypatch, ranks):
+    for name in (*launch.THREAD_VARIABLES, "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with threadpool_limits(2):
+        assert threads_of_products(ranks) == 1
+    for name in launch.THREAD_VARIABLES:
+        monkeypatch.setenv(name, "2")
+        with threadpool_limits(2):
+            assert threads_of_products(ranks) == 2
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_ranks_of_a_slurm_job_share_its_cores(monkeypatch, ranks):
     for name in launch.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     with threadpool_limits(1):
         assert threads_of_products(ranks) == max(1, launch.cores() // ranks)
-    for name in launch.THREAD_VARIABLES:
-        monkeypatch.setenv(name, "1")
-        with threadpool_limits(1):
-            assert threads_of_products(ranks) == 1
-        monkeypatch.delenv(name)

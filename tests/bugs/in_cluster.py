@@ -22,6 +22,11 @@ def ranks_have_the_cores_of_their_host() -> None:
             cluster_laws.ranks_share_the_cores_of_their_own_host(launcher, (2, 2, 3), host, here)
 
 
+def ranks_have_one_thread() -> None:
+    for ranks in (1, 2, 3):
+        cluster_laws.only_the_ranks_of_a_slurm_job_have_more_threads_than_one(ranks, 8)
+
+
 def costs_are_closed_forms() -> None:
     for p in (2, 4, 8):
         for nbytes in (64, 1 << 22):
@@ -82,7 +87,8 @@ def scripts_requeue_what_can_go_on() -> None:
 
 # Bugs
 
-CORES, SCRIPT, REPORT = "backends.launch.cores", "backends.cli.batch_script", "backends.cli.link_report"
+LAUNCH, CORES = "backends.launch.launch", "backends.launch.cores"
+SCRIPT, REPORT = "backends.cli.batch_script", "backends.cli.link_report"
 COSTS, AUTOMATIC = "backends.comm.collectives.costs", "backends.comm.collectives.automatic"
 LINK, BUCKETS = "backends.comm.link", "backends.data_parallel.bucket_size"
 
@@ -93,6 +99,8 @@ BUGS = [
         ranks_have_the_cores_of_their_host, "3 ranks with 2 threads on 4 cores"),
     Bug("hosts that are repeated count once", CORES, "for _ in range(int(times or 1))", "for _ in range(1)",
         ranks_have_the_cores_of_their_host, "."),
+    Bug("a rank has its share of the cores", LAUNCH, "1 if slurm.find_job() is None else", "",
+        ranks_have_one_thread, "1 ranks on 8 cores have 8 threads, and 8"),
     Bug("a ring sends whole arrays", COSTS, "ranks[(k + 1) % p], nbytes / p)", "ranks[(k + 1) % p], nbytes)",
         costs_are_closed_forms, "ring of .* takes"),
     Bug("halves are swapped in one direction", COSTS, "yield 2, swaps(speakers, distance, nbytes / (2 *",
