@@ -101,3 +101,22 @@ def scrambled(sent, as_memory, as_array):
     panels[1].title.set_color(RED)
     panels[2].title.set_color(GREEN)
     return figure
+
+
+def cliffs(ratios, ops, bandwidth, roof):
+    """How many times as fast each op is without its cliff; and ops forward and backward under the roof."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    names = sorted(ratios, key=ratios.__getitem__)
+    bars = left.barh(names, [ratios[name] for name in names], color=GREEN)
+    left.bar_label(bars, [f"{ratios[name]:.2g}" for name in names], padding=4)
+    left.set(xscale="log", xlabel="times as fast without the cliff", title="Four cliffs")
+    left.set_xlim(1, 2 * max(ratios.values()))
+    fine = np.geomspace(0.06, 300, 300)
+    right.loglog(fine, np.minimum(roof, bandwidth * fine) / 1e9, color=BLUE, lw=2)
+    right.text(300, 1.2 * roof / 1e9, f"{roof / 1e9:,.0f} GFLOP/s", color=BLUE, ha="right")
+    for name, (intensity, rate) in ops.items():
+        right.plot(intensity, rate / 1e9, **points(ORANGE))
+        right.annotate(name, (intensity, rate / 1e9), (7, -12), textcoords="offset points", fontsize=9)
+    right.set(xlabel="operations per byte moved", ylabel="GFLOP/s", title="Ops of minigrad under the roof")
+    right.set_ylim(top=3 * roof / 1e9)
+    return figure

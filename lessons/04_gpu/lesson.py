@@ -1,7 +1,8 @@
 """Lesson 04. GPU against CPU: what an operation costs besides its arithmetic.
 
 Lecture section: GPU against CPU. Matrix products from 30 x 20 up; operations per byte (Williams, Waterman and
-Patterson 2009, "Roofline"); where a GPU begins to win, and what copies cost; the order of an array in memory.
+Patterson 2009, "Roofline"); where a GPU begins to win, and what copies cost; the order of an array in memory;
+why some operations are slow.
 
     python lessons/04_gpu/lesson.py
 
@@ -25,6 +26,7 @@ from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 from minigrad.figures import save
 from minigrad.models import NETS
+from minigrad.ops.scatter import sum_by_row
 
 FIGURES = start_lesson("04_gpu")
 rng = np.random.default_rng(0)
@@ -412,6 +414,119 @@ assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shape
 
 # %% [markdown]
 # Read: NumPy's manual, "Internal memory layout of an ndarray".
+
+#
+# ## 6. Cliffs
+# An op of a library should run near the roof of part 2. It falls far below in four typical ways, and each has
+# its remedy. Both forms compute the same numbers.
+#
+# 1. *Bits that nobody asked for.* `np.where(x > 0, 1, slope)` of two Python numbers is float64, and so is all
+#    that it multiplies: twice the bytes, and a pass more to convert them back.
+# 2. *A function where a product does.* `x ** 3` asks for the power of any two numbers, by logarithms.
+# 3. *An element at a time.* `np.add.at` adds gradients to the rows of a table, also where a row is chosen
+#    twice. Sorted rows can be added many at once, one use of each row at a time (`ops/scatter.py`).
+# 4. *A loop in Python, and thin products.* A convolution in which each channel has its own kernel (depthwise)
+#    is one matrix product a channel, of one column. As shifted images, each times one number for each
+#    channel, it is nine products of whole images (`ops/depthwise.py`).
+
+# %%
+print("\n6. Cliffs")
+x, slope = normal(1 << 20), 0.01
+table, rows, g = (20_000, 64), rng.integers(0, 20_000, 40_000), normal(40_000, 64)
+images, taps = normal(8, 16, 16, 64), normal(3, 3, 64)  # images with their channels last
+
+
+def add_at():
+    total = np.zeros(table, np.float32)
+    np.add.at(total, rows, g)
+    return total
+
+
+def windows(image):
+    """The 3 x 3 neighbours of each pixel, as rows of a matrix, without a border: (8 x 14 x 14, 9)."""
+    return np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2)).reshape(-1, 9)
+
+
+def by_channel():
+    columns = [windows(images[..., c]) @ taps[..., c].ravel() for c in range(64)]
+    return np.stack(columns, axis=-1).reshape(8, 14, 14, 64)
+
+
+def by_tap():
+    total = np.zeros((8, 14, 14, 64), np.float32)
+    for i in range(3):
+        for j in range(3):
+            total += images[:, i : i + 14, j : j + 14] * taps[i, j]
+    return total
+
+
+CLIFFS = {
+    "leaky ReLU": (lambda: x * np.where(x > 0, 1, slope), lambda: np.maximum(x, np.float32(slope) * x)),
+    "x ** 3": (lambda: x**3, lambda: x * x * x),
+    "rows that add up": (add_at, lambda: sum_by_row(g, rows, table[0])),
+    "depthwise": (by_channel, by_tap),
+}
+ratios = {}
+for name, (slow, fast) in CLIFFS.items():
+    np.testing.assert_allclose(slow(), fast(), rtol=1e-4, atol=1e-4, err_msg=name)
+    before, after = seconds(slow, x, rounds=3), seconds(fast, x, rounds=3)
+    ratios[name] = before / after
+    print(f"   {name:16}: {1e3 * before:6.2f} ms, without the cliff {1e3 * after:5.2f}", end="")
+    print(f" ({before / after:.1f} times as fast)")
+for name, ratio in ratios.items():
+    assert ratio > 1.3, f"{name}: {ratio:.2f} times as fast without the cliff, expected over 1.3"
+
+# %% [markdown]
+# And the ops as they are now, forward and backward on a tape, against the roof of part 2. The least time of
+# an op: every array that it has to read or write (input, output, their gradients, weights and theirs) passes
+# memory once, or the units do all operations at full speed, whichever takes longer. An op of several NumPy
+# calls reads and writes arrays in between, too: that is the distance between its point and the roof, and why
+# a compiler that fuses calls (or a kernel written in C, as PyTorch has) is faster at softmax, and not at a
+# convolution. Arrays that fit into the processor's cache are read faster than memory delivers, so a point
+# may also lie above the slanted roof.
+
+# %%
+N = 1 << 20
+image, kernel = (16, 32, 32, 32), (32, 32, 3, 3)
+OPS = {  # the op, shapes of its inputs, operations forward and backward, numbers read or written
+    "ReLU": (ops.relu, [(N,)], 2 * N, 4 * N),
+    "x ** 3": (lambda x: x**3, [(N,)], 5 * N, 4 * N),
+    "softmax": (ops.softmax, [(N // 128, 128)], 8 * N, 4 * N),
+    "layer norm": (ops.layer_norm, [(N // 256, 256), (256,), (256,)], 16 * N, 4 * N),
+    "linear": (ops.linear, [(64, 1024), (1024, 1024)], 6 * 64 * 1024**2, 4 * 64 * 1024 + 2 * 1024**2),
+    "conv 3 x 3": (
+        lambda x, w: ops.conv2d(x, w, padding=1),
+        [image, kernel],
+        6 * np.prod(image) * 32 * 9,
+        4 * np.prod(image) + 2 * np.prod(kernel),
+    ),
+}
+under_roof, distance = {}, {}
+for name, (work, shapes, count, numbers) in OPS.items():
+    inputs = [Tensor(normal(*shape), requires_grad=True) for shape in shapes]
+
+    def step(work=work, inputs=inputs):
+        with Tape() as tape:
+            y = work(*inputs)
+        for leaf in inputs:
+            leaf.grad = None
+        tape.backward(y, seed=y.data)
+
+    took = seconds(step, inputs[0].data, rounds=3)
+    least = max(count / roof, 4 * numbers / bandwidth)
+    under_roof[name], distance[name] = (count / (4 * numbers), count / took), took / least
+    print(f"   {name:10}: {1e3 * took:6.2f} ms, at least {1e3 * least:5.2f}: {took / least:4.1f} times that")
+thin, thick = max(distance["softmax"], distance["layer norm"]), distance["linear"]
+assert thick < thin, (
+    f"linear is {thick:.1f} times above its least time, softmax or layer norm only {thin:.1f}"
+)
+save(drawings.cliffs(ratios, under_roof, bandwidth, roof), FIGURES / "cliffs.png")
+
+# %% [markdown]
+# `python benchmarks/ops.py` compares 82 such rows with PyTorch, worst first.
+#
+# Read: `benchmarks/README.md`, the part on single ops; Drepper 2007, "What every programmer should know
+# about memory".
 
 # %%
 print(f"\nFigures: {FIGURES}/")
