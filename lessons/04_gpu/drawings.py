@@ -108,7 +108,7 @@ def cliffs(ratios, ops, bandwidth, roof):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     names = sorted(ratios, key=ratios.__getitem__)
     bars = left.barh(names, [ratios[name] for name in names], color=GREEN)
-    left.bar_label(bars, [f"{ratios[name]:.2g}" for name in names], padding=4)
+    left.bar_label(bars, [f"{ratios[name]:.3g}" for name in names], padding=4)
     left.set(xscale="log", xlabel="times as fast without the cliff", title="Four cliffs")
     left.set_xlim(1, 2 * max(ratios.values()))
     fine = np.geomspace(0.06, 300, 300)
