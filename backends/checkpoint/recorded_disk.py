@@ -121,7 +121,12 @@ class RecordedDisk(Disk):
 
     def names(self, folder: Path) -> list[str]:
         with self.lock:
-            return sorted(self.nodes[self.node(folder, dict)]) if self.is_there(folder) else []  # type: ignore[arg-type]
+            try:
+                names = self.nodes[self.node(folder, dict)]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            assert isinstance(names, dict)
+            return sorted(names)
 
     def read(self, file: Path) -> bytes:
         with self.lock:
@@ -194,21 +199,21 @@ class RecordedDisk(Disk):
     def power_loss(self, random: Random) -> RecordedDisk:
         """One of the states that a loss of power may leave now."""
         share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which are kept
-        kept: list[Operation] = []
+        remaining: list[Operation] = []
         for place in range(len(self.operations)):
             whole, *others = after_power_loss(self.operations, place)
-            kept += random.choice(others) if others and random.random() >= share else whole
-        return RecordedDisk(replayed(self.safe, kept))
+            remaining += random.choice(others) if others and random.random() >= share else whole
+        return RecordedDisk(replayed(self.safe, remaining))
 
     def power_losses(self, length: int | None = None, *, draws: int = 100) -> Iterator[RecordedDisk]:
         """Each state that a loss of power after ``length`` operations may leave, once each."""
         operations = self.operations[:length]
-        seen = set()
+        states = set()
         for outcome in outcomes(operations, draws):
             nodes = replayed(self.safe, outcome)
             state = frozenset(tree(nodes))
-            if state not in seen:
-                seen.add(state)
+            if state not in states:
+                states.add(state)
                 yield RecordedDisk(nodes)
 
 
@@ -263,10 +268,10 @@ def outcomes(operations: list[Operation], draws: int) -> Iterator[list[Operation
         random = Random(len(operations))
         ways += [tuple(random.choice(count) for count in counts) for _ in range(draws)]
     for way in ways:
-        kept: list[Operation] = list(operations)
+        remaining: list[Operation] = list(operations)
         for place, number in reversed(list(zip(unsafe, way, strict=True))):
-            kept[place : place + 1] = options[place][number]
-        yield kept
+            remaining[place : place + 1] = options[place][number]
+        yield remaining
 
 
 def after_power_loss(operations: list[Operation], place: int) -> list[list[Operation]]:

@@ -28,7 +28,7 @@ from .stopped import Stopped
 from .sweep import MARK
 from .terminal import progress_end, wrapped
 
-SAVED = "kept"  # the note in the job's folder: the path of the metrics log that a training writes
+METRICS = "metrics"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
 GRACE = 2.5  # seconds that a user's script has to end by itself after a signal
 LOST = 255  # mpiexec's status when its proxy, or a process that the proxy was starting, has disappeared
@@ -150,7 +150,7 @@ class Job:
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
-        log = self.text_of(SAVED)
+        log = self.text_of(METRICS)
         return saved_in(Path(log)) if log else "nothing was kept"
 
     def report_hang(self) -> None:
@@ -173,7 +173,7 @@ class Job:
             file=sys.stderr,
             flush=True,
         )
-        log = self.text_of(SAVED)
+        log = self.text_of(METRICS)
         write_stacks(report.stacks, Path(log).parent if log else None)
 
     def waits_of(self, number: int) -> list[RankState]:

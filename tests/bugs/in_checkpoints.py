@@ -14,9 +14,13 @@ from tests.checkpoints.corruption_laws import (
 )
 from tests.checkpoints.power_laws import (
     a_disk_syncs_what_it_wrote,
+    a_folder_that_is_not_writable_is_refused,
+    a_generation_that_cannot_be_removed_is_no_failed_write,
     a_kill_within_a_write_leaves_whole_generations,
     a_power_loss_after_a_kill_leaves_whole_generations,
     a_power_loss_leaves_whole_generations,
+    a_write_that_fails_says_why_and_leaves_nothing,
+    no_error_of_the_writer_is_lost,
     no_rank_reads_half_of_a_description,
     two_runs_in_one_folder_leave_whole_generations,
     what_another_run_took_is_not_committed,
@@ -106,8 +110,8 @@ BUGS = [
     Bug(
         "the manifest is written first, and no name says that all is there",
         CHECKPOINTS,
-        '        part = self.folder / f".step-{step:08}.{self.token}.part"\n        disk.make_folder(part)\n',
-        '        part = self.folder / f"step-{step:08}"\n        disk.make_folder(part)\n',
+        '        part = self.folder / f".step-{step:08}.{self.token}.part"\n',
+        '        part = self.folder / f"step-{step:08}"\n',
         a_kill_within_a_write_leaves_whole_generations,
         "a generation has its name and is not whole",
     ),
@@ -157,8 +161,8 @@ BUGS = [
     Bug(
         "a folder is removed under its name, file by file",
         CHECKPOINTS,
-        "            self.disk.rename(folder, removed)\n",
-        "            removed = folder\n",
+        "            self.disk.rename(folder, nameless)\n",
+        "            nameless = folder\n",
         two_runs_in_one_folder_leave_whole_generations,
         "a generation is damaged|both were refused|there are the steps",
     ),
@@ -181,16 +185,16 @@ BUGS = [
     Bug(
         "rank 0 may read half of what another rank says",
         CHECKPOINTS,
-        "            disk.write(unnamed, described)\n"
-        '            disk.rename(unnamed, part / f"rank-{rank}.json")',
-        '            disk.write(part / f"rank-{rank}.json", described)',
+        "        self.disk.write(unnamed, described)\n"
+        '        self.disk.rename(unnamed, part / f"rank-{self.comm.rank}.json")',
+        '        self.disk.write(part / f"rank-{self.comm.rank}.json", described)',
         no_rank_reads_half_of_a_description,
         "is not what rank 1 wrote",
     ),
     Bug(
         "each rank takes the newest generation that it can read",
         CHECKPOINTS,
-        "problems = [bytes(word).decode() for word in words if len(word)]",
+        "problems = [words for words in allgather_json(self.comm, problem) if words]",
         "problems = [problem] if problem else []",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
@@ -202,6 +206,48 @@ BUGS = [
         "arrays = generation.arrays() if self.comm.rank == 0 else {}\n            except",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
+    ),
+    # Errors of the disk
+    Bug(
+        "what could not be written stays",
+        CHECKPOINTS,
+        "            self.remove(part)\n",
+        "            pass\n",
+        a_write_that_fails_says_why_and_leaves_nothing,
+        "could not be written",
+    ),
+    Bug(
+        "rank 0 waits for a rank whose disk is full",
+        CHECKPOINTS,
+        '            self.write_description(part, json.dumps({"problem": problem}).encode())\n',
+        "            pass\n",
+        a_write_that_fails_says_why_and_leaves_nothing,
+        "rank 1 has not written its part",
+    ),
+    Bug(
+        "an older generation that cannot be removed is taken for a failed write",
+        CHECKPOINTS,
+        "            self.error = OSError(words)\n",
+        "            raise OSError(words) from error\n",
+        a_generation_that_cannot_be_removed_is_no_failed_write,
+        "the checkpoint of step . cannot be written",
+    ),
+    Bug(
+        "an error of the writer is lost with its thread",
+        CHECKPOINTS,
+        "        except Exception as error:  # of which nobody would hear on this thread\n"
+        "            self.error = error\n",
+        "        except MemoryError:\n            pass\n",
+        no_error_of_the_writer_is_lost,
+        r"\[\]",
+    ),
+    Bug(
+        "a run begins to write where it may not",
+        DISK,
+        "        if not os.access(folder, os.W_OK | os.X_OK):\n",
+        "        if False:\n",
+        a_folder_that_is_not_writable_is_refused,
+        "a run begins to write",
     ),
     # Bytes that changed, and files of other programs
     Bug(
@@ -247,8 +293,8 @@ BUGS = [
     Bug(
         "a step that was written again counts twice",
         CHECKPOINTS,
-        "        kept = list(last.values())[-self.keep :]\n",
-        "        kept = names[: self.keep]\n",
+        "        remaining = list(last.values())[-self.keep :]\n",
+        "        remaining = names[: self.keep]\n",
         a_damaged_generation_is_no_reason_to_remove_another,
         "was written, there are",
     ),

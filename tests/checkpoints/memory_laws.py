@@ -155,6 +155,23 @@ def a_refusal_comes_before_a_message(kind: Kind) -> None:
             raise AssertionError(f"{ranks} ranks, {ranks_per_host} on a host: they save")
 
 
+def a_step_is_saved_again_with_the_same_pieces_only(kind: Kind) -> None:
+    """As after a restore, for ranks that are new; another piece could be mixed with the one before."""
+    pieces = [b"0", b"11", b"222"]
+    stores = saved(kind, pieces)
+    stores = [*stores[:2], kind()]
+    assert restored(stores) == (1, pieces)
+    save_again(stores, pieces, step=1)
+    assert restored(stores[1:]) == (1, pieces), f"{kind.__name__}: a new rank holds nothing"
+    stores = saved(kind, pieces)
+    try:
+        save_again(stores, [b"0", b"x", b"222"], step=1)
+    except ValueError as error:
+        assert "rank 1 has saved another piece of step 1; save a later step" in str(error), error
+    else:
+        raise AssertionError(f"{kind.__name__}: step 1 is saved with two pieces of rank 1")
+
+
 def bytes_sent_are_the_formulas(kind: Kind, sizes: list[int], ranks_per_host: int = 1) -> None:
     """Of each rank: its piece to the partner; or h - 1 parts of the longest piece, and h - 1 lengths."""
     ranks, hosts = len(sizes), len(sizes) // ranks_per_host
@@ -198,6 +215,11 @@ def losses_while_ranks_save_leave_whole_generations() -> None:
 def refusals_come_before_a_message() -> None:
     for kind in KINDS:
         a_refusal_comes_before_a_message(kind)
+
+
+def steps_are_saved_again_with_the_same_pieces_only() -> None:
+    for kind in KINDS:
+        a_step_is_saved_again_with_the_same_pieces_only(kind)
 
 
 def bytes_are_those_of_the_formulas() -> None:

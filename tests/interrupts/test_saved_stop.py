@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from minigrad.model_file import read_model
+from tests.bugs.mutant import mutant
 
 from .interrupted import Run, interrupted
 
@@ -131,6 +132,24 @@ def outcome(case: str, *change: tuple[str, str]) -> tuple[int, str]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_is_heard_once_and_bounded(case):
     assert outcome(case) == CASES[case][3:]
+
+
+RACE = ("            if not self.active:", "            if False:")
+
+
+@pytest.mark.parametrize("change", [(), (RACE,)], ids=["right", "the timer goes on"])
+def test_a_request_that_is_over_sends_no_signal(change):
+    """Where the ``with`` ends while the thread that reads the pipe is about to bound its time."""
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
+    try:
+        with mutant("backends.launch.stop_request", *change).StopRequest(timeout=0.2) as request:
+            pass
+        request.enforce(signal.SIGUSR1)
+        request.timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert bool(signals) == bool(change)
 
 
 @pytest.mark.parametrize("bug", BUGS)
