@@ -101,7 +101,8 @@ def makes_its_folder_with_the_first_record(parent: Path) -> None:
         first.append([{"step": 2}])
         with patch.object(first.log, "file", FullFile()), pytest.raises(OSError) as error:
             first.append([{"step": 3}])
-        assert str(error.value) == f"cannot write {first.path / LOG}: No space left on device"
+        said = f"cannot write {first.path / LOG}: No space left on device"
+        assert str(error.value) == said, f"{error.value}, not: {said}"
         assert other.write({"losses": []}) == first.path, "another rank wrote into another folder"
         first.close()
         (head, *steps) = read_metrics(first.path / LOG)

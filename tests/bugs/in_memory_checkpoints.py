@@ -74,8 +74,8 @@ BUGS = [
     Bug(
         "the older generation goes before the newer one is whole",
         MEMORY,
-        "        mine = np.frombuffer(piece, np.uint8)\n        saved =",
-        "        mine = np.frombuffer(piece, np.uint8)\n        self.generations = []\n        saved =",
+        "        saved = Saved(",
+        "        self.generations = []\n        saved = Saved(",
         losses_while_ranks_save_leave_whole_generations,
         "the pieces of the ranks|no rank holds",
     ),

@@ -130,7 +130,7 @@ BUGS = [
         ' or crc32(content) != described["crc32"]', "",
         storms_are_survived, "does not hold what the undisturbed run has"),
     Bug("ranks do not agree on the checkpoint that they load", CHECKPOINTS,
-        "problems = [bytes(word).decode() for word in words if len(word)]",
+        "problems = [words for words in allgather_json(self.comm, problem) if words]",
         "problems = [problem] if problem else []",
         rare_storms_are_survived, "not safe"),
     Bug("rank 0 alone loads", CHECKPOINTS,
