@@ -1,6 +1,5 @@
 """A signal to a training that writes checkpoints: the step is saved, and the command in the line goes on."""
 
-import json
 import re
 import shlex
 import signal
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minigrad.model_file import read_model
 from tests.bugs.mutant import mutant
+from tests.checkpoints.commands import results
 
 from .interrupted import Run, interrupted
 
@@ -43,13 +42,6 @@ def check(run: Run, command: str, number: int) -> list[str]:
     return words
 
 
-def result(folder: Path) -> tuple[list[float], dict[str, bytes]]:
-    """The losses and the arrays of the only training in ``folder`` that has come to its end."""
-    (model,) = folder.glob("runs/*/model.safetensors")
-    losses = json.loads((model.parent / "metrics.json").read_text())["losses"]
-    return losses, {name: array.tobytes() for name, array in read_model(model).arrays.items()}
-
-
 def minigrad(folder: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "backends", *arguments]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
@@ -74,7 +66,8 @@ def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_pat
     minigrad(tmp_path, *check(run, command, signal.SIGTERM))
     undisturbed.mkdir()
     minigrad(undisturbed, *command.split())
-    assert result(tmp_path) == result(undisturbed)
+    (figures, weights), (others, undisturbed_weights) = results(tmp_path), results(undisturbed)
+    assert figures["losses"] == others["losses"] and weights == undisturbed_weights
 
 
 SCRIPT = """
