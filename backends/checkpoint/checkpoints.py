@@ -53,6 +53,7 @@ class Generation:
 
     @property
     def step(self) -> int:
+        """The number of steps that the training had taken."""
         return self.manifest["step"]
 
     @property
@@ -301,6 +302,7 @@ def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
 
 
 def read(disk: Disk, file: Path) -> bytes:
+    """All bytes of a file; raises Damaged where it cannot be read."""
     try:
         return disk.read(file)
     except OSError as error:
@@ -314,6 +316,7 @@ def sealed(body: dict[str, Any]) -> bytes:
 
 
 def unsealed(body: dict[str, Any]) -> dict[str, Any]:
+    """A manifest without its checksum."""
     return {name: value for name, value in body.items() if name != "checksum"}
 
 
@@ -352,6 +355,7 @@ def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
 
 
 def describe(array: np.ndarray) -> dict[str, Any]:
+    """What a manifest says of an array."""
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.name,

@@ -79,12 +79,14 @@ class RecordedDisk(Disk):
         self.fsync(file)
 
     def fill(self, file: Path, content: bytes) -> None:
+        """Write a file, new or not; neither its name nor its content is safe at the return."""
         with self.lock:
             if not self.is_there(file):
                 self.name(file, self.new(b""))
             self.do(Data(self.node(file, bytes), content))
 
     def fsync(self, file: Path) -> None:
+        """Return when the bytes of a file are safe, or the names in a folder."""
         with self.lock:
             self.do(Sync(self.node(file)))
 
@@ -152,6 +154,7 @@ class RecordedDisk(Disk):
         return node
 
     def is_there(self, path: Path) -> bool:
+        """Whether a file or folder has this path."""
         try:
             self.node(path)
         except FileNotFoundError:
@@ -166,9 +169,11 @@ class RecordedDisk(Disk):
         return number
 
     def name(self, path: Path, node: int | None) -> None:
+        """Give a node this path; None removes the path."""
         self.do(Names(((self.node(path.parent, dict), path.name, node),)))
 
     def do(self, operation: Operation) -> None:
+        """Perform an operation, and note it."""
         self.operations.append(operation)
         perform(self.nodes, operation)
 
@@ -218,6 +223,7 @@ class RecordedDisk(Disk):
 
 
 def perform(nodes: Nodes, operation: Operation) -> None:
+    """Change the nodes as the operation does."""
     if isinstance(operation, Names):
         for folder, name, node in operation.changes:
             names = nodes[folder]
@@ -239,10 +245,12 @@ def replayed(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
 
 
 def copied(nodes: Nodes) -> Nodes:
+    """The same nodes, so that a change of a folder here is none there."""
     return {number: node.copy() if isinstance(node, dict) else node for number, node in nodes.items()}
 
 
 def tree(nodes: Nodes, node: int = ROOT, path: str = "") -> Iterator[tuple[str, bytes | None]]:
+    """The path of each file with its content, and of each folder with None, below ``node``."""
     content = nodes[node]
     if isinstance(content, bytes):
         yield path, content

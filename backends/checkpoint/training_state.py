@@ -144,6 +144,7 @@ def arrays_in(value: Any) -> dict[str, np.ndarray]:
 
 
 def own_array(value: Any) -> bool:
+    """Whether a value is an array, here or on a GPU."""
     return isinstance(value, np.ndarray) or on_gpu(value)
 
 

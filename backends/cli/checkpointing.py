@@ -160,6 +160,7 @@ class TrainingCheckpoints:
             self.files.abandon()
 
     def read(self, folder: Path) -> None:
+        """Read the newest whole generation in a folder, and say which; ValueError where there is none."""
         generation, self.arrays, skipped = Checkpoints(folder, self.comm, disk=self.disk).newest()
         for problem in skipped:
             self.say(f"skipped a checkpoint: {problem}")
@@ -176,6 +177,7 @@ class TrainingCheckpoints:
 
     @property
     def accuracies(self) -> list[float]:
+        """The test accuracies of the epochs before."""
         return list(self.facts.get("test_accuracies", []))
 
     @property

@@ -51,6 +51,7 @@ class Links(NamedTuple):
         return cls(values["hosts"], values["nodes"], pairs)
 
     def as_json(self) -> str:
+        """A text for ``read``."""
         return json.dumps(self._asdict())
 
 
@@ -101,6 +102,7 @@ def used_interface(before: dict[str, int], after: dict[str, int]) -> str | None:
 
 
 def main() -> None:
+    """Measure the links on the ranks of this job; rank 0 prints them."""
     comm = load_mpi()()
     links = measure_links(comm)
     comm.close()

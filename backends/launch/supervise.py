@@ -55,6 +55,7 @@ class Ending(NamedTuple):
     progress_end: str
 
     def report(self) -> None:
+        """Print the reason, if there is one, and what is saved."""
         if self.reason:
             words = f"{self.progress_end}minigrad: {self.reason}; {self.saved}"
             print(words, file=sys.stderr, flush=True)

@@ -120,6 +120,12 @@ def write_own(comm, folder):
     (folder / "file").touch()
 
 
+def test_a_program_s_own_checkpoint_is_shown(minigrad, tmp_path):
+    run_ranks(2, lambda comm: write_own(comm, tmp_path / "own"))
+    status, out, errors = minigrad("checkpoint", "show", "own")
+    assert status == 0 and "step-00000003 │ 3    │      │ 2 ranks " in out, out + errors
+
+
 def test_two_paths_of_one_folder_are_the_same(minigrad, tmp_path):
     assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")[0] == 0
     status, out, errors = minigrad(*TRAIN, "--checkpoint", "kept", "--resume", str(tmp_path / "kept"))
