@@ -37,7 +37,7 @@ class Disk:
         os.rename(old, new)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return when the names in the folder are safe."""
+        """Return when the names in the folder are safe, if its file system can tell."""
         if os.name != "posix":
             return
         try:
@@ -46,6 +46,9 @@ class Disk:
             return
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it, such as squashfs
+                raise
         finally:
             os.close(descriptor)
 

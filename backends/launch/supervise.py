@@ -44,8 +44,8 @@ NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, sign
 class Ending(NamedTuple):
     """How a job ended: its exit status as a shell reports it, and, where no rank said why, the reason.
 
-    ``saved`` says in words what it has saved. It has ``crashed`` if one of its processes died against its
-    program: killed by a signal that asks for no end, or aborted.
+    ``saved`` says in words what it has saved. It has ``crashed`` if one of its processes died before its
+    program ended: killed by a signal that asks for no end, or aborted.
     """
 
     status: int
@@ -134,7 +134,7 @@ class Job:
         return status
 
     def crashed(self, status: int) -> bool:
-        """Whether a process of the job died against its program.
+        """Whether a process of the job died before its program ended.
 
         A rank notes every end of its program, and also that it lost another rank.
         """

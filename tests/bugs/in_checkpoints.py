@@ -22,6 +22,7 @@ from tests.checkpoints.power_laws import (
     a_write_that_fails_says_why_and_leaves_nothing,
     no_error_of_the_writer_is_lost,
     no_rank_reads_half_of_a_description,
+    only_a_file_system_that_syncs_no_folder_is_excused,
     two_runs_in_one_folder_leave_whole_generations,
     what_another_run_took_is_not_committed,
 )
@@ -240,6 +241,14 @@ BUGS = [
         "        except MemoryError:\n            pass\n",
         no_error_of_the_writer_is_lost,
         r"\[\]",
+    ),
+    Bug(
+        "a file system that syncs no folder has no checkpoints",
+        DISK,
+        "            if error.errno not in (errno.EINVAL, errno.ENOTSUP):",
+        "            if True:",
+        only_a_file_system_that_syncs_no_folder_is_excused,
+        "EINVAL is an error",
     ),
     Bug(
         "a run begins to write where it may not",

@@ -460,6 +460,18 @@ def a_disk_syncs_what_it_wrote() -> None:
         assert [number for number, _ in synced[1:]] == [node], f"folder {node} is not among {synced[1:]}"
 
 
+def only_a_file_system_that_syncs_no_folder_is_excused() -> None:
+    """As the root of a container is one, far above the checkpoints; a disk that fails is not."""
+    for number, is_error in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
+        with tempfile.TemporaryDirectory() as place, patch("os.fsync", side_effect=OSError(number, "")):
+            try:
+                Disk().sync_folder(Path(place))
+            except OSError:
+                assert is_error, f"{errno.errorcode[number]} is an error"
+            else:
+                assert not is_error, f"{errno.errorcode[number]} is no error"
+
+
 def whole_steps(disk: Disk, folder: Path = FOLDER) -> list[int]:
     """The steps of all generations, of which none may be damaged."""
     steps = []
