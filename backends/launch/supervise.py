@@ -79,8 +79,8 @@ class Job:
     def wait(self, seconds: float | None, request: StopRequest) -> int:
         """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``.
 
-        A request to stop is passed on to ranks that save their state first; with other ranks it acts as if
-        there were no request.
+        A request to stop is passed on to ranks that save their state first, and to ranks on other machines,
+        whose notes are not here. With other ranks it acts as if there were no request.
         """
         start = time.monotonic()
         while True:
@@ -89,7 +89,7 @@ class Job:
             if (status := self.over()) is not None:
                 return status
             if request.number is not None and not self.passed_on:
-                if not self.saves_at_signal():
+                if not (self.saves_at_signal() or self.is_elsewhere()):
                     request.act(request.number)
                 self.send(request.number)
                 self.passed_on = True
@@ -149,9 +149,15 @@ class Job:
         """Whether the job saves its state when a signal asks it to stop."""
         return any(self.folder.glob(f"{rank.SAVES}.*"))
 
+    def is_elsewhere(self) -> bool:
+        """Whether srun has started all ranks on other machines, as from the login node of a cluster."""
+        return self.program == "srun" and not self.rank_processes()
+
     def saved(self) -> str:
         """The results that the job has saved, in words."""
         log = self.text_of(METRICS)
+        if not log and self.is_elsewhere():
+            return "nothing was kept, unless a rank on another machine says so"
         return saved_in(Path(log)) if log else "nothing was kept"
 
     def report_hang(self) -> None:
@@ -214,6 +220,8 @@ class Job:
     def send(self, number: int) -> None:
         """Send the signal to all ranks that have begun, or to the only process."""
         alone = [] if self.program == "mpiexec" else [self.process.pid]
+        if self.is_elsewhere():
+            number = signal.SIGUSR1  # srun passes it on; measured: at SIGTERM and SIGHUP it kills its tasks
         for pid in self.rank_processes() or alone:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

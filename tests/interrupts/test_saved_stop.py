@@ -1,14 +1,18 @@
 """A signal to a training that writes checkpoints: the step is saved, and the command in the line goes on."""
 
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from backends.launch.signals import Interrupted
 from tests.bugs.mutant import mutant
 from tests.checkpoints.commands import results
 
@@ -125,6 +129,66 @@ def outcome(case: str, *change: tuple[str, str]) -> tuple[int, str]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_is_heard_once_and_bounded(case):
     assert outcome(case) == CASES[case][3:]
+
+
+SRUN = """#!{python}
+import signal, subprocess, sys
+
+def kill(number, _):
+    task.kill()
+
+def pass_on(number, _):
+    task.send_signal(number)
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, kill)
+signal.signal(signal.SIGUSR1, pass_on)
+task = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+sys.exit(abs(task.wait()))
+"""
+TASK = """
+import pathlib, signal, sys, time
+
+def save(number, _):
+    time.sleep(0.2)
+    pathlib.Path("saved").touch()
+    sys.exit(128 + number)
+
+signal.signal(signal.SIGUSR1, save)
+pathlib.Path("begun").touch()
+time.sleep(20)
+"""
+ELSEWHERE = ("(self.saves_at_signal() or self.is_elsewhere())", "self.saves_at_signal()")
+OTHER_SIGNAL = ("number = signal.SIGUSR1", "pass")
+
+
+@pytest.mark.parametrize("change", [(), (ELSEWHERE,), (OTHER_SIGNAL,)], ids=["right", "killed", "SIGTERM"])
+def test_ranks_that_srun_started_on_other_machines_save_too(tmp_path, monkeypatch, change):
+    """The stand-in treats signals as Slurm's srun does."""
+    monkeypatch.chdir(tmp_path)
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(python=sys.executable))
+    srun.chmod(0o755)
+    supervise = mutant("backends.launch.supervise", *change)
+
+    def stop():
+        while not Path("begun").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupt(number, _):
+        raise Interrupted(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        threading.Thread(target=stop).start()
+        with pytest.raises(Interrupted) as interruption:
+            supervise.ending_of([str(srun), TASK], dict(os.environ), saves=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert interruption.value.number == signal.SIGTERM
+    assert interruption.value.saved == "nothing was kept, unless a rank on another machine says so"
+    assert Path("saved").exists() == (not change)
 
 
 RACE = ("            if not self.active:", "            if False:")
