@@ -61,9 +61,9 @@ class Generation:
         """What the training noted beside its arrays."""
         return self.manifest["facts"]
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Arrays:
         """All arrays by name; raises Damaged where a file is not what the manifest says."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: Arrays = {}
         for name, described in self.manifest["files"].items():
             content = read(self.disk, self.folder / name)
             if len(content) != described["bytes"] or crc32(content) != described["crc32"]:
@@ -87,9 +87,7 @@ class Checkpoints:
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
-        self.leftovers: list[
-            str
-        ] = []  # what was not finished: by other runs when this one began, and by this one
+        self.leftovers: list[str] = []  # what other runs had not finished when this one began, or this one
         if comm.rank == 0:
             try:
                 disk.make_folder(folder)
@@ -264,24 +262,34 @@ class Checkpoints:
 
     # Reading
 
-    def newest(self) -> tuple[Generation | None, dict[str, np.ndarray], list[str]]:
-        """The newest generation that every rank reads whole, its arrays, and why newer ones were skipped."""
-        names = generation_names(self.disk, self.folder) if self.comm.rank == 0 else []
-        text = np.frombuffer(json.dumps(names).encode(), np.uint8)
-        names = json.loads(bytes(text if self.comm.size == 1 else broadcast(self.comm, text)))
-        skipped: list[str] = []
-        for name in names:
-            generation, arrays, problem = None, {}, ""
-            try:
-                generation = read_generation(self.folder / name, self.disk)
-                arrays = generation.arrays()
-            except Damaged as error:
-                problem = str(error)
-            problems = [words for words in allgather_json(self.comm, problem) if words]
-            if not problems:
-                return generation, arrays, skipped
-            skipped.append(problems[0])
-        return None, {}, skipped
+    def newest(self) -> tuple[Generation | None, Arrays, list[str]]:
+        """As ``newest_generation`` in this folder."""
+        return newest_generation(self.folder, self.comm, self.disk)
+
+
+def newest_generation(
+    folder: Path, comm: Communicator, disk: Disk = REAL
+) -> tuple[Generation | None, Arrays, list[str]]:
+    """The newest generation that every rank reads whole, its arrays, and why newer ones were skipped.
+
+    All ranks call, and nothing is written.
+    """
+    names = generation_names(disk, folder) if comm.rank == 0 else []
+    text = np.frombuffer(json.dumps(names).encode(), np.uint8)
+    names = json.loads(bytes(text if comm.size == 1 else broadcast(comm, text)))
+    skipped: list[str] = []
+    for name in names:
+        generation, arrays, problem = None, {}, ""
+        try:
+            generation = read_generation(folder / name, disk)
+            arrays = generation.arrays()
+        except Damaged as error:
+            problem = str(error)
+        problems = [words for words in allgather_json(comm, problem) if words]
+        if not problems:
+            return generation, arrays, skipped
+        skipped.append(problems[0])
+    return None, {}, skipped
 
 
 def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
@@ -343,7 +351,7 @@ def numbers_in(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
 
-def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
+def shared_out(arrays: Arrays, parts: int) -> list[list[str]]:
     """The names in ``parts`` lists of about as many bytes, the same on all ranks."""
     lists: list[list[str]] = [[] for _ in range(parts)]
     sizes = [0] * parts

@@ -19,9 +19,9 @@ from minigrad.own_state import generator_states, set_generator_states
 
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
+from .checkpoints import Arrays
 
 MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
-Arrays = dict[str, np.ndarray]
 
 
 def gather_state(
@@ -136,7 +136,7 @@ def load_optimizer(
     backend.load_optimizer_state(model, optimizer, values)
 
 
-def arrays_in(value: Any) -> dict[str, np.ndarray]:
+def arrays_in(value: Any) -> Arrays:
     """The arrays in a value of a rank's own state, by what their names end with."""
     if isinstance(value, list):
         return {f"/{i}": to_host(array) for i, array in enumerate(value) if own_array(array)}

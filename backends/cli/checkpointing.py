@@ -19,6 +19,7 @@ from ..checkpoint.checkpoints import (
     Damaged,
     Generation,
     generation_names,
+    newest_generation,
     numbers_in,
     read_generation,
 )
@@ -161,7 +162,7 @@ class TrainingCheckpoints:
 
     def read(self, folder: Path) -> None:
         """Read the newest whole generation in a folder, and say which; ValueError where there is none."""
-        generation, self.arrays, skipped = Checkpoints(folder, self.comm, disk=self.disk).newest()
+        generation, self.arrays, skipped = newest_generation(folder, self.comm, self.disk)
         for problem in skipped:
             self.say(f"skipped a checkpoint: {problem}")
         if generation is None:

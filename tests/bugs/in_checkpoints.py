@@ -195,7 +195,7 @@ BUGS = [
     Bug(
         "each rank takes the newest generation that it can read",
         CHECKPOINTS,
-        "problems = [words for words in allgather_json(self.comm, problem) if words]",
+        "problems = [words for words in allgather_json(comm, problem) if words]",
         "problems = [problem] if problem else []",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
@@ -203,8 +203,8 @@ BUGS = [
     Bug(
         "rank 0 alone reads the arrays",
         CHECKPOINTS,
-        "arrays = generation.arrays()\n            except",
-        "arrays = generation.arrays() if self.comm.rank == 0 else {}\n            except",
+        "arrays = generation.arrays()\n        except",
+        "arrays = generation.arrays() if comm.rank == 0 else {}\n        except",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
     ),
@@ -286,8 +286,8 @@ BUGS = [
     Bug(
         "the newest generation is taken as its manifest is whole",
         CHECKPOINTS,
-        "                arrays = generation.arrays()\n",
-        "                arrays = generation.arrays() if skipped else {}\n",
+        "            arrays = generation.arrays()\n",
+        "            arrays = generation.arrays() if skipped else {}\n",
         files_that_are_missing_or_swapped_are_seen,
         "the newest is step 2, not 1|wrong arrays",
     ),

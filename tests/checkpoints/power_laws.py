@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 
 from backends.checkpoint import checkpoints
-from backends.checkpoint.checkpoints import Checkpoints, generations
+from backends.checkpoint.checkpoints import Checkpoints, generations, newest_generation
 from backends.checkpoint.crash_states import torn_writes
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.recorded_disk import RecordedDisk
@@ -438,6 +438,8 @@ def a_folder_that_is_not_writable_is_refused() -> None:
                     assert str(error).startswith(f"cannot write into {folder}: "), error
                 else:
                     raise AssertionError(f"a run begins to write into {folder}")
+                newest = alone(lambda comm, folder=folder: newest_generation(folder, comm))
+                assert newest == (None, {}, []), f"from {folder} one may read: {newest}"
 
 
 def a_disk_syncs_what_it_wrote() -> None:
