@@ -19,10 +19,13 @@ Record = dict[str, Any]
 
 
 class MetricsLog:
-    """Appends records to the new ``file``; raises OSError where there is one, or no folder for it."""
+    """Appends records to the new ``file``; raises OSError where there is one, or no folder for it.
 
-    def __init__(self, file: Path):
-        self.file = file.open("xb", buffering=0)
+    Errors call it ``name``, which a file has that is renamed later.
+    """
+
+    def __init__(self, file: Path, name: Path | None = None):
+        self.file, self.name = file.open("xb", buffering=0), name or file
 
     def append(self, records: Iterable[Record]) -> None:
         """Write a line for each record; raises OSError, which names the file, where the disk is full."""
@@ -31,9 +34,10 @@ class MetricsLog:
             if self.file.write(lines) != len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise OSError(f"cannot write {self.file.name}: {error.strerror}") from error
+            raise OSError(f"cannot write {self.name}: {error.strerror}") from error
 
     def close(self) -> None:
+        """Close the file; its records were written before."""
         self.file.close()
 
 
@@ -61,6 +65,7 @@ def first_and_last(file: Path) -> tuple[Record, Record]:
 
 
 def read_record(line: bytes, where: str) -> Record:
+    """The record in a line; raises ValueError, which says ``where`` it is, for anything but a JSON object."""
     try:
         record = json.loads(line)
     except ValueError as error:

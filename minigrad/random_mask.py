@@ -57,8 +57,9 @@ class RandomMask(NamedTuple):
         n = len(places)
         if rows % n if n else rows:
             raise ValueError(
-                f"a mask is drawn for each sample, and an array of shape {shape} has not as many rows, or a "
-                f"multiple, as the pass has samples, {n}; put the samples on the first axis"
+                f"dropout draws a mask for each of the {n} samples of the pass, and the first axis of shape "
+                f"{shape} is {rows}, no multiple of {n}; transpose the samples to the first axis before "
+                "dropout, and back behind it"
             )
         size = math.prod(shape) // n if n else 0  # of a sample
         blocks = -(-size // (2 * WORDS))

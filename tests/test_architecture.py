@@ -176,7 +176,17 @@ BARE_PARTICIPLES = {
     "wanted",
     "seen",
 }
-FOLDERS = ("minigrad", "cli", "launch", "grading", "comm", "pipeline", "model_parallel", "data_parallel")
+FOLDERS = (
+    "minigrad",
+    "checkpoint",
+    "cli",
+    "launch",
+    "grading",
+    "comm",
+    "pipeline",
+    "model_parallel",
+    "data_parallel",
+)
 NAMED = [p for p in LIBRARY if (set(FOLDERS) & set(p.parts) or len(p.parts) == 2) and p.name != "backend.py"]
 
 

@@ -16,6 +16,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..comm import Communicator, broadcast
-from ..comm.collectives import allgather
+from ..comm.allgather_json import allgather_json
 from .disk import Disk
 
 Arrays = dict[str, np.ndarray]
@@ -52,6 +53,7 @@ class Generation:
 
     @property
     def step(self) -> int:
+        """The number of steps that the training had taken."""
         return self.manifest["step"]
 
     @property
@@ -59,9 +61,9 @@ class Generation:
         """What the training noted beside its arrays."""
         return self.manifest["facts"]
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Arrays:
         """All arrays by name; raises Damaged where a file is not what the manifest says."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: Arrays = {}
         for name, described in self.manifest["files"].items():
             content = read(self.disk, self.folder / name)
             if len(content) != described["bytes"] or crc32(content) != described["crc32"]:
@@ -85,19 +87,19 @@ class Checkpoints:
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
-        self.leftovers: list[str] = []  # what other runs had not finished when this one began
+        self.leftovers: list[str] = []  # what other runs had not finished when this one began, or this one
         if comm.rank == 0:
             try:
                 disk.make_folder(folder)
                 for parent in folder.parents:  # any of them may be new
                     disk.sync_folder(parent)
+                self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
             except OSError as error:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
-            self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
         token = np.array([disk.random_bits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
         self.finish: Callable[[], None] | None = None  # waits for the thread
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.committed = ""  # the name of the newest generation of this run; known on rank 0
         self.abandoned = threading.Event()
 
@@ -107,7 +109,7 @@ class Checkpoints:
         """Begin to write a generation: ``arrays``, the same on all ranks, each rank's ``facts`` and ``own``.
 
         Each rank writes its share of the arrays, and its own, whose names no other rank has. Raises the
-        OSError of the generation before, if it could not be written.
+        error of the generation before, as ``wait``.
         """
         self.wait()
         mine = {name: arrays[name] for name in shared_out(arrays, self.comm.size)[self.comm.rank]}
@@ -123,7 +125,10 @@ class Checkpoints:
         self.finish = self.disk.start(job, self.comm.progress)
 
     def wait(self) -> None:
-        """Return when the last generation is written; raises its OSError, and RankFailed as ``progress``."""
+        """Return when the last generation is written; raises its error, and RankFailed as ``progress``.
+
+        It is an OSError where the generation could not be written, or an older one not be removed.
+        """
         if self.finish is not None:
             self.finish()
             self.finish = None
@@ -136,34 +141,56 @@ class Checkpoints:
         self.abandoned.set()
 
     def write_part(self, step: int, content: bytes, described: bytes) -> None:
-        """Write this rank's file and what is in it; rank 0 then commits. Keeps an OSError for ``wait``."""
-        try:
-            self.write_files(step, content, described)
-        except OSError as error:
-            words = f"the checkpoint of step {step} cannot be written to {self.folder}: "
-            self.error = OSError(words + (error.strerror or str(error)))
-
-    def write_files(self, step: int, content: bytes, described: bytes) -> None:
-        disk, rank = self.disk, self.comm.rank
+        """Write this rank's file and what is in it; rank 0 then commits. Keeps an error for ``wait``."""
         part = self.folder / f".step-{step:08}.{self.token}.part"
+        try:
+            self.write_files(step, part, content, described)
+        except OSError as error:
+            problem = error.strerror or str(error)
+            self.error = OSError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {problem}"
+            )
+            with suppress(OSError):  # as on a disk that is still full
+                self.give_up(part, problem)
+        except Exception as error:  # of which nobody would hear on this thread
+            self.error = error
+
+    def write_files(self, step: int, part: Path, content: bytes, described: bytes) -> None:
+        """Write this rank's file and its description into the folder ``part``; rank 0 then commits."""
+        disk, rank = self.disk, self.comm.rank
         disk.make_folder(part)
         disk.write(part / f"rank-{rank}.safetensors", content)
         if rank > 0:
-            unnamed = part / f".rank-{rank}.json"
-            disk.write(unnamed, described)
-            disk.rename(unnamed, part / f"rank-{rank}.json")  # so that rank 0 does not read a half of it
+            self.write_description(part, described)
         else:
             others = [self.description(part, rank) for rank in range(1, self.comm.size)]
             self.committed = self.commit(step, part, [json.loads(described), *others])
             self.prune(self.committed)
 
+    def write_description(self, part: Path, described: bytes) -> None:
+        """Tell rank 0 what this rank has written."""
+        unnamed = part / f".rank-{self.comm.rank}.json"
+        self.disk.write(unnamed, described)
+        self.disk.rename(unnamed, part / f"rank-{self.comm.rank}.json")  # so that rank 0 reads no half of it
+
+    def give_up(self, part: Path, problem: str) -> None:
+        """Tell rank 0 why this rank has not written its file; rank 0 itself frees the space of the part."""
+        if self.comm.rank > 0:
+            self.write_description(part, json.dumps({"problem": problem}).encode())
+        else:
+            self.leftovers.append(part.name)  # a slower rank may write into it later
+            self.remove(part)
+
     def description(self, part: Path, rank: int) -> dict[str, Any]:
-        """What a rank says about its file; OSError, naming it, unless it does so in time."""
+        """What a rank says about its file; OSError, naming the rank, unless it has written it in time."""
         end, file = self.disk.now() + TIMEOUT, part / f"rank-{rank}.json"
         pause, longest = PAUSES
         while True:
             try:
-                return json.loads(self.disk.read(file))
+                described = json.loads(self.disk.read(file))
+                if "problem" in described:
+                    raise OSError(f"rank {rank} cannot write its part: {described['problem']}")
+                return described
             except FileNotFoundError:
                 if self.disk.now() > end:
                     raise OSError(
@@ -202,53 +229,67 @@ class Checkpoints:
         return name
 
     def prune(self, newest: str) -> None:
-        """Remove what runs before have left, and all but the generations of ``keep`` steps up to ``newest``.
+        """Remove all but the generations of ``keep`` steps up to ``newest``, and what was never finished.
 
-        Those beyond it do not count, nor those whose step was written again: the training, which went on
-        from an older one, did not find them whole.
+        That is what runs before have left, and what this run could not write. Generations beyond the newest
+        do not count, nor those whose step was written again: the training, which went on from an older one,
+        did not find them whole. Keeps an OSError for ``wait``.
         """
         names = generation_names(self.disk, self.folder)
         names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
         last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
-        kept = list(last.values())[-self.keep :]
-        for name in [*self.leftovers, *names]:
-            if name not in kept:
-                self.remove(self.folder / name)
+        remaining = list(last.values())[-self.keep :]
+        try:
+            for name in [*self.leftovers, *names]:
+                if name not in remaining:
+                    self.remove(self.folder / name)
+        except OSError as error:  # the newest one is written all the same
+            words = f"an older checkpoint cannot be removed from {self.folder}: {error.strerror or error}"
+            self.error = OSError(words)
         self.leftovers = []
 
     def remove(self, folder: Path) -> None:
         """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
-        removed = self.folder / f".step-{self.disk.random_bits(62):016x}.removed"
+        nameless = self.folder / f".step-{self.disk.random_bits(62):016x}.removed"
         try:
-            self.disk.rename(folder, removed)
+            self.disk.rename(folder, nameless)
         except FileNotFoundError:  # another run has removed it, or has given it its name
             return
         self.disk.sync_folder(self.folder)  # or a loss of power could leave the name, and not the files
-        for name in self.disk.names(removed):
-            self.disk.remove(removed / name)
-        self.disk.remove_folder(removed)
+        for name in self.disk.names(nameless):
+            self.disk.remove(nameless / name)
+        self.disk.remove_folder(nameless)
 
     # Reading
 
-    def newest(self) -> tuple[Generation | None, dict[str, np.ndarray], list[str]]:
-        """The newest generation that every rank reads whole, its arrays, and why newer ones were skipped."""
-        names = generation_names(self.disk, self.folder) if self.comm.rank == 0 else []
-        text = np.frombuffer(json.dumps(names).encode(), np.uint8)
-        names = json.loads(bytes(text if self.comm.size == 1 else broadcast(self.comm, text)))
-        skipped: list[str] = []
-        for name in names:
-            generation, arrays, problem = None, {}, ""
-            try:
-                generation = read_generation(self.folder / name, self.disk)
-                arrays = generation.arrays()
-            except Damaged as error:
-                problem = str(error)
-            words = allgather(self.comm, np.frombuffer(problem.encode(), np.uint8))
-            problems = [bytes(word).decode() for word in words if len(word)]
-            if not problems:
-                return generation, arrays, skipped
-            skipped.append(problems[0])
-        return None, {}, skipped
+    def newest(self) -> tuple[Generation | None, Arrays, list[str]]:
+        """As ``newest_generation`` in this folder."""
+        return newest_generation(self.folder, self.comm, self.disk)
+
+
+def newest_generation(
+    folder: Path, comm: Communicator, disk: Disk = REAL
+) -> tuple[Generation | None, Arrays, list[str]]:
+    """The newest generation that every rank reads whole, its arrays, and why newer ones were skipped.
+
+    All ranks call, and nothing is written.
+    """
+    names = generation_names(disk, folder) if comm.rank == 0 else []
+    text = np.frombuffer(json.dumps(names).encode(), np.uint8)
+    names = json.loads(bytes(text if comm.size == 1 else broadcast(comm, text)))
+    skipped: list[str] = []
+    for name in names:
+        generation, arrays, problem = None, {}, ""
+        try:
+            generation = read_generation(folder / name, disk)
+            arrays = generation.arrays()
+        except Damaged as error:
+            problem = str(error)
+        problems = [words for words in allgather_json(comm, problem) if words]
+        if not problems:
+            return generation, arrays, skipped
+        skipped.append(problems[0])
+    return None, {}, skipped
 
 
 def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
@@ -269,6 +310,7 @@ def read_generation(folder: Path, disk: Disk = REAL) -> Generation:
 
 
 def read(disk: Disk, file: Path) -> bytes:
+    """All bytes of a file; raises Damaged where it cannot be read."""
     try:
         return disk.read(file)
     except OSError as error:
@@ -282,6 +324,7 @@ def sealed(body: dict[str, Any]) -> bytes:
 
 
 def unsealed(body: dict[str, Any]) -> dict[str, Any]:
+    """A manifest without its checksum."""
     return {name: value for name, value in body.items() if name != "checksum"}
 
 
@@ -308,7 +351,7 @@ def numbers_in(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
 
-def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
+def shared_out(arrays: Arrays, parts: int) -> list[list[str]]:
     """The names in ``parts`` lists of about as many bytes, the same on all ranks."""
     lists: list[list[str]] = [[] for _ in range(parts)]
     sizes = [0] * parts
@@ -320,6 +363,7 @@ def shared_out(arrays: dict[str, np.ndarray], parts: int) -> list[list[str]]:
 
 
 def describe(array: np.ndarray) -> dict[str, Any]:
+    """What a manifest says of an array."""
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.name,

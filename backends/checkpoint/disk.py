@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import threading
@@ -19,7 +20,10 @@ class Disk:
     """
 
     def make_folder(self, folder: Path) -> None:
+        """Make a folder, and those above it; raises OSError where it is not writable."""
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def write(self, file: Path, content: bytes) -> None:
         """Write a new file; its content is safe at the return, its name is not."""
@@ -33,7 +37,7 @@ class Disk:
         os.rename(old, new)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return when the names in the folder are safe."""
+        """Return when the names in the folder are safe, if its file system can tell."""
         if os.name != "posix":
             return
         try:
@@ -42,10 +46,14 @@ class Disk:
             return
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it, such as squashfs
+                raise
         finally:
             os.close(descriptor)
 
     def remove(self, file: Path) -> None:
+        """Remove a file."""
         file.unlink()
 
     def remove_folder(self, folder: Path) -> None:
@@ -56,10 +64,11 @@ class Disk:
         """The names in a folder, sorted; none where there is no such folder."""
         try:
             return sorted(os.listdir(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, file: Path) -> bytes:
+        """All bytes of a file."""
         return file.read_bytes()
 
     # Time, threads and random numbers
@@ -69,6 +78,7 @@ class Disk:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Wait for some seconds of this clock."""
         time.sleep(seconds)
 
     def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:

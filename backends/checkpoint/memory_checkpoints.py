@@ -53,7 +53,8 @@ class MemoryCheckpoints(ABC):
     def save(self, comm: Communicator, step: int, piece: bytes) -> None:
         """Save this rank's piece, of any length; all ranks call together.
 
-        Raises ValueError unless there are two hosts or more, all with as many ranks.
+        A step may be saved again, as after ``restore`` for new ranks, with the same pieces. Raises ValueError
+        for another piece of it, and unless there are two hosts or more, all with as many ranks.
         """
         if comm.size % self.ranks_per_host or comm.size == self.ranks_per_host:
             raise ValueError(
@@ -61,6 +62,11 @@ class MemoryCheckpoints(ABC):
                 "other ranks_per_host"
             )
         mine = np.frombuffer(piece, np.uint8)
+        for before in self.generations:  # after a loss its pieces could not be told from the new ones
+            if before[:3] == (step, comm.size, comm.rank) and not np.array_equal(before.piece, mine):
+                raise ValueError(
+                    f"rank {comm.rank} has saved another piece of step {step}; save a later step"
+                )
         saved = Saved(step, comm.size, comm.rank, mine, self.redundancy(comm, mine))
         self.generations = [*self.generations[-1:], saved]
         barrier(comm)  # all ranks hold this generation, so the next one may take the place of the one before
@@ -72,10 +78,10 @@ class MemoryCheckpoints(ABC):
         Raises Lost where no step is whole.
         """
         rows = np.array([saved[:3] for saved in self.generations], np.int64).reshape(-1, 3)
-        held = {tuple(map(int, row)) for rows in allgather(comm, rows) for row in rows}
+        parts = {tuple(map(int, row)) for rows in allgather(comm, rows) for row in rows}
         problem = "no rank holds a checkpoint"
-        for step, ranks in sorted({(step, ranks) for step, ranks, _ in held}, reverse=True):
-            left = {rank for of_step, of_ranks, rank in held if (of_step, of_ranks) == (step, ranks)}
+        for step, ranks in sorted({(step, ranks) for step, ranks, _ in parts}, reverse=True):
+            left = {rank for of_step, of_ranks, rank in parts if (of_step, of_ranks) == (step, ranks)}
             if not (lost := self.irrecoverable(left, ranks)):
                 self.generations = [saved for saved in self.generations if saved[:2] == (step, ranks)]
                 pieces = self.pieces(comm, left, ranks)
@@ -114,6 +120,7 @@ class PartnerCopies(MemoryCheckpoints):
         return copy
 
     def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
+        """Those whose partner is lost, too."""
         partners = {rank: (rank + self.ranks_per_host) % ranks for rank in range(ranks)}
         return [rank for rank in partners if rank not in left and partners[rank] not in left]
 
@@ -143,6 +150,7 @@ class XorParity(MemoryCheckpoints):
         return reduce_scatter(group, list(block(piece, group.rank, group.size, width)), np.bitwise_xor)
 
     def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
+        """Those of a group that has lost two ranks or more."""
         groups = [self.group(rank, ranks) for rank in range(self.ranks_per_host)]
         lost = [[rank for rank in group if rank not in left] for group in groups]
         return sorted(rank for ranks in lost if len(ranks) > 1 for rank in ranks)
@@ -160,6 +168,7 @@ class XorParity(MemoryCheckpoints):
         return {rank: piece_in(rows, rank // self.ranks_per_host) for rank, rows in blocks.items()}
 
     def group(self, rank: int, ranks: int) -> range:
+        """The ranks in the group of ``rank``, one of each host."""
         return range(rank % self.ranks_per_host, ranks, self.ranks_per_host)
 
 

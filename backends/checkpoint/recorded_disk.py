@@ -79,12 +79,14 @@ class RecordedDisk(Disk):
         self.fsync(file)
 
     def fill(self, file: Path, content: bytes) -> None:
+        """Write a file, new or not; neither its name nor its content is safe at the return."""
         with self.lock:
             if not self.is_there(file):
                 self.name(file, self.new(b""))
             self.do(Data(self.node(file, bytes), content))
 
     def fsync(self, file: Path) -> None:
+        """Return when the bytes of a file are safe, or the names in a folder."""
         with self.lock:
             self.do(Sync(self.node(file)))
 
@@ -121,7 +123,12 @@ class RecordedDisk(Disk):
 
     def names(self, folder: Path) -> list[str]:
         with self.lock:
-            return sorted(self.nodes[self.node(folder, dict)]) if self.is_there(folder) else []  # type: ignore[arg-type]
+            try:
+                names = self.nodes[self.node(folder, dict)]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            assert isinstance(names, dict)
+            return sorted(names)
 
     def read(self, file: Path) -> bytes:
         with self.lock:
@@ -147,6 +154,7 @@ class RecordedDisk(Disk):
         return node
 
     def is_there(self, path: Path) -> bool:
+        """Whether a file or folder has this path."""
         try:
             self.node(path)
         except FileNotFoundError:
@@ -161,9 +169,11 @@ class RecordedDisk(Disk):
         return number
 
     def name(self, path: Path, node: int | None) -> None:
+        """Give a node this path; None removes the path."""
         self.do(Names(((self.node(path.parent, dict), path.name, node),)))
 
     def do(self, operation: Operation) -> None:
+        """Perform an operation, and note it."""
         self.operations.append(operation)
         perform(self.nodes, operation)
 
@@ -194,25 +204,26 @@ class RecordedDisk(Disk):
     def power_loss(self, random: Random) -> RecordedDisk:
         """One of the states that a loss of power may leave now."""
         share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which are kept
-        kept: list[Operation] = []
+        remaining: list[Operation] = []
         for place in range(len(self.operations)):
             whole, *others = after_power_loss(self.operations, place)
-            kept += random.choice(others) if others and random.random() >= share else whole
-        return RecordedDisk(replayed(self.safe, kept))
+            remaining += random.choice(others) if others and random.random() >= share else whole
+        return RecordedDisk(replayed(self.safe, remaining))
 
     def power_losses(self, length: int | None = None, *, draws: int = 100) -> Iterator[RecordedDisk]:
         """Each state that a loss of power after ``length`` operations may leave, once each."""
         operations = self.operations[:length]
-        seen = set()
+        states = set()
         for outcome in outcomes(operations, draws):
             nodes = replayed(self.safe, outcome)
             state = frozenset(tree(nodes))
-            if state not in seen:
-                seen.add(state)
+            if state not in states:
+                states.add(state)
                 yield RecordedDisk(nodes)
 
 
 def perform(nodes: Nodes, operation: Operation) -> None:
+    """Change the nodes as the operation does."""
     if isinstance(operation, Names):
         for folder, name, node in operation.changes:
             names = nodes[folder]
@@ -234,10 +245,12 @@ def replayed(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
 
 
 def copied(nodes: Nodes) -> Nodes:
+    """The same nodes, so that a change of a folder here is none there."""
     return {number: node.copy() if isinstance(node, dict) else node for number, node in nodes.items()}
 
 
 def tree(nodes: Nodes, node: int = ROOT, path: str = "") -> Iterator[tuple[str, bytes | None]]:
+    """The path of each file with its content, and of each folder with None, below ``node``."""
     content = nodes[node]
     if isinstance(content, bytes):
         yield path, content
@@ -263,10 +276,10 @@ def outcomes(operations: list[Operation], draws: int) -> Iterator[list[Operation
         random = Random(len(operations))
         ways += [tuple(random.choice(count) for count in counts) for _ in range(draws)]
     for way in ways:
-        kept: list[Operation] = list(operations)
+        remaining: list[Operation] = list(operations)
         for place, number in reversed(list(zip(unsafe, way, strict=True))):
-            kept[place : place + 1] = options[place][number]
-        yield kept
+            remaining[place : place + 1] = options[place][number]
+        yield remaining
 
 
 def after_power_loss(operations: list[Operation], place: int) -> list[list[Operation]]:

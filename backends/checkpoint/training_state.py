@@ -7,7 +7,6 @@ averaged models, needs the same layout.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from minigrad.optim import Optimizer
 from minigrad.own_state import generator_states, set_generator_states
 
 from ..comm import Communicator
-from ..comm.collectives import allgather
+from ..comm.allgather_json import allgather_json
+from .checkpoints import Arrays
 
 MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of arrays
-Arrays = dict[str, np.ndarray]
 
 
 def gather_state(
@@ -41,7 +40,7 @@ def gather_state(
     if backend.models_differ:
         arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
     else:
-        keys = sorted({key for keys in texts_of_all(comm, keys_of(optimizer)) for key in keys})
+        keys = sorted({key for keys in allgather_json(comm, keys_of(optimizer)) for key in keys})
         arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
     mine["same layout only"] = backend.same_layout_only
@@ -137,7 +136,7 @@ def load_optimizer(
     backend.load_optimizer_state(model, optimizer, values)
 
 
-def arrays_in(value: Any) -> dict[str, np.ndarray]:
+def arrays_in(value: Any) -> Arrays:
     """The arrays in a value of a rank's own state, by what their names end with."""
     if isinstance(value, list):
         return {f"/{i}": to_host(array) for i, array in enumerate(value) if own_array(array)}
@@ -145,6 +144,7 @@ def arrays_in(value: Any) -> dict[str, np.ndarray]:
 
 
 def own_array(value: Any) -> bool:
+    """Whether a value is an array, here or on a GPU."""
     return isinstance(value, np.ndarray) or on_gpu(value)
 
 
@@ -160,9 +160,3 @@ def refuse_unresumable(backend: Backend) -> None:
 def keys_of(optimizer: Optimizer) -> list[str]:
     """The keys in the optimizer's state on this rank: "v" of SGD with momentum, "m", "s" and "t" of Adam."""
     return sorted({key for state in optimizer.state for key in state})
-
-
-def texts_of_all(comm: Communicator, mine: Any) -> list[Any]:
-    """What each rank gives, as JSON can hold it."""
-    texts = allgather(comm, np.frombuffer(json.dumps(mine).encode(), np.uint8))
-    return [json.loads(bytes(text)) for text in texts]

@@ -1,7 +1,7 @@
 """A batch script for Slurm: a command of minigrad on several nodes, which goes on from its checkpoints.
 
-Slurm sends the script SIGTERM before the time limit; the script passes it on to minigrad, which ends its
-ranks, and puts the job back into the queue, where it resumes from the newest checkpoint.
+Slurm sends the script SIGTERM before the time limit. The script passes it on to minigrad, whose ranks save
+and end. Then it puts the job back into the queue, and the job resumes from the newest checkpoint.
 """
 
 from __future__ import annotations

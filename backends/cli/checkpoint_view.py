@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
 from .console import new_console
-from .parallel import ranks_of
+from .parallel import counted, ranks_of
 
 app = typer.Typer(help="Show the checkpoints of a training, or verify every byte of them.")
 Folder = Annotated[Path, typer.Argument(help="folder that train --checkpoint wrote", metavar="DIR")]
@@ -27,13 +27,14 @@ def show(folder: Folder) -> None:
             console.print(f"damaged: {generation}")
             continue
         newest = newest or generation
-        facts, nbytes = generation.facts, sum(file["bytes"] for file in generation.manifest["files"].values())
+        facts, files = generation.facts, generation.manifest["files"]
+        of_training = "config" in facts  # not of a program that wrote its own
         table.add_row(
             generation.folder.name,
             str(generation.step),
-            f"{facts['history']['losses'][-1]:.4f}",
-            ranks_of(**facts["config"]),
-            f"{nbytes / 1e6:.1f}",
+            f"{facts['history']['losses'][-1]:.4f}" if of_training else "",
+            ranks_of(**facts["config"]) if of_training else counted(len(files), "rank"),
+            f"{sum(file['bytes'] for file in files.values()) / 1e6:.1f}",
         )
     console.print(table)
     if newest is not None:

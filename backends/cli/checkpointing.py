@@ -19,6 +19,7 @@ from ..checkpoint.checkpoints import (
     Damaged,
     Generation,
     generation_names,
+    newest_generation,
     numbers_in,
     read_generation,
 )
@@ -29,9 +30,9 @@ from ..checkpoint.training_state import (
     load_model_state,
     load_state,
     refuse_unresumable,
-    texts_of_all,
 )
 from ..comm import Communicator
+from ..comm.allgather_json import allgather_json
 from ..launch import rank
 from ..launch.restarts import Restarts
 from ..launch.stop_request import StopRequest
@@ -73,7 +74,8 @@ class CheckpointOptions:
             refuse_unresumable(backend)
         if config["capture"]:
             raise ValueError(
-                "--capture keeps the optimizer's state in a recording; leave it or --checkpoint out"
+                "--capture keeps the optimizer's state in a recording; leave out --capture, or --checkpoint "
+                "and --resume"
             )
         names = generation_names(Disk(), self.resume) if self.resume is not None else ["any"]
         if not names:
@@ -82,7 +84,8 @@ class CheckpointOptions:
             with suppress(Damaged):
                 check_settings(read_generation(self.resume / names[0]), config)
         others = generation_names(Disk(), self.checkpoint) if self.checkpoint is not None else []
-        if others and self.checkpoint != self.resume:
+        folders = [folder.resolve() for folder in (self.checkpoint, self.resume) if folder is not None]
+        if others and folders[1:] != folders[:1]:
             raise ValueError(
                 f"{self.checkpoint} holds checkpoints already, the newest {others[0]}; pass --resume "
                 f"{self.checkpoint} to go on from it, or name another folder"
@@ -97,6 +100,11 @@ class CheckpointOptions:
 
 def check_settings(generation: Generation, config: dict[str, Any]) -> None:
     """Raise ValueError, with the first difference, where the training of a checkpoint had other settings."""
+    if "config" not in generation.facts:
+        raise ValueError(
+            f"{generation.folder} is of a program of your own, not of minigrad train; go on from it there, "
+            "or leave --resume out"
+        )
     for name, value in generation.facts["config"].items():
         if name not in FREE and config.get(name) != value:
             flag = f"--{name.replace('_', '-')}"
@@ -153,7 +161,8 @@ class TrainingCheckpoints:
             self.files.abandon()
 
     def read(self, folder: Path) -> None:
-        generation, self.arrays, skipped = Checkpoints(folder, self.comm, disk=self.disk).newest()
+        """Read the newest whole generation in a folder, and say which; ValueError where there is none."""
+        generation, self.arrays, skipped = newest_generation(folder, self.comm, self.disk)
         for problem in skipped:
             self.say(f"skipped a checkpoint: {problem}")
         if generation is None:
@@ -169,6 +178,7 @@ class TrainingCheckpoints:
 
     @property
     def accuracies(self) -> list[float]:
+        """The test accuracies of the epochs before."""
         return list(self.facts.get("test_accuracies", []))
 
     @property
@@ -237,7 +247,7 @@ class TrainingCheckpoints:
         except OSError as error:
             problem = f"{error}; "
         self.request.restore()
-        problem, newest = texts_of_all(self.comm, [problem, self.files.committed])[0]  # of who commits
+        problem, newest = allgather_json(self.comm, [problem, self.files.committed])[0]  # of who commits
         if not newest:
             raise Stopped(self.agreed, f"{problem}no checkpoint of this run was written", "")
         saved = f"step {numbers_in(newest)[0]} is saved in {self.files.folder / newest}"

@@ -45,6 +45,7 @@ class Curves:
 
 
 def title_of(metrics: dict[str, Any]) -> str:
+    """Net, data set and ranks of a run, for its picture and its table."""
     config = metrics["config"]
     return f"{config['net']} on {config['dataset']}, {counted(metrics['ranks'], 'rank')}"
 

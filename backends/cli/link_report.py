@@ -62,6 +62,7 @@ def machine_of(links: Links) -> Machine | None:
 
 
 def slowest(pairs: list[Pair]) -> Link:
+    """A link with the largest latency and the smallest bandwidth of these pairs."""
     return Link(max(pair.latency for pair in pairs), min(pair.bandwidth for pair in pairs))
 
 
@@ -88,14 +89,17 @@ def conclusion(links: Links) -> str:
 
 
 def is_inside(links: Links, pair: Pair) -> bool:
+    """Whether both ranks are on one machine."""
     return links.nodes[pair.one] == links.nodes[pair.other]
 
 
 def rate(bandwidth: float) -> str:
+    """Bytes per second in words: "1.2 GB/s"."""
     return f"{bandwidth / 1e9:.3g} GB/s" if bandwidth >= 1e9 else f"{bandwidth / 1e6:.3g} MB/s"
 
 
 def in_bytes(nbytes: int) -> str:
+    """A power of two of bytes in words: "64 KiB"."""
     return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
 
 

@@ -22,7 +22,7 @@ from minigrad.metrics_log import MetricsLog, Record, first_and_last
 
 from ..comm import Communicator, broadcast
 from ..launch import rank
-from ..launch.supervise import SAVED
+from ..launch.supervise import METRICS
 
 LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
 FIGURES = "metrics.json"  # at its end, beside the log
@@ -38,7 +38,8 @@ class RunFolder:
     """
 
     def __init__(self, comm: Communicator, name: str, parent: Path = Path("runs")):
-        if comm.rank == 0 and not os.access(parent if parent.exists() else parent.absolute().parent, os.W_OK):
+        there = parent if parent.exists() else parent.absolute().parent
+        if comm.rank == 0 and not (there.is_dir() and os.access(there, os.W_OK)):
             raise OSError(f"cannot write into {parent.absolute()}; train in a folder that you may write")
         drawn = np.array([int(time.time()), secrets.randbits(62)])
         started, token = (drawn if comm.size == 1 else broadcast(comm, drawn)).tolist()
@@ -62,6 +63,7 @@ class RunFolder:
         return self.path
 
     def close(self) -> None:
+        """Close the log of the run."""
         if self.log is not None:
             self.log.close()
 
@@ -82,6 +84,7 @@ class RunFolder:
         yield from (self.parent / f"{self.name}-{number}" for number in count(1))
 
     def is_own(self, path: Path) -> bool:
+        """Whether the log in a folder is that of this run."""
         try:
             return first_and_last(path / LOG)[0].get("run") == self.run
         except (OSError, ValueError):
@@ -93,7 +96,7 @@ class RunFolder:
         log = None
         try:
             part.mkdir(parents=True, exist_ok=True)
-            log = MetricsLog(part / LOG)
+            log = MetricsLog(part / LOG, name=path / LOG)
             log.append(records)
             os.rename(part, path)
         except OSError:
@@ -105,7 +108,7 @@ class RunFolder:
         finally:
             shutil.rmtree(part, ignore_errors=True)
         self.log = log
-        rank.note(SAVED, str(path / LOG))
+        rank.note(METRICS, str(path / LOG))
         return True
 
 

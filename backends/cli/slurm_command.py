@@ -8,6 +8,7 @@ from typing import Any
 
 from ..launch import slurm
 from ..launch.launch import find_mpiexec
+from ..launch.resume_command import without
 from ..registry import declared_flags
 from .batch_script import BatchScript
 from .options import ParallelOptions
@@ -17,10 +18,11 @@ COMMANDS = ("train", "prove", "run")
 
 
 def batch_script(words: list[str], context: Any, **settings: Any) -> str:
-    """The script that runs ``words``, one of ``COMMANDS`` with its arguments; ``context`` is of minigrad.
+    """The script that runs ``words``, one of ``COMMANDS`` with its arguments.
 
-    The command gets as many ranks as the job has tasks. Raises ValueError where it asks for another number,
-    and what the command itself raises for its arguments.
+    ``context`` is Click's for the command minigrad, ``settings`` are attributes of ``BatchScript``. The
+    command gets as many ranks as the job has tasks. Raises ValueError where it asks for another number, and
+    what the command itself raises for its arguments.
     """
     name, *arguments = words
     if name not in COMMANDS:
@@ -64,18 +66,6 @@ def check_ranks(ranks: int, of: str, tasks: int, settings: dict[str, Any]) -> No
             f"the command has {of} = {ranks} ranks, and --nodes {settings['nodes']} x --tasks-per-node "
             f"{settings['tasks']} are {tasks} tasks; make them equal"
         )
-
-
-def without(option: str, words: list[str]) -> list[str]:
-    """The words of a command line without an option and its value."""
-    rest = iter(words)
-    left = []
-    for word in rest:
-        if word == option:
-            next(rest, None)
-        elif not word.startswith(f"{option}="):
-            left.append(word)
-    return left
 
 
 def starts() -> str:

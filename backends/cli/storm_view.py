@@ -68,6 +68,7 @@ def steps_in_one(events: list[Event]) -> Event:
 
 
 def verdict_of(report: Report) -> str:
+    """What was wrong, or that nothing was."""
     if report.problem is not None:
         return report.problem
     return (

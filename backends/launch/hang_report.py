@@ -56,6 +56,7 @@ class RankState:
     over: bool = False
 
     def text(self, times: bool) -> str:
+        """A line about it, with ``times`` also since when it waits."""
         if self.wait:
             since = f", since {time.strftime('%H:%M:%S', time.localtime(self.since))}," if times else ""
             return f"{self.name} waits{since} {self.wait}"

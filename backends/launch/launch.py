@@ -148,7 +148,9 @@ def run(
         if restarts is None:
             return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover=recover)
         return restarts.run(
-            lambda words: ending_of(*printed_start_line(ranks, [*OWN_MODULE, *words], survive), saves=True)
+            lambda words: ending_of(
+                *printed_start_line(ranks, [*OWN_MODULE, *words], survive, recover), saves=True
+            )
         )
     if transport == "mpi":
         run_here(work, ranks)

@@ -11,10 +11,9 @@ import socket
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
-
 from ..comm import Communicator
-from ..comm.collectives import allgather, barrier
+from ..comm.allgather_json import allgather_json
+from ..comm.collectives import barrier
 from ..comm.link import PROBE, SECONDS, Link, measure_pair
 from .launch import load_mpi
 
@@ -52,6 +51,7 @@ class Links(NamedTuple):
         return cls(values["hosts"], values["nodes"], pairs)
 
     def as_json(self) -> str:
+        """A text for ``read``."""
         return json.dumps(self._asdict())
 
 
@@ -61,7 +61,7 @@ def measure_links(comm: Communicator) -> Links:
     They take 20 ms for a pair, and a minute in all, unless the links are slower than a few MB/s. Of more
     than 16 ranks only the first one of each machine is measured.
     """
-    hosts = texts(comm, socket.gethostname())
+    hosts = allgather_json(comm, socket.gethostname())
     nodes = comm.nodes
     ranks = list(range(comm.size))
     if comm.size > MOST_RANKS and len(set(nodes)) > 1:
@@ -76,17 +76,12 @@ def measure_links(comm: Communicator) -> Links:
             interface = MEMORY if nodes[one] == nodes[other] else UNKNOWN
             used = used_interface(before, sent_bytes()) or interface
             mine[f"{one} {other}"] = (link.latency, link.bandwidth, used)
-    of_ranks = [json.loads(text) for text in texts(comm, json.dumps(mine))]
+    of_ranks = allgather_json(comm, mine)
     measured = []
     for one, other in pairs:
         (latency, bandwidth, out), (_, _, back) = (of_ranks[rank][f"{one} {other}"] for rank in (one, other))
         measured.append(Pair(one, other, latency, bandwidth, (out, back)))
     return Links(hosts, nodes, measured)
-
-
-def texts(comm: Communicator, mine: str) -> list[str]:
-    """Each rank's text, on every rank."""
-    return [bytes(x).decode() for x in allgather(comm, np.frombuffer(mine.encode(), np.uint8))]
 
 
 def sent_bytes() -> dict[str, int]:
@@ -107,6 +102,7 @@ def used_interface(before: dict[str, int], after: dict[str, int]) -> str | None:
 
 
 def main() -> None:
+    """Measure the links on the ranks of this job; rank 0 prints them."""
     comm = load_mpi()()
     links = measure_links(comm)
     comm.close()

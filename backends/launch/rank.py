@@ -104,8 +104,10 @@ def one_that_left(ranks: Iterable[int]) -> int | None:
 
 def write_stacks_on_signal() -> None:
     """From now on DUMP writes the stacks of this rank's threads into the job's folder, even inside MPI."""
-    with suppress(OSError):  # another launcher started this process, or another machine runs it
-        file = open(os.path.join(job_folder(), f"stacks.{number()}"), "w")  # noqa: SIM115
+    if not (folder := job_folder()):  # another launcher started this process
+        return
+    with suppress(OSError):  # another machine runs it
+        file = open(os.path.join(folder, f"stacks.{number()}"), "w")  # noqa: SIM115
         faulthandler.register(DUMP, file)
 
 

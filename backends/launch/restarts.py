@@ -26,7 +26,7 @@ class Restarts:
     folder: Path
 
     def run(self, start: Callable[[list[str]], Ending]) -> int:
-        """``start(arguments)`` of this command until it ends and no process has died; its exit status.
+        """Call ``start`` with this command's arguments, and again where a process has died; the exit status.
 
         An interrupt of this process is passed on, and starts nothing again.
         """

@@ -26,10 +26,19 @@ def resuming(arguments: Sequence[str], folder: Path | str) -> list[str]:
     >>> resuming(["train", "--resume", "old", "--data", "2", "--checkpoint", "kept"], "kept")
     ['train', '--data', '2', '--checkpoint', 'kept', '--resume', 'kept']
     """
+    return [*without("--resume", arguments), "--resume", str(folder)]
+
+
+def without(option: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command without an option and its value.
+
+    >>> without("--resume", ["train", "--resume=old", "--data", "2", "--resume", "older"])
+    ['train', '--data', '2']
+    """
     others, rest = [], iter(arguments)
     for word in rest:
-        if word == "--resume":
+        if word == option:
             next(rest, None)
-        elif not word.startswith("--resume="):
+        elif not word.startswith(f"{option}="):
             others.append(word)
-    return [*others, "--resume", str(folder)]
+    return others

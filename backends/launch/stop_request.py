@@ -27,6 +27,7 @@ class StopRequest:
         self.timeout = timeout
         self.number: int | None = None
         self.heard_at = self.read_at = float("inf")  # by the main thread, and by the one that reads the pipe
+        self.active = True
         self.timer: threading.Timer | None = None
         self.undo: Callable[[], None] | None = None
 
@@ -53,7 +54,7 @@ class StopRequest:
 
     def restore(self) -> None:
         """Give the signals back to those who handled them before; called again, it does nothing."""
-        undo, self.undo = self.undo, None
+        self.active, undo, self.undo = False, self.undo, None
         if self.timer is not None:
             self.timer.cancel()
         if undo is not None:
@@ -70,6 +71,8 @@ class StopRequest:
             self.timer = threading.Timer(self.timeout, os.kill, (os.getpid(), number))
             self.timer.daemon = True
             self.timer.start()
+            if not self.active:  # ``restore`` came between the signal and this line, and saw no timer
+                self.timer.cancel()
         elif now - self.read_at > SAME_REQUEST:
             give_up = now + TIMEOUT
             while self.undo is not None and time.monotonic() < give_up:

@@ -17,7 +17,7 @@ STOPPED = "stopped"  # the note in the job's folder: which signal, what is saved
 class Stopped(Interrupted):
     """All ranks raise it after the same step; ``what`` says in words what is saved in ``checkpoints``.
 
-    That is empty where nothing could be saved.
+    ``checkpoints`` is empty where nothing could be saved.
     """
 
     def __init__(self, number: int, what: str, checkpoints: str):

@@ -28,7 +28,7 @@ from .stopped import Stopped
 from .sweep import MARK
 from .terminal import progress_end, wrapped
 
-SAVED = "kept"  # the note in the job's folder: the path of the metrics log that a training writes
+METRICS = "metrics"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
 GRACE = 2.5  # seconds that a user's script has to end by itself after a signal
 LOST = 255  # mpiexec's status when its proxy, or a process that the proxy was starting, has disappeared
@@ -44,8 +44,8 @@ NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, sign
 class Ending(NamedTuple):
     """How a job ended: its exit status as a shell reports it, and, where no rank said why, the reason.
 
-    ``saved`` says in words what it has saved. It has ``crashed`` if one of its processes died against its
-    program: killed by a signal that asks for no end, or aborted.
+    ``saved`` says in words what it has saved. It has ``crashed`` if one of its processes died before its
+    program ended: killed by a signal that asks for no end, or aborted.
     """
 
     status: int
@@ -55,6 +55,7 @@ class Ending(NamedTuple):
     progress_end: str
 
     def report(self) -> None:
+        """Print the reason, if there is one, and what is saved."""
         if self.reason:
             words = f"{self.progress_end}minigrad: {self.reason}; {self.saved}"
             print(words, file=sys.stderr, flush=True)
@@ -78,8 +79,8 @@ class Job:
     def wait(self, seconds: float | None, request: StopRequest) -> int:
         """The status with which the job ended or must end; raises TimeoutExpired after ``seconds``.
 
-        A request to stop is passed on to ranks that save their state first; with other ranks it acts as if
-        there were no request.
+        A request to stop is passed on to ranks that save their state first, and to ranks on other machines,
+        whose notes are not here. With other ranks it acts as if there were no request.
         """
         start = time.monotonic()
         while True:
@@ -88,7 +89,7 @@ class Job:
             if (status := self.over()) is not None:
                 return status
             if request.number is not None and not self.passed_on:
-                if not self.saves_at_signal():
+                if not (self.saves_at_signal() or self.is_elsewhere()):
                     request.act(request.number)
                 self.send(request.number)
                 self.passed_on = True
@@ -133,7 +134,7 @@ class Job:
         return status
 
     def crashed(self, status: int) -> bool:
-        """Whether a process of the job died against its program.
+        """Whether a process of the job died before its program ended.
 
         A rank notes every end of its program, and also that it lost another rank.
         """
@@ -148,9 +149,15 @@ class Job:
         """Whether the job saves its state when a signal asks it to stop."""
         return any(self.folder.glob(f"{rank.SAVES}.*"))
 
+    def is_elsewhere(self) -> bool:
+        """Whether srun has started all ranks on other machines, as from the login node of a cluster."""
+        return self.program == "srun" and not self.rank_processes()
+
     def saved(self) -> str:
         """The results that the job has saved, in words."""
-        log = self.text_of(SAVED)
+        log = self.text_of(METRICS)
+        if not log and self.is_elsewhere():
+            return "nothing was kept, unless a rank on another machine says so"
         return saved_in(Path(log)) if log else "nothing was kept"
 
     def report_hang(self) -> None:
@@ -173,7 +180,7 @@ class Job:
             file=sys.stderr,
             flush=True,
         )
-        log = self.text_of(SAVED)
+        log = self.text_of(METRICS)
         write_stacks(report.stacks, Path(log).parent if log else None)
 
     def waits_of(self, number: int) -> list[RankState]:
@@ -213,6 +220,8 @@ class Job:
     def send(self, number: int) -> None:
         """Send the signal to all ranks that have begun, or to the only process."""
         alone = [] if self.program == "mpiexec" else [self.process.pid]
+        if self.is_elsewhere():
+            number = signal.SIGUSR1  # srun passes it on; measured: at SIGTERM and SIGHUP it kills its tasks
         for pid in self.rank_processes() or alone:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

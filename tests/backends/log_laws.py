@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
+
+import pytest
 
 from backends.cli.curves import Curves
 from backends.cli.run_folder import LOG, RunFolder
@@ -79,6 +82,13 @@ def ignores_a_torn_last_line(file: Path, records: list[dict], share: float) -> N
         assert first_and_last(file) == (records[0], records[lines - 1]), f"cut at byte {cut} of {len(whole)}"
 
 
+class FullFile:
+    """A file on a full disk."""
+
+    def write(self, lines: bytes) -> int:
+        return len(lines) // 2
+
+
 def makes_its_folder_with_the_first_record(parent: Path) -> None:
     """Runs of one second have folders of their own; before the first record there is none."""
     runs = [run_ranks(2, lambda comm: RunFolder(comm, "mlp", parent)) for _ in range(3)]
@@ -89,6 +99,10 @@ def makes_its_folder_with_the_first_record(parent: Path) -> None:
         first.append([{"config": number}, {"step": 1}])
         assert first.path is not None and {file.name for file in first.path.iterdir()} == {LOG}
         first.append([{"step": 2}])
+        with patch.object(first.log, "file", FullFile()), pytest.raises(OSError) as error:
+            first.append([{"step": 3}])
+        said = f"cannot write {first.path / LOG}: No space left on device"
+        assert str(error.value) == said, f"{error.value}, not: {said}"
         assert other.write({"losses": []}) == first.path, "another rank wrote into another folder"
         first.close()
         (head, *steps) = read_metrics(first.path / LOG)

@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from backends.checkpoint import Checkpoints
+from backends.comm import run_ranks
 from tests.checkpoints.commands import LAYOUTS, resumes_with_the_same_bits
 
 TRAIN = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "2", "--transport", "threads"]
@@ -94,15 +97,39 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
         ),
         (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
         (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
+        (["--resume", "own"], "own/step-00000003 is of a program of your own, not of minigrad train; go on"),
+        (["--resume", "own/file"], "there is no checkpoint in own/file; leave --resume out"),
+        (["--checkpoint", "own/file"], "cannot write into own/file: File exists"),
         (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),
         (["--checkpoint", "new", "--restarts", "-1"], "'--restarts'"),
     ],
 )
 def test_a_mistake_ends_in_one_line(minigrad, tmp_path, arguments, words):
     assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")[0] == 0
+    run_ranks(1, lambda comm: write_own(comm, tmp_path / "own"))
     status, _, errors = minigrad(*TRAIN, *arguments)
     assert status in (1, 2) and words in errors and errors.count("\n") == 1, errors
     assert not (tmp_path / "new").exists()
+
+
+def write_own(comm, folder):
+    """A checkpoint by a program that is not minigrad train, and a file beside it."""
+    checkpoints = Checkpoints(folder, comm)
+    checkpoints.write(3, {"a": np.ones(3)}, {})
+    checkpoints.wait()
+    (folder / "file").touch()
+
+
+def test_a_program_s_own_checkpoint_is_shown(minigrad, tmp_path):
+    run_ranks(2, lambda comm: write_own(comm, tmp_path / "own"))
+    status, out, errors = minigrad("checkpoint", "show", "own")
+    assert status == 0 and "step-00000003 │ 3    │      │ 2 ranks " in out, out + errors
+
+
+def test_two_paths_of_one_folder_are_the_same(minigrad, tmp_path):
+    assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")[0] == 0
+    status, out, errors = minigrad(*TRAIN, "--checkpoint", "kept", "--resume", str(tmp_path / "kept"))
+    assert status == 0 and "at step 10" in out, errors
 
 
 def test_a_disk_that_is_full_does_not_end_a_training(minigrad, tmp_path, monkeypatch):

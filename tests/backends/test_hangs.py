@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from backends.cli import main
 from backends.data_parallel import DataParallel
+from backends.launch import rank
 from backends.launch.hang_report import place_in, place_of_main_thread
+from backends.launch.sweep import MARK
 from tests.backends.hang_laws import (
     does_not_return_from_python,
     leaves_out_a_barrier,
@@ -76,6 +78,13 @@ class Forgetful(DataParallel):
         if self.steps == 3 and self.rank == 1:
             self.comm.recv(0, tag=99)
         super().update(model, optimizer, square_norms)
+
+
+def test_a_rank_without_a_launcher_of_minigrad_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(MARK, raising=False)
+    rank.write_stacks_on_signal()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_training_leaves_the_stacks_beside_its_metrics(minigrad, tmp_path, monkeypatch):

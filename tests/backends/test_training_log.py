@@ -152,6 +152,13 @@ def test_no_folder_is_left_where_nothing_was_measured(minigrad, tmp_path, failur
         assert steps_of(tmp_path), folder
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused_at_once(minigrad, tmp_path):
+    (tmp_path / "runs").touch()
+    status, out, err = minigrad(*TRAIN)
+    assert status == 1 and "epoch" not in out and err.count("\n") == 1, out
+    assert f"cannot write into {tmp_path / 'runs'}; train in a folder" in err
+
+
 def test_a_full_disk_ends_the_log_and_not_the_training(minigrad, monkeypatch):
     def full(self, records):
         raise OSError("cannot write metrics.jsonl: No space left on device")

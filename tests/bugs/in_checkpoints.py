@@ -14,10 +14,15 @@ from tests.checkpoints.corruption_laws import (
 )
 from tests.checkpoints.power_laws import (
     a_disk_syncs_what_it_wrote,
+    a_folder_that_is_not_writable_is_refused,
+    a_generation_that_cannot_be_removed_is_no_failed_write,
     a_kill_within_a_write_leaves_whole_generations,
     a_power_loss_after_a_kill_leaves_whole_generations,
     a_power_loss_leaves_whole_generations,
+    a_write_that_fails_says_why_and_leaves_nothing,
+    no_error_of_the_writer_is_lost,
     no_rank_reads_half_of_a_description,
+    only_a_file_system_that_syncs_no_folder_is_excused,
     two_runs_in_one_folder_leave_whole_generations,
     what_another_run_took_is_not_committed,
 )
@@ -106,8 +111,8 @@ BUGS = [
     Bug(
         "the manifest is written first, and no name says that all is there",
         CHECKPOINTS,
-        '        part = self.folder / f".step-{step:08}.{self.token}.part"\n        disk.make_folder(part)\n',
-        '        part = self.folder / f"step-{step:08}"\n        disk.make_folder(part)\n',
+        '        part = self.folder / f".step-{step:08}.{self.token}.part"\n',
+        '        part = self.folder / f"step-{step:08}"\n',
         a_kill_within_a_write_leaves_whole_generations,
         "a generation has its name and is not whole",
     ),
@@ -157,8 +162,8 @@ BUGS = [
     Bug(
         "a folder is removed under its name, file by file",
         CHECKPOINTS,
-        "            self.disk.rename(folder, removed)\n",
-        "            removed = folder\n",
+        "            self.disk.rename(folder, nameless)\n",
+        "            nameless = folder\n",
         two_runs_in_one_folder_leave_whole_generations,
         "a generation is damaged|both were refused|there are the steps",
     ),
@@ -181,16 +186,16 @@ BUGS = [
     Bug(
         "rank 0 may read half of what another rank says",
         CHECKPOINTS,
-        "            disk.write(unnamed, described)\n"
-        '            disk.rename(unnamed, part / f"rank-{rank}.json")',
-        '            disk.write(part / f"rank-{rank}.json", described)',
+        "        self.disk.write(unnamed, described)\n"
+        '        self.disk.rename(unnamed, part / f"rank-{self.comm.rank}.json")',
+        '        self.disk.write(part / f"rank-{self.comm.rank}.json", described)',
         no_rank_reads_half_of_a_description,
         "is not what rank 1 wrote",
     ),
     Bug(
         "each rank takes the newest generation that it can read",
         CHECKPOINTS,
-        "problems = [bytes(word).decode() for word in words if len(word)]",
+        "problems = [words for words in allgather_json(comm, problem) if words]",
         "problems = [problem] if problem else []",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
@@ -198,10 +203,60 @@ BUGS = [
     Bug(
         "rank 0 alone reads the arrays",
         CHECKPOINTS,
-        "arrays = generation.arrays()\n            except",
-        "arrays = generation.arrays() if self.comm.rank == 0 else {}\n            except",
+        "arrays = generation.arrays()\n        except",
+        "arrays = generation.arrays() if comm.rank == 0 else {}\n        except",
         ranks_take_the_same_generation,
         "the newest is|wrong arrays",
+    ),
+    # Errors of the disk
+    Bug(
+        "what could not be written stays",
+        CHECKPOINTS,
+        "            self.remove(part)\n",
+        "            pass\n",
+        a_write_that_fails_says_why_and_leaves_nothing,
+        "could not be written",
+    ),
+    Bug(
+        "rank 0 waits for a rank whose disk is full",
+        CHECKPOINTS,
+        '            self.write_description(part, json.dumps({"problem": problem}).encode())\n',
+        "            pass\n",
+        a_write_that_fails_says_why_and_leaves_nothing,
+        "rank 1 has not written its part",
+    ),
+    Bug(
+        "an older generation that cannot be removed is taken for a failed write",
+        CHECKPOINTS,
+        "            self.error = OSError(words)\n",
+        "            raise OSError(words) from error\n",
+        a_generation_that_cannot_be_removed_is_no_failed_write,
+        "the checkpoint of step . cannot be written",
+    ),
+    Bug(
+        "an error of the writer is lost with its thread",
+        CHECKPOINTS,
+        "        except Exception as error:  # of which nobody would hear on this thread\n"
+        "            self.error = error\n",
+        "        except MemoryError:\n            pass\n",
+        no_error_of_the_writer_is_lost,
+        r"\[\]",
+    ),
+    Bug(
+        "a file system that syncs no folder has no checkpoints",
+        DISK,
+        "            if error.errno not in (errno.EINVAL, errno.ENOTSUP):",
+        "            if True:",
+        only_a_file_system_that_syncs_no_folder_is_excused,
+        "EINVAL is an error",
+    ),
+    Bug(
+        "a run begins to write where it may not",
+        DISK,
+        "        if not os.access(folder, os.W_OK | os.X_OK):\n",
+        "        if False:\n",
+        a_folder_that_is_not_writable_is_refused,
+        "a run begins to write",
     ),
     # Bytes that changed, and files of other programs
     Bug(
@@ -231,8 +286,8 @@ BUGS = [
     Bug(
         "the newest generation is taken as its manifest is whole",
         CHECKPOINTS,
-        "                arrays = generation.arrays()\n",
-        "                arrays = generation.arrays() if skipped else {}\n",
+        "            arrays = generation.arrays()\n",
+        "            arrays = generation.arrays() if skipped else {}\n",
         files_that_are_missing_or_swapped_are_seen,
         "the newest is step 2, not 1|wrong arrays",
     ),
@@ -247,8 +302,8 @@ BUGS = [
     Bug(
         "a step that was written again counts twice",
         CHECKPOINTS,
-        "        kept = list(last.values())[-self.keep :]\n",
-        "        kept = names[: self.keep]\n",
+        "        remaining = list(last.values())[-self.keep :]\n",
+        "        remaining = names[: self.keep]\n",
         a_damaged_generation_is_no_reason_to_remove_another,
         "was written, there are",
     ),

@@ -82,6 +82,8 @@ BUGS = [
         each_step_has_one_line, "."),
     Bug("the folder of another run is taken", FOLDER, '.get("run") == self.run', '.get("run") is not None',
         folders_come_with_their_first_record, "."),
+    Bug("errors name a file that was renamed", FOLDER, ", name=path / LOG", "",
+        folders_come_with_their_first_record, "part/metrics.jsonl"),
     Bug("a folder without a record", FOLDER, "elif records:\n", "elif records := records or [{}]:\n",
         folders_come_with_their_first_record, "before there was anything to write"),
     Bug("drawings are not added up", CURVES, "self.spent += self.last", "self.spent = self.last",

@@ -96,13 +96,13 @@ def lost_pieces_come_back_or_are_named(
     if len(lost) == len(pieces):
         for_ever = []
     try:
-        step, found = restored(left)
+        step, content = restored(left)
     except Lost as error:
         assert for_ever or len(lost) == len(pieces), f"{said}: nothing is lost for ever, and it says {error}"
         assert str(for_ever or "no rank holds") in str(error), f"{said}: lost are {for_ever}, it says {error}"
         return
-    assert not for_ever, f"{said}: {for_ever} cannot come back, and it gives {found}"
-    assert step == 1 and found == pieces, f"{said}: saved were {pieces}, restored {found} of step {step}"
+    assert not for_ever, f"{said}: {for_ever} cannot come back, and it gives {content}"
+    assert step == 1 and content == pieces, f"{said}: saved were {pieces}, restored {content} of step {step}"
 
 
 def a_lost_host_is_no_loss(kind: Kind, ranks_per_host: int = 2) -> None:
@@ -112,8 +112,8 @@ def a_lost_host_is_no_loss(kind: Kind, ranks_per_host: int = 2) -> None:
     for host in (4, 0, 1, 1):
         of_host = range(host * ranks_per_host, (host + 1) * ranks_per_host)
         stores = [store for rank, store in enumerate(stores) if rank not in of_host]
-        found_step, found = restored(stores)
-        assert (found_step, found) == (step, pieces), f"host {host} is lost: step {found_step}, {found}"
+        newest, content = restored(stores)
+        assert (newest, content) == (step, pieces), f"host {host} is lost: step {newest}, {content}"
         if len(stores) > ranks_per_host:
             pieces, step = [bytes([step]) * rank for rank in range(len(stores))], step + 1
             save_again(stores, pieces, step)
@@ -136,9 +136,9 @@ def a_loss_while_ranks_save_leaves_a_whole_generation(kind: Kind, ranks_per_host
                 run_ranks(ranks, work, seed=messages)
             except Killed:
                 ended = True
-            step, found = restored([store for rank, store in enumerate(stores) if rank != victim])
+            step, content = restored([store for rank, store in enumerate(stores) if rank != victim])
             said = f"{kind.__name__}: rank {victim} ended before message {messages}"
-            assert found == (new if step == 2 else old), f"{said}: step {step} is a mix, {found}"
+            assert content == (new if step == 2 else old), f"{said}: step {step} is a mix, {content}"
             messages += 1
         assert step == 2 and messages > 1, f"{kind.__name__}: all ranks saved step 2, restored is {step}"
 
@@ -155,6 +155,23 @@ def a_refusal_comes_before_a_message(kind: Kind) -> None:
             raise AssertionError(f"{ranks} ranks, {ranks_per_host} on a host: they save")
 
 
+def a_step_is_saved_again_with_the_same_pieces_only(kind: Kind) -> None:
+    """As after a restore, for ranks that are new; another piece could be mixed with the one before."""
+    pieces = [b"0", b"11", b"222"]
+    stores = saved(kind, pieces)
+    stores = [*stores[:2], kind()]
+    assert restored(stores) == (1, pieces)
+    save_again(stores, pieces, step=1)
+    assert restored(stores[1:]) == (1, pieces), f"{kind.__name__}: a new rank holds nothing"
+    stores = saved(kind, pieces)
+    try:
+        save_again(stores, [b"0", b"x", b"222"], step=1)
+    except ValueError as error:
+        assert "rank 1 has saved another piece of step 1; save a later step" in str(error), error
+    else:
+        raise AssertionError(f"{kind.__name__}: step 1 is saved with two pieces of rank 1")
+
+
 def bytes_sent_are_the_formulas(kind: Kind, sizes: list[int], ranks_per_host: int = 1) -> None:
     """Of each rank: its piece to the partner; or h - 1 parts of the longest piece, and h - 1 lengths."""
     ranks, hosts = len(sizes), len(sizes) // ranks_per_host
@@ -164,11 +181,13 @@ def bytes_sent_are_the_formulas(kind: Kind, sizes: list[int], ranks_per_host: in
         kind(ranks_per_host).save(traced, 1, bytes(sizes[comm.rank]))
         return traced.record.ledger.sent().bytes
 
-    for rank, found in enumerate(run_ranks(ranks, work)):
+    for rank, nbytes in enumerate(run_ranks(ranks, work)):
         longest = max(sizes[rank % ranks_per_host :: ranks_per_host])
         parts = (hosts - 1) * (8 + -(-(8 + longest) // (hosts - 1)))
-        wanted = sizes[rank] if kind is PartnerCopies else parts
-        assert found == wanted, f"{kind.__name__}: rank {rank} of {ranks} sent {found} bytes, not {wanted}"
+        formula = sizes[rank] if kind is PartnerCopies else parts
+        assert nbytes == formula, (
+            f"{kind.__name__}: rank {rank} of {ranks} sent {nbytes} bytes, not {formula}"
+        )
 
 
 # Without arguments, for the seeded bugs
@@ -198,6 +217,11 @@ def losses_while_ranks_save_leave_whole_generations() -> None:
 def refusals_come_before_a_message() -> None:
     for kind in KINDS:
         a_refusal_comes_before_a_message(kind)
+
+
+def steps_are_saved_again_with_the_same_pieces_only() -> None:
+    for kind in KINDS:
+        a_step_is_saved_again_with_the_same_pieces_only(kind)
 
 
 def bytes_are_those_of_the_formulas() -> None:

@@ -5,6 +5,7 @@ Each law has the file system in memory record a program, and reads what is left 
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import threading
@@ -16,11 +17,12 @@ from unittest.mock import patch
 import numpy as np
 
 from backends.checkpoint import checkpoints
-from backends.checkpoint.checkpoints import Checkpoints, generations
+from backends.checkpoint.checkpoints import Checkpoints, generations, newest_generation
 from backends.checkpoint.crash_states import torn_writes
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, broadcast, run_ranks
+from backends.comm.collectives import barrier
 
 FOLDER = Path("/runs/night")  # two folders that are not there yet
 STEPS = (1, 2, 3)
@@ -345,6 +347,101 @@ def no_rank_reads_half_of_a_description() -> None:
         assert step == 1, f"rank 0 looked after operation {first} of rank 1, and the newest step is {step}"
 
 
+class FailingDisk(RecordedDisk):
+    """A disk that fails once in each ``call`` about a file of that name, until it is mended."""
+
+    def __init__(self, call: str, name: str, error: Exception):
+        super().__init__()
+        self.call, self.name_of_file, self.error, self.mended = call, name, error, False
+
+    def fail(self, call: str, path: Path) -> None:
+        if not self.mended and call == self.call and path.match(self.name_of_file):
+            raise self.error
+
+    def write(self, file: Path, content: bytes) -> None:
+        self.fail("write", file)
+        super().write(file, content)
+
+    def remove_folder(self, folder: Path) -> None:
+        self.fail("remove_folder", folder)
+        super().remove_folder(folder)
+
+
+def saves_on_a_failing_disk(disk: FailingDisk, ranks: int) -> tuple[list[str], list[str]]:
+    """Three steps, of which only the last one's disk is mended: rank 0's errors, and the names in the end.
+
+    Each error with the names that are in the folder then.
+    """
+    problems: list[str] = []
+
+    def work(comm: ThreadComm) -> None:
+        checkpoints = Checkpoints(FOLDER, comm, keep=1, disk=disk)
+        for step in STEPS:
+            disk.mended = step == STEPS[-1]
+            try:
+                checkpoints.write(step, arrays_of(step), facts_of(step, comm.rank))
+                checkpoints.wait()
+            except Exception as error:
+                if comm.rank == 0:
+                    problems.append(f"{error} {disk.names(FOLDER)}")
+            barrier(comm)
+
+    with patch.object(checkpoints, "TIMEOUT", 5.0):
+        run_ranks(ranks, work)
+    return problems, disk.names(FOLDER)
+
+
+def a_write_that_fails_says_why_and_leaves_nothing() -> None:
+    """Of each rank's file and of the manifest; the last step is written, and nothing else is left."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for ranks, name, why in (
+        (1, "rank-0.safetensors", ""),
+        (2, "rank-1.safetensors", "rank 1 cannot write its part: "),
+        (2, "manifest.json", ""),
+    ):
+        problems, names = saves_on_a_failing_disk(FailingDisk("write", name, full), ranks)
+        assert problems == [
+            f"the checkpoint of step {step} cannot be written to {FOLDER}: {why}No space left on device []"
+            for step in STEPS[:-1]
+        ], f"{name} could not be written: {problems}"
+        assert names == ["step-00000003"], f"{name} could not be written, and at the end there are {names}"
+
+
+def a_generation_that_cannot_be_removed_is_no_failed_write() -> None:
+    """The newest one is whole, and the message is about the older one."""
+    busy = OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+    problems, names = saves_on_a_failing_disk(FailingDisk("remove_folder", ".step-*.removed", busy), 1)
+    (problem,) = problems
+    assert problem.startswith(f"an older checkpoint cannot be removed from {FOLDER}: {busy.strerror}"), (
+        problem
+    )
+    assert "'step-00000002'" in problem and "step-00000003" in names, f"{problem}; at the end {names}"
+
+
+def no_error_of_the_writer_is_lost() -> None:
+    """Nor one that is no OSError."""
+    disk = FailingDisk("write", "manifest.json", MemoryError("no memory"))
+    problems, _ = saves_on_a_failing_disk(disk, 1)
+    assert [problem.partition(" [")[0] for problem in problems] == ["no memory"] * 2, problems
+
+
+def a_folder_that_is_not_writable_is_refused() -> None:
+    """When a run begins: one of another user, one on a read-only file system, and a file in its place."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "file"
+        file.touch()
+        for folder, access in ((Path(place), False), (file, True), (file / "inside", True)):
+            with patch("os.access", lambda *_, access=access: access):
+                try:
+                    alone(lambda comm, folder=folder: Checkpoints(folder, comm))
+                except OSError as error:
+                    assert str(error).startswith(f"cannot write into {folder}: "), error
+                else:
+                    raise AssertionError(f"a run begins to write into {folder}")
+                newest = alone(lambda comm, folder=folder: newest_generation(folder, comm))
+                assert newest == (None, {}, []), f"from {folder} one may read: {newest}"
+
+
 def a_disk_syncs_what_it_wrote() -> None:
     """The real one: a file when all its bytes are in it, and a folder."""
     synced: list[tuple[int, int]] = []
@@ -363,6 +460,18 @@ def a_disk_syncs_what_it_wrote() -> None:
         disk.sync_folder(folder)
         node = folder.stat().st_ino
         assert [number for number, _ in synced[1:]] == [node], f"folder {node} is not among {synced[1:]}"
+
+
+def only_a_file_system_that_syncs_no_folder_is_excused() -> None:
+    """As the root of a container is one, far above the checkpoints; a disk that fails is not."""
+    for number, is_error in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
+        with tempfile.TemporaryDirectory() as place, patch("os.fsync", side_effect=OSError(number, "")):
+            try:
+                Disk().sync_folder(Path(place))
+            except OSError:
+                assert is_error, f"{errno.errorcode[number]} is an error"
+            else:
+                assert not is_error, f"{errno.errorcode[number]} is no error"
 
 
 def whole_steps(disk: Disk, folder: Path = FOLDER) -> list[int]:

@@ -209,7 +209,7 @@ class Note(NamedTuple):
 
 
 def only_a_crash_starts_a_job_again(folder: Path, program: str = "mpiexec") -> None:
-    """Assert of which ends a job says that one of its processes died against its program."""
+    """Assert of which ends a job says that one of its processes died before its program ended."""
     pids = [Note("pid.0", "1"), Note("pid.1", "2")]
     sigkill, sigterm = 128 + signal.SIGKILL, 128 + signal.SIGTERM
     cases = [

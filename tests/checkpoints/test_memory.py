@@ -53,8 +53,13 @@ def test_that(law, kind, ranks_per_host):
 
 
 @pytest.mark.parametrize("kind", laws.KINDS, ids=lambda kind: kind.__name__)
-def test_a_refusal_comes_before_a_message(kind):
-    laws.a_refusal_comes_before_a_message(kind)
+@pytest.mark.parametrize(
+    "law",
+    [laws.a_refusal_comes_before_a_message, laws.a_step_is_saved_again_with_the_same_pieces_only],
+    ids=lambda law: law.__name__,
+)
+def test_of_every_kind_that(law, kind):
+    law(kind)
 
 
 def test_nothing_but_new_ranks_restores_nothing():

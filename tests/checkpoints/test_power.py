@@ -16,6 +16,11 @@ from tests.checkpoints import power_laws as laws
         laws.what_another_run_took_is_not_committed,
         laws.no_rank_reads_half_of_a_description,
         laws.a_disk_syncs_what_it_wrote,
+        laws.only_a_file_system_that_syncs_no_folder_is_excused,
+        laws.a_write_that_fails_says_why_and_leaves_nothing,
+        laws.a_generation_that_cannot_be_removed_is_no_failed_write,
+        laws.no_error_of_the_writer_is_lost,
+        laws.a_folder_that_is_not_writable_is_refused,
     ],
     ids=lambda law: law.__name__,
 )

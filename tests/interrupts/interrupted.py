@@ -101,26 +101,26 @@ class Run:
     @property
     def processes(self) -> list[int]:
         """All that the command has started and that runs."""
-        found = []
+        pids = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-        return sorted(found)
+                    pids.append(int(folder.name))
+        return sorted(pids)
 
     def pid_of(self, target: str) -> int | None:
         """The process ``launcher``, ``rank 1``, or that of another program; None before it is there."""
         if target == "launcher":
             return self.process.pid
         rank = f"PMI_RANK={target.removeprefix('rank ')}".encode()
-        found = None
+        last = None
         for pid in self.processes:
             with suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 if target.encode() in line.split(b"\0")[0] or (rank in variables and b"backends" in line):
-                    found = pid  # the last one: behind its shield
-        return found
+                    last = pid  # behind its shield
+        return last
 
     def figures(self) -> bool:
         """Whether a training has written figures."""
@@ -180,13 +180,13 @@ def interrupted(
         run.listened = listens(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-    told = time.monotonic()
-    while run.process.poll() is None and time.monotonic() - told < STOP:
+    sent_at = time.monotonic()
+    while run.process.poll() is None and time.monotonic() - sent_at < STOP:
         run.read(0.01)
     killed = number == signal.SIGKILL and target == "launcher"
-    while killed and run.processes and time.monotonic() - told < STOP / 4:
+    while killed and run.processes and time.monotonic() - sent_at < STOP / 4:
         run.read(0.01)
-    run.seconds = time.monotonic() - told
+    run.seconds = time.monotonic() - sent_at
     finish(run, shared)
     return run
 
@@ -211,12 +211,12 @@ def finish(run: Run, shared: set[str]) -> None:
 
 def memory(began: float) -> set[str]:
     """The files of shared memory, of MPI's libraries, that are younger than ``began``."""
-    found = set()
+    names = set()
     for file in Path("/dev/shm").glob("*"):
         with suppress(OSError):
             if file.name.startswith(SHARED) and file.stat().st_mtime >= began:
-                found.add(file.name)
-    return found
+                names.add(file.name)
+    return names
 
 
 def bound() -> float:

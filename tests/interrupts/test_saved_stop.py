@@ -1,16 +1,20 @@
 """A signal to a training that writes checkpoints: the step is saved, and the command in the line goes on."""
 
-import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from minigrad.model_file import read_model
+from backends.launch.signals import Interrupted
+from tests.bugs.mutant import mutant
+from tests.checkpoints.commands import results
 
 from .interrupted import Run, interrupted
 
@@ -42,13 +46,6 @@ def check(run: Run, command: str, number: int) -> list[str]:
     return words
 
 
-def result(folder: Path) -> tuple[list[float], dict[str, bytes]]:
-    """The losses and the arrays of the only training in ``folder`` that has come to its end."""
-    (model,) = folder.glob("runs/*/model.safetensors")
-    losses = json.loads((model.parent / "metrics.json").read_text())["losses"]
-    return losses, {name: array.tobytes() for name, array in read_model(model).arrays.items()}
-
-
 def minigrad(folder: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "backends", *arguments]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
@@ -73,7 +70,8 @@ def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_pat
     minigrad(tmp_path, *check(run, command, signal.SIGTERM))
     undisturbed.mkdir()
     minigrad(undisturbed, *command.split())
-    assert result(tmp_path) == result(undisturbed)
+    (figures, weights), (others, undisturbed_weights) = results(tmp_path), results(undisturbed)
+    assert figures["losses"] == others["losses"] and weights == undisturbed_weights
 
 
 SCRIPT = """
@@ -131,6 +129,84 @@ def outcome(case: str, *change: tuple[str, str]) -> tuple[int, str]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_is_heard_once_and_bounded(case):
     assert outcome(case) == CASES[case][3:]
+
+
+SRUN = """#!{python}
+import signal, subprocess, sys
+
+def kill(number, _):
+    task.kill()
+
+def pass_on(number, _):
+    task.send_signal(number)
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, kill)
+signal.signal(signal.SIGUSR1, pass_on)
+task = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+sys.exit(abs(task.wait()))
+"""
+TASK = """
+import pathlib, signal, sys, time
+
+def save(number, _):
+    time.sleep(0.2)
+    pathlib.Path("saved").touch()
+    sys.exit(128 + number)
+
+signal.signal(signal.SIGUSR1, save)
+pathlib.Path("begun").touch()
+time.sleep(20)
+"""
+ELSEWHERE = ("(self.saves_at_signal() or self.is_elsewhere())", "self.saves_at_signal()")
+OTHER_SIGNAL = ("number = signal.SIGUSR1", "pass")
+
+
+@pytest.mark.parametrize("change", [(), (ELSEWHERE,), (OTHER_SIGNAL,)], ids=["right", "killed", "SIGTERM"])
+def test_ranks_that_srun_started_on_other_machines_save_too(tmp_path, monkeypatch, change):
+    """The stand-in treats signals as Slurm's srun does."""
+    monkeypatch.chdir(tmp_path)
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(python=sys.executable))
+    srun.chmod(0o755)
+    supervise = mutant("backends.launch.supervise", *change)
+
+    def stop():
+        while not Path("begun").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupt(number, _):
+        raise Interrupted(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        threading.Thread(target=stop).start()
+        with pytest.raises(Interrupted) as interruption:
+            supervise.ending_of([str(srun), TASK], dict(os.environ), saves=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert interruption.value.number == signal.SIGTERM
+    assert interruption.value.saved == "nothing was kept, unless a rank on another machine says so"
+    assert Path("saved").exists() == (not change)
+
+
+RACE = ("            if not self.active:", "            if False:")
+
+
+@pytest.mark.parametrize("change", [(), (RACE,)], ids=["right", "the timer goes on"])
+def test_a_request_that_is_over_sends_no_signal(change):
+    """Where the ``with`` ends while the thread that reads the pipe is about to bound its time."""
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
+    try:
+        with mutant("backends.launch.stop_request", *change).StopRequest(timeout=0.2) as request:
+            pass
+        request.enforce(signal.SIGUSR1)
+        request.timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert bool(signals) == bool(change)
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -3,7 +3,6 @@
 One job; MINIGRAD_KILLS says how many, and MINIGRAD_KILLS_SEED draws others.
 """
 
-import json
 import os
 import random
 import re
@@ -18,7 +17,7 @@ import pytest
 
 from backends.launch.launch import environment
 from backends.launch.sweep import sweep_memory
-from minigrad.model_file import read_model
+from tests.checkpoints.commands import results
 
 JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
 SEED = int(os.environ.get("MINIGRAD_KILLS_SEED", "0"))
@@ -28,9 +27,7 @@ SECONDS = 200
 
 
 def result(folder: Path):
-    figures = json.loads((folder / "result.json").read_text())
-    (model,) = folder.glob("runs/*/model.safetensors")
-    arrays = {name: array.tobytes() for name, array in read_model(model).arrays.items()}
+    figures, arrays = results(folder)
     return figures["losses"], figures["test_accuracies"], arrays
 
 
@@ -58,7 +55,7 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
     """
     folder.mkdir()
     kills, before, start = 0, set[int](), time.time()
-    command = [sys.executable, "-m", "backends", *TRAIN, "--json", "result.json"]
+    command = [sys.executable, "-m", "backends", *TRAIN]
     command += ["--checkpoint", "kept", "--every", str(draw.choice([7, 50])), "--restarts", "20"]
     with (folder / "errors").open("w") as errors, subprocess.Popen(
         command,
@@ -98,7 +95,7 @@ def test_jobs_whose_ranks_are_killed_end_with_the_same_bits(processes):
     draw = random.Random(SEED)
     whole = processes.folder / "whole"
     whole.mkdir()
-    command = [sys.executable, "-m", "backends", *TRAIN, "--json", "result.json"]
+    command = [sys.executable, "-m", "backends", *TRAIN]
     subprocess.run(command, cwd=whole, env=environment(2), check=True, capture_output=True, timeout=SECONDS)
     restarts = later = 0
     for number in range(JOBS):

@@ -27,12 +27,12 @@ def check_seal(submission: Any, case: Any, comm: Communicator) -> None:
     data = submission.seal(case.content)
     if type(data) is not bytes:
         raise Wrong(f"seal returned {type(data).__name__}, not bytes")
-    for what, changed, wanted in case.changes(data):
-        found = submission.unseal(changed)
-        if found is not None and type(found) is not bytes:
-            raise Wrong(f"unseal returned {type(found).__name__}, not bytes or None")
-        if found != wanted:
-            raise Wrong(f"{what}: unseal gives {found!r}, it should be {wanted!r}; the file is {changed!r}")
+    for what, changed, right in case.changes(data):
+        content = submission.unseal(changed)
+        if content is not None and type(content) is not bytes:
+            raise Wrong(f"unseal returned {type(content).__name__}, not bytes or None")
+        if content != right:
+            raise Wrong(f"{what}: unseal gives {content!r}, it should be {right!r}; the file is {changed!r}")
 
 
 # Task 2
@@ -67,8 +67,8 @@ def check_kill(submission: Any, case: Any, comm: Communicator) -> None:
             allowed = recorded.allowed(length - (number > 0))
             when = recorded.moment("the program is killed", length, number > 0)
             if program.is_new(seen, disk, allowed):
-                found = recorded.gives(submission, disk, allowed, when)
-                following = case.steps(1)[0] if found is None else found + 1
+                newest = recorded.gives(submission, disk, allowed, when)
+                following = case.steps(1)[0] if newest is None else newest + 1
                 goes_on(submission, recorded, disk, following, when, cleans=len(seen) % 3 == 1)
 
 
