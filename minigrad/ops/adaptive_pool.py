@@ -1,0 +1,105 @@
+"""Pooling to a size of the output, whatever that of the images.
+
+Of n windows on m pixels window i goes from i m / n to (i + 1) m / n, rounded outwards. So windows overlap
+where n does not divide m; there columns and rows are pooled one after the other.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..device import Array, array_module
+from ..op import OpResult, op
+from ..tensor import Tensor
+from .geometry import nchw, nhwc, pair
+from .pool import avg_pool2d, max_pool2d, shares_of_largest
+
+Sizes = int | tuple[int | None, int | None]
+Pooled = tuple[Array, Callable[[Array], Array]]
+
+
+def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
+    """The means of windows that make (N, C, H, W) to (N, C, *output_size); None leaves a size as it is.
+
+    Raises ValueError for other shapes and for images without pixels.
+    """
+    return adaptive_pool(x, output_size, avg_pool2d, mean_of_spans)
+
+
+def adaptive_max_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
+    """As ``adaptive_avg_pool2d``, the largest elements; the gradient goes where that of ``max_pool2d`` goes."""
+    return adaptive_pool(x, output_size, max_pool2d, largest_of_spans)
+
+
+def adaptive_pool(
+    x: Any, output_size: Sizes, of_tiles: Callable[..., Tensor], of_spans: Callable[..., Tensor]
+) -> Tensor:
+    """Windows of one size, side by side, by ``of_tiles``, all others by ``of_spans``."""
+    x = x if isinstance(x, Tensor) else Tensor(x)
+    if x.ndim != 4 or min(x.shape[2:]) < 1:
+        raise ValueError(f"pooling takes images (N, C, H, W) with pixels, got shape {x.shape}")
+    sizes = output_size if np.iterable(output_size) else (output_size, output_size)
+    if len(sizes) == 2:
+        sizes = tuple(n if size is None else size for n, size in zip(x.shape[2:], sizes, strict=True))
+    rows, columns = pair(sizes, "output_size", 1)
+    height, width = x.shape[2:]
+    if height % rows or width % columns:
+        return of_spans(x, rows=rows, columns=columns)
+    return of_tiles(x, kernel=(height // rows, width // columns))
+
+
+@op
+def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
+    return along_both_axes(mean_along, x, rows, columns)
+
+
+@op
+def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
+    return along_both_axes(largest_along, x, rows, columns)
+
+
+def along_both_axes(pool: Callable[[Array, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
+    """Columns first: so the largest of equal elements is the first in reading order."""
+    images = nhwc(x)
+    narrow, to_columns = pool(images.swapaxes(1, 2), columns)  # (N, W, H, C) to (N, columns, H, C)
+    y, to_rows = pool(narrow.swapaxes(1, 2), rows)
+    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)).swapaxes(1, 2)).swapaxes(1, 2)),)
+
+
+def spans(n: int, count: int) -> list[slice]:
+    """``count`` windows on ``n`` pixels, by PyTorch's rule."""
+    return [slice(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
+
+
+def mean_along(x: Array, count: int) -> Pooled:
+    """The means of ``count`` windows along axis 1."""
+    xp, parts = array_module(x), spans(x.shape[1], count)
+    y = xp.stack([x[:, part].mean(axis=1, dtype=x.dtype if x.dtype.kind == "f" else None) for part in parts], 1)
+
+    def to_x(g: Array) -> Array:
+        d = xp.zeros(x.shape, g.dtype)
+        for i, part in enumerate(parts):
+            d[:, part] += g[:, i : i + 1] / (part.stop - part.start)
+        return d
+
+    return y, to_x
+
+
+def largest_along(x: Array, count: int) -> Pooled:
+    """The largest elements of ``count`` windows along axis 1."""
+    xp, parts = array_module(x), spans(x.shape[1], count)
+    y = xp.stack([x[:, part].max(axis=1) for part in parts], 1)
+
+    def to_x(g: Array) -> Array:
+        d = xp.zeros(x.shape, g.dtype)
+        for i, part in enumerate(parts):
+            places = [(slice(None), k) for k in range(part.start, part.stop)]
+            for place, share in zip(places, shares_of_largest(g[:, i], y, x, places), strict=True):
+                d[place] += share
+        return d
+
+    return y, to_x

@@ -1,0 +1,69 @@
+"""Images made larger by whole factors.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv_transpose.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..device import Array, array_module
+from ..lookup import check_choice
+from ..op import OpResult, op, shape_of
+from .geometry import Pair, nchw, nhwc, pair
+
+Stretched = tuple[Array, Callable[[Array], Array]]
+
+
+@op
+def interpolate(x: Array, *, scale_factor: Pair, mode: str = "nearest") -> OpResult:
+    """(N, C, H, W) to (N, C, H s, W s): each pixel s x s times, or, with mode "bilinear", blended.
+
+    The centre of the output's pixel i lies at (i + 1/2) / s of the image, as in PyTorch with
+    ``align_corners=False``. Raises ValueError for images without pixels and factors that are not whole.
+    """
+    check_choice("mode", mode, list(MODES))
+    if len(shape_of(x)) != 4 or min(x.shape[2:]) < 1:
+        raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
+    stretch, (down, across) = MODES[mode], pair(scale_factor, "scale_factor", 1)
+    tall, to_rows = stretch(nhwc(x), down, 1)
+    y, to_columns = stretch(tall, across, 2)
+    return nchw(y), (lambda g: nchw(to_rows(to_columns(nhwc(g)))),)
+
+
+def repeated(x: Array, factor: int, axis: int) -> Stretched:
+    """Each slice of ``x`` along ``axis`` ``factor`` times."""
+    by_slice = (*x.shape[: axis + 1], factor, *x.shape[axis + 1 :])
+    y = array_module(x).repeat(x, factor, axis)
+    return y, (lambda g: g.reshape(by_slice).sum(axis=axis + 1))
+
+
+def blended(x: Array, factor: int, axis: int) -> Stretched:
+    """Between neighbouring slices along ``axis``, ``factor`` for each; outside of the first is the first."""
+    xp, n = array_module(x), x.shape[axis]
+
+    def at(start: int, stop: int | None, step: int = 1) -> tuple[slice, ...]:
+        return (slice(None),) * axis + (slice(start, stop, step),)
+
+    framed = xp.concatenate([x[at(0, 1)], x, x[at(n - 1, n)]], axis)
+    centres = [(i + 0.5) / factor + 0.5 for i in range(factor)]  # in ``framed``, of the first pixel's slices
+    taps = [(i, int(centre), centre - int(centre)) for i, centre in enumerate(centres)]
+    shape = (*x.shape[:axis], n * factor, *x.shape[axis + 1 :])
+    y = xp.empty(shape, x.dtype if x.dtype.kind == "f" else float)
+    for i, k, share in taps:
+        y[at(i, None, factor)] = framed[at(k, k + n)] * (1 - share) + framed[at(k + 1, k + 1 + n)] * share
+
+    def to_x(g: Array) -> Array:
+        d = xp.zeros(framed.shape, g.dtype)
+        for i, k, share in taps:
+            part = g[at(i, None, factor)]
+            d[at(k, k + n)] += part * (1 - share)
+            d[at(k + 1, k + 1 + n)] += part * share
+        d[at(1, 2)] += d[at(0, 1)]
+        d[at(n, n + 1)] += d[at(n + 1, n + 2)]
+        return d[at(1, n + 1)]
+
+    return y, to_x
+
+
+MODES = {"nearest": repeated, "bilinear": blended}
