@@ -31,7 +31,7 @@ def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
 
 
 def adaptive_max_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
-    """As ``adaptive_avg_pool2d``, the largest elements; the gradient goes where that of ``max_pool2d`` goes."""
+    """The largest elements of the windows of ``adaptive_avg_pool2d``, with the gradient of ``max_pool2d``."""
     return adaptive_pool(x, output_size, max_pool2d, largest_of_spans)
 
 
@@ -42,11 +42,11 @@ def adaptive_pool(
     x = x if isinstance(x, Tensor) else Tensor(x)
     if x.ndim != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"pooling takes images (N, C, H, W) with pixels, got shape {x.shape}")
-    sizes = output_size if np.iterable(output_size) else (output_size, output_size)
-    if len(sizes) == 2:
-        sizes = tuple(n if size is None else size for n, size in zip(x.shape[2:], sizes, strict=True))
-    rows, columns = pair(sizes, "output_size", 1)
+    sizes: Any = output_size if np.iterable(output_size) else (output_size, output_size)
     height, width = x.shape[2:]
+    if len(sizes) == 2:
+        sizes = tuple(n if size is None else size for n, size in zip((height, width), sizes, strict=True))
+    rows, columns = pair(sizes, "output_size", 1)
     if height % rows or width % columns:
         return of_spans(x, rows=rows, columns=columns)
     return of_tiles(x, kernel=(height // rows, width // columns))
@@ -78,7 +78,9 @@ def spans(n: int, count: int) -> list[slice]:
 def mean_along(x: Array, count: int) -> Pooled:
     """The means of ``count`` windows along axis 1."""
     xp, parts = array_module(x), spans(x.shape[1], count)
-    y = xp.stack([x[:, part].mean(axis=1, dtype=x.dtype if x.dtype.kind == "f" else None) for part in parts], 1)
+    y = xp.stack(
+        [x[:, part].mean(axis=1, dtype=x.dtype if x.dtype.kind == "f" else None) for part in parts], 1
+    )
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(x.shape, g.dtype)
@@ -97,7 +99,7 @@ def largest_along(x: Array, count: int) -> Pooled:
     def to_x(g: Array) -> Array:
         d = xp.zeros(x.shape, g.dtype)
         for i, part in enumerate(parts):
-            places = [(slice(None), k) for k in range(part.start, part.stop)]
+            places: list[Any] = [(slice(None), k) for k in range(part.start, part.stop)]
             for place, share in zip(places, shares_of_largest(g[:, i], y, x, places), strict=True):
                 d[place] += share
         return d

@@ -137,8 +137,9 @@ def conv2d(
 ) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
-    Padding "same" makes H' = H and W' = W: where it is odd, the last row and column are the additional
-    ones, as in PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.
+    Padding "same" makes H' = H and W' = W; where it is odd, one row or column more stands at the end, as in
+    PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not
+    fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
     if bias is not None and shape_of(bias) != weight.shape[:1]:

@@ -99,9 +99,7 @@ def output_sizes(x: Array, geometry: Geometry, output_padding: tuple[int, int]) 
             f"output_padding {output_padding} must be smaller than stride {geometry.stride} or dilation "
             f"{geometry.dilation}; use less of it"
         )
-    parts = zip(
-        x.shape[2:], geometry.stride, geometry.padding, geometry.extent, output_padding, strict=True
-    )
+    parts = zip(x.shape[2:], geometry.stride, geometry.padding, geometry.extent, output_padding, strict=True)
     rows, columns = ((n - 1) * s - 2 * p + extent + more for n, s, p, extent, more in parts)
     if min(rows, columns, *x.shape[2:]) < 1:
         raise ValueError(

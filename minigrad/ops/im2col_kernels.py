@@ -44,7 +44,10 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return y.reshape(math.prod(y.shape[:3]), len(w))
 
     def to_image(g: Array) -> Array:
-        d, by_tap = xp.empty((len(g), *x.shape[1:]), xp.result_type(g, w)), w.transpose(0, 2, 3, 1).reshape(matrix.shape)
+        d, by_tap = (
+            xp.empty((len(g), *x.shape[1:]), xp.result_type(g, w)),
+            w.transpose(0, 2, 3, 1).reshape(matrix.shape),
+        )
         for images in blocks(len(g), size, MOST_BYTES):
             sum_kernel()(product(as_rows(g[images]), by_tap), *sizes, d[images])
         return d

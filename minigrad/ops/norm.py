@@ -26,7 +26,8 @@ Gather = Callable[[Array], Sequence[Array]]
 def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """``op`` of a function of channels, (N, C) or images; on a GPU it gets images as pixels, (N H W, C).
 
-    Signals (N, C, L) are images of one row. Pixels lie so in memory where images are channels-last. CuPy's functions write in C order.
+    Signals (N, C, L) are images of one row. Pixels lie so in memory where images are channels-last. CuPy's
+    functions write in C order.
     """
 
     @wraps(function)

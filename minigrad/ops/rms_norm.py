@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import OpResult, op, shape_of
+from ..op import OpResult, op
 from .trailing_axes import over_trailing_axes
 
 
