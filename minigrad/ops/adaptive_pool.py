@@ -8,6 +8,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
 from .geometry import nchw, nhwc, pair
-from .pool import avg_pool2d, max_pool2d, shares_of_largest
+from .pool import avg_pool2d, max_pool2d, sharing
 
 Sizes = int | tuple[int | None, int | None]
 Pooled = tuple[Array, Callable[[Array], Array]]
@@ -36,9 +37,9 @@ def adaptive_max_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
 
 
 def adaptive_pool(
-    x: Any, output_size: Sizes, of_tiles: Callable[..., Tensor], of_spans: Callable[..., Tensor]
+    x: Any, output_size: Sizes, of_windows: Callable[..., Tensor], of_spans: Callable[..., Tensor]
 ) -> Tensor:
-    """Windows of one size, side by side, by ``of_tiles``, all others by ``of_spans``."""
+    """Windows of one size at equal distances by ``of_windows``, all others by ``of_spans``."""
     x = x if isinstance(x, Tensor) else Tensor(x)
     if x.ndim != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"pooling takes images (N, C, H, W) with pixels, got shape {x.shape}")
@@ -47,9 +48,17 @@ def adaptive_pool(
     if len(sizes) == 2:
         sizes = tuple(n if size is None else size for n, size in zip((height, width), sizes, strict=True))
     rows, columns = pair(sizes, "output_size", 1)
-    if height % rows or width % columns:
+    down, across = even_windows(spans(height, rows)), even_windows(spans(width, columns))
+    if down is None or across is None:
         return of_spans(x, rows=rows, columns=columns)
-    return of_tiles(x, kernel=(height // rows, width // columns))
+    return of_windows(x, kernel=(down[0], across[0]), stride=(down[1], across[1]))
+
+
+def even_windows(windows: list[slice]) -> tuple[int, int] | None:
+    """The size and the distance that all the windows have; None where they differ."""
+    sizes = {window.stop - window.start for window in windows}
+    steps = {b.start - a.start for a, b in pairwise(windows)} or sizes
+    return (*sizes, *steps) if len(sizes) == len(steps) == 1 and min(steps) > 0 else None
 
 
 @op
@@ -97,10 +106,10 @@ def largest_along(x: Array, count: int) -> Pooled:
     y = xp.stack([x[:, part].max(axis=1) for part in parts], 1)
 
     def to_x(g: Array) -> Array:
-        d = xp.zeros(x.shape, g.dtype)
+        d, shares = xp.zeros(x.shape, g.dtype), sharing(y)
         for i, part in enumerate(parts):
             places: list[Any] = [(slice(None), k) for k in range(part.start, part.stop)]
-            for place, share in zip(places, shares_of_largest(g[:, i], y, x, places), strict=True):
+            for place, share in zip(places, shares(g[:, i], y[:, i], x, places), strict=True):
                 d[place] += share
         return d
 

@@ -60,52 +60,58 @@ def instance_norm(
 def normalize_groups(
     x: Array, groups: int, eps: float, weight: Array | None, bias: Array | None
 ) -> tuple[Array, Pullback, Pullback, Pullback]:
-    """The value, and the pullbacks to x, weight and bias; images are channels-last in memory."""
+    """The value, and the pullbacks to x, weight and bias; images are channels-last in memory.
+
+    Their columns are taken as wholes, (N, rows, columns C): NumPy is slow along short axes.
+    """
     xp, shape, channels = array_module(x), x.shape, x.shape[1]
-    n, pixels = len(x), math.prod(shape[2:])
+    columns = shape[-1] if x.ndim > 2 else 1
+    n, rows = len(x), math.prod(shape[2:-1])
+    count = max(rows * columns * channels // groups, 1)
     last = (0, *range(2, x.ndim), 1)
     back = (0, x.ndim - 1, *range(1, x.ndim - 1))
-    count = max(pixels * channels // groups, 1)
 
-    def as_pixels(a: Array) -> Array:
-        return xp.ascontiguousarray(a.transpose(last)).reshape(n, pixels, channels)
+    def as_lines(a: Array) -> Array:
+        return xp.ascontiguousarray(a.transpose(last)).reshape(n, rows, columns * channels)
 
     def as_images(a: Array) -> Array:
         return a.reshape([shape[i] for i in last]).transpose(back)
 
-    def mean(sums: Array) -> Array:
-        """The mean of each group, for each of its channels (N, 1, C), from sums over pixels (N, C)."""
-        by_group = sums.reshape(n, groups, channels // groups).sum(axis=2) / count
-        return xp.repeat(by_group, channels // groups, axis=1)[:, None]
+    def sums(a: Array) -> Array:
+        """Of each channel (N, C), from lines; on the host as a product, which is faster."""
+        lines = (np.ones((1, rows), a.dtype) @ a)[:, 0] if xp is np else a.sum(axis=1)
+        return lines.reshape(n, columns, channels).sum(axis=1)
 
-    a = as_pixels(x if x.dtype.kind == "f" else x.astype(float))
-    normal = a - mean(sums_of_pixels(a))
-    scale = 1 / xp.sqrt(mean(sums_of_pixels(normal * normal)) + eps)
-    normal *= scale
+    def mean(a: Array) -> Array:
+        """The mean of each group for each of its channels (N, C), from their sums (N, C)."""
+        by_group = a.reshape(n, groups, channels // groups).sum(axis=2) / count
+        return xp.repeat(by_group, channels // groups, axis=1)
+
+    def line(a: Array) -> Array:
+        """Numbers of channels (N, C) for each column, to go with lines."""
+        return xp.tile(a, columns)[:, None]
+
+    a = as_lines(x if x.dtype.kind == "f" else x.astype(float))
+    centred = a - line(mean(sums(a)))
+    scale = 1 / xp.sqrt(mean(sums(centred * centred)) + eps)
     factor = scale if weight is None else scale * weight
+    y = centred * line(factor)
+    if bias is not None:
+        y += line(bias[None])
 
-    def sums(g: Array) -> tuple[Array, Array, Array]:
-        gs = as_pixels(g)
-        return gs, sums_of_pixels(gs), sums_of_pixels(gs * normal)
+    def both_sums(g: Array) -> tuple[Array, Array, Array]:
+        gs = as_lines(g)
+        return gs, sums(gs), sums(gs * centred) * scale
 
-    shared = once(sums)
+    shared = once(both_sums)
 
     def to_x(g: Array) -> Array:
         gs, total, along = shared(g)
         if weight is not None:
             total, along = total * weight, along * weight
-        d = gs * factor
-        d -= scale * mean(total)
-        d -= normal * (scale * mean(along))
+        d = gs * line(factor)
+        d -= line(scale * mean(total))
+        d -= centred * line(scale * scale * mean(along))
         return as_images(d)
 
-    y = normal if weight is None else normal * weight
-    if bias is not None:
-        y += bias
     return as_images(y), to_x, (lambda g: shared(g)[2].sum(axis=0)), (lambda g: shared(g)[1].sum(axis=0))
-
-
-def sums_of_pixels(a: Array) -> Array:
-    """(N, C) sums over the pixels of a (N, P, C); on the host as a product, which is faster."""
-    xp = array_module(a)
-    return (np.ones((1, a.shape[1]), a.dtype) @ a)[:, 0] if xp is np else a.sum(axis=1)

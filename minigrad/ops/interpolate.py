@@ -33,9 +33,17 @@ def interpolate(x: Array, *, scale_factor: Pair, mode: str = "nearest") -> OpRes
 
 def repeated(x: Array, factor: int, axis: int) -> Stretched:
     """Each slice of ``x`` along ``axis`` ``factor`` times."""
-    by_slice = (*x.shape[: axis + 1], factor, *x.shape[axis + 1 :])
-    y = array_module(x).repeat(x, factor, axis)
-    return y, (lambda g: g.reshape(by_slice).sum(axis=axis + 1))
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    shape = (*before, factor, *after)
+    y = array_module(x).empty(shape, x.dtype)
+    y[...] = array_module(x).expand_dims(x, axis + 1)
+
+    def to_x(g: Array) -> Array:
+        copies = g.reshape(shape)
+        first, *others = (copies[(slice(None),) * (axis + 1) + (k,)] for k in range(factor))
+        return sum(others[1:], first + others[0]) if others else first
+
+    return y.reshape(*before[:-1], before[-1] * factor, *after), to_x
 
 
 def blended(x: Array, factor: int, axis: int) -> Stretched:
@@ -47,18 +55,20 @@ def blended(x: Array, factor: int, axis: int) -> Stretched:
 
     framed = xp.concatenate([x[at(0, 1)], x, x[at(n - 1, n)]], axis)
     centres = [(i + 0.5) / factor + 0.5 for i in range(factor)]  # in ``framed``, of the first pixel's slices
-    taps = [(i, int(centre), centre - int(centre)) for i, centre in enumerate(centres)]
+    taps = [(i, int(centre), centre % 1) for i, centre in enumerate(centres)]
     shape = (*x.shape[:axis], n * factor, *x.shape[axis + 1 :])
     y = xp.empty(shape, x.dtype if x.dtype.kind == "f" else float)
-    for i, k, share in taps:
-        y[at(i, None, factor)] = framed[at(k, k + n)] * (1 - share) + framed[at(k + 1, k + 1 + n)] * share
+    parts = {share: framed * share for _, _, c in taps for share in (c, 1 - c)}  # most shares occur twice
+    for i, k, c in taps:
+        out = y[at(i, None, factor)]
+        xp.add(parts[1 - c][at(k, k + n)], parts[c][at(k + 1, k + 1 + n)], out=out)
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(framed.shape, g.dtype)
-        for i, k, share in taps:
+        for i, k, c in taps:
             part = g[at(i, None, factor)]
-            d[at(k, k + n)] += part * (1 - share)
-            d[at(k + 1, k + 1 + n)] += part * share
+            d[at(k, k + n)] += part * (1 - c)
+            d[at(k + 1, k + 1 + n)] += part * c
         d[at(1, 2)] += d[at(0, 1)]
         d[at(n, n + 1)] += d[at(n + 1, n + 2)]
         return d[at(1, n + 1)]
