@@ -71,12 +71,11 @@ def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     return along_both_axes(largest_along, x, rows, columns)
 
 
-def along_both_axes(pool: Callable[[Array, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
+def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
     """Columns first: so the largest of equal elements is the first in reading order."""
-    images = nhwc(x)
-    narrow, to_columns = pool(images.swapaxes(1, 2), columns)  # (N, W, H, C) to (N, columns, H, C)
-    y, to_rows = pool(narrow.swapaxes(1, 2), rows)
-    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)).swapaxes(1, 2)).swapaxes(1, 2)),)
+    narrow, to_columns = pool(nhwc(x), 2, columns)
+    y, to_rows = pool(narrow, 1, rows)
+    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)))),)
 
 
 def spans(n: int, count: int) -> list[slice]:
@@ -84,32 +83,32 @@ def spans(n: int, count: int) -> list[slice]:
     return [slice(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
 
 
-def mean_along(x: Array, count: int) -> Pooled:
-    """The means of ``count`` windows along axis 1."""
-    xp, parts = array_module(x), spans(x.shape[1], count)
-    y = xp.stack(
-        [x[:, part].mean(axis=1, dtype=x.dtype if x.dtype.kind == "f" else None) for part in parts], 1
-    )
+def mean_along(x: Array, axis: int, count: int) -> Pooled:
+    """The means of ``count`` windows along ``axis``."""
+    xp, before, parts = array_module(x), (slice(None),) * axis, spans(x.shape[axis], count)
+    dtype = x.dtype if x.dtype.kind == "f" else None
+    y = xp.stack([x[(*before, part)].mean(axis=axis, dtype=dtype) for part in parts], axis)
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(x.shape, g.dtype)
         for i, part in enumerate(parts):
-            d[:, part] += g[:, i : i + 1] / (part.stop - part.start)
+            d[(*before, part)] += g[(*before, slice(i, i + 1))] / (part.stop - part.start)
         return d
 
     return y, to_x
 
 
-def largest_along(x: Array, count: int) -> Pooled:
-    """The largest elements of ``count`` windows along axis 1."""
-    xp, parts = array_module(x), spans(x.shape[1], count)
-    y = xp.stack([x[:, part].max(axis=1) for part in parts], 1)
+def largest_along(x: Array, axis: int, count: int) -> Pooled:
+    """The largest elements of ``count`` windows along ``axis``."""
+    xp, before, parts = array_module(x), (slice(None),) * axis, spans(x.shape[axis], count)
+    y = xp.stack([x[(*before, part)].max(axis=axis) for part in parts], axis)
 
     def to_x(g: Array) -> Array:
         d, shares = xp.zeros(x.shape, g.dtype), sharing(y)
         for i, part in enumerate(parts):
-            places: list[Any] = [(slice(None), k) for k in range(part.start, part.stop)]
-            for place, share in zip(places, shares(g[:, i], y[:, i], x, places), strict=True):
+            places: list[Any] = [(*before, k) for k in range(part.start, part.stop)]
+            own = shares(g[(*before, i)], y[(*before, i)], x, places)
+            for place, share in zip(places, own, strict=True):
                 d[place] += share
         return d
 
