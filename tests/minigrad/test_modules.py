@@ -234,7 +234,7 @@ def test_a_decoder_is_the_chain_of_its_ops():
     rng = np.random.default_rng(0)
     model, x = decoder(rng).to(device=DEVICE), on_device(rng.normal(size=(2, 2, 3, 3)).astype(np.float32))
     shapes = []
-    for layer in model.layers:
+    for layer in model.children().values():
         x = layer(x)
         shapes.append(x.shape[1:])
     assert shapes == [
@@ -242,7 +242,7 @@ def test_a_decoder_is_the_chain_of_its_ops():
         (4, 1, 1), (4,), (4,),
     ]  # fmt: skip
     assert x.dtype == np.float32
-    assert [repr(layer).partition("  #")[0] for layer in model.layers[:6]] == [
+    assert [repr(layer).partition("  #")[0] for layer in list(model.children().values())[:6]] == [
         "ConvTranspose2d(2, 6, (2, 3), stride=2, padding=(0, 1), output_padding=1, groups=2)",
         "GroupNorm(2, 6)", "Upsample(2, mode=bilinear)", "Conv2d(6, 4, 2, padding=same)",
         "InstanceNorm(4, affine=True)", "MaxPool2d(2)",
