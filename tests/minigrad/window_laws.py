@@ -95,6 +95,10 @@ def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **sett
 
     x, w = drawn(2, channels, *rng.integers(3, 6, 2)), drawn(channels, filters // groups, *kernel)
     y = transposed(x, w, **settings)
+    others = (settings[name] for name in ("stride", "padding", "dilation", "output_padding"))
+    parts = zip(x.shape[2:], kernel.tolist(), *others, strict=True)
+    sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, k, s, p, d, more in parts)
+    assert y.shape[2:] == sizes, f"the output has {y.shape[2:]} pixels, not {sizes}, for {settings}"
     z = drawn(*y.shape)
     others = {name: value for name, value in settings.items() if name != "output_padding"}
     seen = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
