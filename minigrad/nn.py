@@ -18,6 +18,7 @@ from .forward_pass import current_pass
 from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
+from .ops.conv1d import one
 from .ops.dropout import check_probability
 from .ops.norm import Gather, Observe
 from .own_state import OwnState
@@ -138,6 +139,7 @@ class Conv1d(Module):
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
+        kernel = one(kernel, "kernel", 1)
         rng, fan_in = generator(self, rng), n_in // groups * kernel
         self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kernel), fan_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None

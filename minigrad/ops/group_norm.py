@@ -44,17 +44,17 @@ def instance_norm(
     a shape differs, or where a channel has one value, which would become 0.
     """
     channels = shape_of(x)[1:2]
-    given = [shape_of(a) for a in (weight, bias) if a is not None]
-    if len(given) == 1 or any(shape != channels for shape in given):
+    shapes = [shape_of(a) for a in (weight, bias) if a is not None]
+    if len(shapes) == 1 or any(shape != channels for shape in shapes):
         raise ValueError(
-            f"instance_norm of x {shape_of(x)} takes C weights and C biases or neither, got {given}"
+            f"instance_norm of x {shape_of(x)} takes C weights and C biases or neither, got {shapes}"
         )
     if math.prod(shape_of(x)[2:]) == 1:
         raise ValueError(
             f"instance_norm takes channels of several values, got {shape_of(x)}; use group_norm or layer_norm"
         )
     value, to_x, to_weight, to_bias = normalize_groups(x, x.shape[1], eps, weight, bias)
-    return value, ((to_x, to_weight, to_bias) if given else (to_x,))
+    return value, ((to_x, to_weight, to_bias) if shapes else (to_x,))
 
 
 def normalize_groups(
