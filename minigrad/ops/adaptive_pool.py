@@ -2,7 +2,7 @@
 
 Of n windows on m pixels window i goes from i m / n to (i + 1) m / n, rounded outwards. So windows overlap
 where n does not divide m; there columns and rows are pooled one after the other.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convolution of signals, (N, C, L): a signal is an image of one row.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transposed convolution: the pullback of a convolution to its images, as an op of its own.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``. Zeiler, Krishnan, Taylor and
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``. Zeiler, Krishnan, Taylor and
 Fergus, "Deconvolutional networks", 2010.
 """
 

@@ -1,6 +1,6 @@
 """Images made larger by whole factors.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv_transpose.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

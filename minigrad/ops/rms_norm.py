@@ -1,6 +1,6 @@
 """Normalisation of the last axes by their root mean square.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``norm.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations
