@@ -1,7 +1,7 @@
 """Transposed convolution: the pullback of a convolution to its images, as an op of its own.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``. Zeiler, Krishnan, Taylor and
-Fergus, "Deconvolutional networks", 2010.
+Zeiler, Krishnan, Taylor and Fergus, "Deconvolutional networks", 2010.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations
