@@ -26,9 +26,9 @@ def interpolate(x: Array, *, scale_factor: Pair, mode: str = "nearest") -> OpRes
     if len(shape_of(x)) != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
     stretch, (down, across) = MODES[mode], pair(scale_factor, "scale_factor", 1)
-    tall, to_rows = stretch(nhwc(x), down, 1)
-    y, to_columns = stretch(tall, across, 2)
-    return nchw(y), (lambda g: nchw(to_rows(to_columns(nhwc(g)))),)
+    wide, to_columns = stretch(nhwc(x), across, 2)  # first, as rows of an image are long, its columns short
+    y, to_rows = stretch(wide, down, 1)
+    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)))),)
 
 
 def repeated(x: Array, factor: int, axis: int) -> Stretched:
