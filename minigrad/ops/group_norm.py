@@ -53,7 +53,7 @@ def instance_norm(
         raise ValueError(
             f"instance_norm takes channels of several values, got {shape_of(x)}; use group_norm or layer_norm"
         )
-    value, to_x, to_weight, to_bias = normalize_groups(x, x.shape[1], eps, weight, bias)
+    value, to_x, to_weight, to_bias = normalize_groups(x, max(x.shape[1], 1), eps, weight, bias)
     return value, ((to_x, to_weight, to_bias) if shapes else (to_x,))
 
 

@@ -22,13 +22,13 @@ def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
     xp = array_module(x)
     if eps is None:
         eps = float(np.finfo(x.dtype if x.dtype.kind == "f" else float).eps)
-    scale = 1 / xp.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    features = max(x.shape[-1], 1)
+    scale = 1 / xp.sqrt((x * x).sum(axis=-1, keepdims=True) / features + eps)
     normal = x * scale
 
     def to_x(g: Array) -> Array:
         d = g * weight
-        along = (d * normal).mean(axis=-1, keepdims=True)
-        d -= normal * along
+        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)
         d *= scale
         return d
 

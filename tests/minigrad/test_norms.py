@@ -1,5 +1,7 @@
 """Normalisations of samples are their definitions, whatever axes they have."""
 
+from functools import partial
+
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
@@ -36,3 +38,13 @@ def test_batch_norm_takes_signals_as_images_of_one_row(shape):
     y = ops.batch_norm(on_device(x), channels, channels).numpy()
     images = ops.batch_norm(on_device(x[:, :, None]), channels, channels).numpy()
     np.testing.assert_array_equal(y, images[:, :, 0])
+
+
+def test_where_there_is_nothing_to_normalize_nothing_comes_back():
+    for op, shape, parameters in (
+        (ops.instance_norm, (2, 0, 3), []),
+        (partial(ops.group_norm, groups=2), (2, 4, 0), [4, 4]),
+        (ops.rms_norm, (3, 0), [0]),
+    ):
+        y = op(on_device(np.zeros(shape)), *(on_device(np.ones(n)) for n in parameters))
+        assert y.shape == shape
