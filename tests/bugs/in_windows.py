@@ -107,5 +107,6 @@ BUGS = [
     Bug("a group's mean is taken for a constant", GROUPS, "        d -= line(scale * mean(total))\n", "",
         samples_are_normalized, DIFFERENCE),
     Bug("the root mean square is taken for a constant", "minigrad.ops.rms_norm",
-        "        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)\n", "", samples_are_normalized, DIFFERENCE),
+        "        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)\n", "",
+        samples_are_normalized, DIFFERENCE),
 ]  # fmt: skip
