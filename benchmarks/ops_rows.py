@@ -143,6 +143,42 @@ def layer_norm(*shape: int) -> Row:
     return of("layer_norm", ops.layer_norm, lambda x, w, b: F.layer_norm(x, (c,), w, b), shape, (c,), (c,))
 
 
+def group_norm(groups: int, n: int, c: int, *size: int) -> Row:
+    return of(
+        f"group_norm {groups}",
+        lambda x, w, b: ops.group_norm(x, w, b, groups=groups),
+        lambda x, w, b: F.group_norm(x, groups, w, b),
+        (n, c, *size),
+        (c,),
+        (c,),
+        image=True,
+    )
+
+
+def conv_transpose(n: int, c: int, f: int, size: int, k: int, **settings: Any) -> Row:
+    more = "".join(f" {name} {value}" for name, value in settings.items())
+    return Row(
+        f"conv_transpose {c}->{f} {k}x{k}{more} on {n}x{c}x{size}x{size}",
+        lambda x, w, b: ops.conv_transpose2d(x, w, b, **settings),
+        lambda x, w, b: F.conv_transpose2d(x, w, b, **settings),
+        [(n, c, size, size), (c, f // settings.get("groups", 1), k, k), (f,)],
+        image=True,
+    )
+
+
+def conv1d(n: int, c: int, f: int, length: int, k: int, **settings: Any) -> Row:
+    return Row(
+        f"conv1d {c}->{f} {k} on {n}x{c}x{length}",
+        lambda x, w, b: ops.conv1d(x, w, b, padding=k // 2, **settings),
+        lambda x, w, b: F.conv1d(x, w, b, padding=k // 2, **settings),
+        [(n, c, length), (f, c, k), (f,)],
+    )
+
+
+def pool(name: str, mine: Function, theirs: Function, *shape: int) -> Row:
+    return of(name, mine, theirs, shape, image=True)
+
+
 def linear(n: int, c: int, f: int) -> Row:
     return Row(f"linear {n}x{c}->{f}", ops.linear, F.linear, [(n, c), (f, c), (f,)])
 
@@ -305,6 +341,10 @@ ROWS = [
     batch_norm(32, 64, 32, 32),
     batch_norm(64, 16, 28, 28),
     batch_norm(128, 512),
+    group_norm(8, 32, 64, 32, 32),
+    group_norm(32, 8, 256, 14, 14),
+    of("instance_norm", ops.instance_norm, F.instance_norm, (32, 64, 32, 32), image=True),
+    of("rms_norm", ops.rms_norm, lambda x, w: F.rms_norm(x, (256,), w), (32, 128, 256), (256,)),
     # Products
     linear(1, 784, 128),
     linear(128, 784, 128),
@@ -355,7 +395,41 @@ ROWS = [
         (32, 512, 7, 7),
         image=True,
     ),
+    pool(
+        "adaptive_avg_pool 6",
+        lambda x: ops.adaptive_avg_pool2d(x, output_size=6),
+        lambda x: F.adaptive_avg_pool2d(x, 6),
+        *(32, 256, 13, 13),
+    ),
+    pool(
+        "adaptive_max_pool 6",
+        lambda x: ops.adaptive_max_pool2d(x, output_size=6),
+        lambda x: F.adaptive_max_pool2d(x, 6),
+        *(32, 256, 13, 13),
+    ),
+    pool(
+        "max_pool 3, stride 2, ceil_mode",
+        lambda x: ops.max_pool2d(x, kernel=3, stride=2, ceil_mode=True),
+        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+        *(32, 32, 32, 32),
+    ),
+    *(
+        pool(
+            f"upsample 2 {mode}",
+            lambda x, mode=mode: ops.interpolate(x, scale_factor=2, mode=mode),
+            lambda x, mode=mode: F.interpolate(x, scale_factor=2, mode=mode),
+            *(32, 64, 16, 16),
+        )
+        for mode in ("nearest", "bilinear")
+    ),
     # Convolutions
+    conv1d(32, 16, 32, 1000, 9),
+    conv1d(16, 64, 64, 256, 3),
+    conv_transpose(16, 128, 64, 16, 4, stride=2, padding=1),
+    conv_transpose(64, 64, 1, 14, 4, stride=2, padding=1),
+    conv_transpose(16, 64, 64, 32, 3, padding=1),
+    conv_transpose(16, 64, 64, 16, 4, stride=2, padding=1, groups=64),
+    conv_transpose(16, 64, 64, 16, 4, stride=2, padding=1, groups=4),
     conv(64, 1, 16, 28, 3, data=True),
     conv(64, 16, 32, 14, 3),
     conv(64, 3, 32, 32, 3, data=True),

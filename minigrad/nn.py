@@ -16,7 +16,9 @@ from .data import shares
 from .device import Array
 from .forward_pass import current_pass
 from .module import Module, Sequential, evaluation_mode
+from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
+from .ops.conv1d import one
 from .ops.dropout import check_probability
 from .ops.norm import Gather, Observe
 from .own_state import OwnState
@@ -24,24 +26,32 @@ from .random_mask import Mask, RandomMask
 from .tensor import Parameter, Tensor
 
 __all__ = [
+    "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool2d",
     "AvgPool2d",
     "BatchNorm",
+    "Conv1d",
     "Conv2d",
+    "ConvTranspose2d",
     "Dropout",
     "Embedding",
     "Flatten",
     "GELU",
     "GhostBatchNorm",
+    "GroupNorm",
+    "InstanceNorm",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
     "Module",
+    "RMSNorm",
     "ReLU",
     "Sequential",
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "Upsample",
     "evaluation_mode",
 ]
 
@@ -83,15 +93,14 @@ class Conv2d(Module):
         kernel: Pair,
         *,
         stride: Pair = 1,
-        padding: Pair = 0,
+        padding: Pair | str = 0,
         dilation: Pair = 1,
         groups: int = 1,
         bias: bool = True,
         rng: Rng | None = None,
         dtype: Any = np.float32,
     ):
-        if groups < 1 or n_in % groups or n_out % groups:
-            raise ValueError(f"groups={groups} must divide the {n_in} input and the {n_out} output channels")
+        check_groups(groups, n_in, n_out)
         kh, kw = pair(kernel, "kernel", 1)
         rng, fan_in = generator(self, rng), n_in // groups * kh * kw
         self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kh, kw), fan_in, dtype))
@@ -105,15 +114,91 @@ class Conv2d(Module):
     def describe(self) -> str:
         n_out, n_in, kh, kw = self.weight.shape
         sizes = f"{n_in * self.settings['groups']}, {n_out}, {kh if kh == kw else (kh, kw)}"
-        changed = {k: v for k, v in self.settings.items() if v != (0 if k == "padding" else 1)}
-        return ", ".join([sizes, *(f"{k}={v}" for k, v in changed.items())])
+        return sizes + changed(self.settings)
+
+
+class Conv1d(Module):
+    """Convolution of signals; weight (n_out, n_in / groups, kernel) drawn as that of ``Conv2d``.
+
+    Takes (N, n_in, L), returns (N, n_out, L') with L' = (L + 2 padding - dilation (kernel - 1) - 1) // stride
+    + 1. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int | str = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        rng: Rng | None = None,
+        dtype: Any = np.float32,
+    ):
+        check_groups(groups, n_in, n_out)
+        kernel = one(kernel, "kernel", 1)
+        rng, fan_in = generator(self, rng), n_in // groups * kernel
+        self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kernel), fan_in, dtype))
+        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
+        self.settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.conv1d(x, self.weight, self.bias, **self.settings)
+
+    def describe(self) -> str:
+        n_out, n_in, kernel = self.weight.shape
+        return f"{n_in * self.settings['groups']}, {n_out}, {kernel}{changed(self.settings)}"
+
+
+class ConvTranspose2d(Module):
+    """Transposed convolution; weight (n_in, n_out / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
+
+    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H - 1) stride - 2 padding + dilation
+    (kh - 1) + output_padding + 1, and W' alike. The fan in is n_out / groups * kh * kw, as in PyTorch. Raises
+    ValueError for other shapes and settings, TypeError without ``rng``.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: Pair,
+        *,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        output_padding: Pair = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        rng: Rng | None = None,
+        dtype: Any = np.float32,
+    ):
+        check_groups(groups, n_in, n_out)
+        kh, kw = pair(kernel, "kernel", 1)
+        rng, fan_in = generator(self, rng), n_out // groups * kh * kw
+        self.weight = Parameter(uniform(rng, (n_in, n_out // groups, kh, kw), fan_in, dtype))
+        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
+        self.settings = {"stride": stride, "padding": padding, "output_padding": output_padding}
+        self.settings |= {"dilation": dilation, "groups": groups}
+
+    def forward(self, x: Any) -> Tensor:
+        inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
+        return ops.conv_transpose2d(*inputs, **self.settings)
+
+    def describe(self) -> str:
+        n_in, n_out, kh, kw = self.weight.shape
+        sizes = f"{n_in}, {n_out * self.settings['groups']}, {kh if kh == kw else (kh, kw)}"
+        return sizes + changed(self.settings)
 
 
 class Pool(Module):
     """A pooling window; ``stride`` defaults to ``kernel``."""
 
-    def __init__(self, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0):
-        self.settings = {"kernel": kernel, "stride": stride, "padding": padding}
+    def __init__(self, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0, **settings: Any):
+        self.settings = {"kernel": kernel, "stride": stride, "padding": padding, **settings}
 
     def describe(self) -> str:
         return str(self.settings["kernel"])
@@ -122,6 +207,17 @@ class Pool(Module):
 class MaxPool2d(Pool):
     """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
 
+    def __init__(
+        self,
+        kernel: Pair,
+        *,
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        dilation: Pair = 1,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+
     def forward(self, x: Any) -> Tensor:
         return ops.max_pool2d(x, **self.settings)
 
@@ -129,8 +225,57 @@ class MaxPool2d(Pool):
 class AvgPool2d(Pool):
     """The mean of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
 
+    def __init__(
+        self,
+        kernel: Pair,
+        *,
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):
+        settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        super().__init__(kernel, stride=stride, padding=padding, **settings)
+
     def forward(self, x: Any) -> Tensor:
         return ops.avg_pool2d(x, **self.settings)
+
+
+class AdaptivePool(Module):
+    """Windows that make images (N, C, H, W) to (N, C, *output_size); 1 pools all of an image."""
+
+    def __init__(self, output_size: Sizes):
+        self.output_size = output_size
+
+    def describe(self) -> str:
+        return str(self.output_size)
+
+
+class AdaptiveAvgPool2d(AdaptivePool):
+    """The mean of each window of ``ops.adaptive_avg_pool2d``."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.adaptive_avg_pool2d(x, output_size=self.output_size)
+
+
+class AdaptiveMaxPool2d(AdaptivePool):
+    """The largest element of each window of ``ops.adaptive_max_pool2d``."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.adaptive_max_pool2d(x, output_size=self.output_size)
+
+
+class Upsample(Module):
+    """Images larger by a whole factor, ``mode`` "nearest" or "bilinear": see ``ops.interpolate``."""
+
+    def __init__(self, scale_factor: Pair, *, mode: str = "nearest"):
+        self.settings = {"scale_factor": scale_factor, "mode": mode}
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.interpolate(x, **self.settings)
+
+    def describe(self) -> str:
+        return f"{self.settings['scale_factor']}, mode={self.settings['mode']}"
 
 
 class Embedding(Module):
@@ -180,7 +325,7 @@ class Dropout(Module, OwnState):
 
 
 class BatchNorm(Module):
-    """Normalises each channel of (N, C) or (N, C, H, W) over the batch, then scales and shifts it.
+    """Normalises each channel of (N, C), (N, C, L) or (N, C, H, W) over the batch, then scales and shifts it.
 
     In training mode it uses the batch's statistics and moves the running ones towards them
     (``running += momentum * (batch - running)``, variance unbiased as in PyTorch); in eval mode it uses
@@ -261,9 +406,12 @@ class GhostBatchNorm(BatchNorm):
 
 
 class LayerNorm(Module):
-    """Normalises the last axis of each sample, then scales and shifts it."""
+    """Normalises the last axis, or axes, of each sample, then scales and shifts it.
 
-    def __init__(self, features: int, *, eps: float = 1e-5, dtype: Any = np.float32):
+    ``features`` is the size of that axis, or the shape of these axes.
+    """
+
+    def __init__(self, features: int | tuple[int, ...], *, eps: float = 1e-5, dtype: Any = np.float32):
         self.weight = Parameter(np.ones(features, dtype))
         self.bias = Parameter(np.zeros(features, dtype))
         self.eps = eps
@@ -272,7 +420,63 @@ class LayerNorm(Module):
         return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 
     def describe(self) -> str:
-        return str(self.weight.shape[0])
+        return sizes_of(self.weight)
+
+
+class RMSNorm(Module):
+    """Divides the last axis, or axes, of each sample by its root mean square, then scales it.
+
+    ``features`` is the size of that axis, or the shape of these axes. ``eps`` is by default the dtype's own.
+    """
+
+    def __init__(self, features: int | tuple[int, ...], *, eps: float | None = None, dtype: Any = np.float32):
+        self.weight = Parameter(np.ones(features, dtype))
+        self.eps = eps
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.rms_norm(x, self.weight, eps=self.eps)
+
+    def describe(self) -> str:
+        return sizes_of(self.weight)
+
+
+class GroupNorm(Module):
+    """Normalises each of ``groups`` groups of channels of each sample (N, C, ...), then scales and shifts.
+
+    Batches of any size, also shared among ranks, train alike. Raises ValueError where the groups do not
+    divide the channels.
+    """
+
+    def __init__(self, groups: int, channels: int, *, eps: float = 1e-5, dtype: Any = np.float32):
+        check_groups(groups, channels, channels)
+        self.weight = Parameter(np.ones(channels, dtype))
+        self.bias = Parameter(np.zeros(channels, dtype))
+        self.groups, self.eps = groups, eps
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.group_norm(x, self.weight, self.bias, groups=self.groups, eps=self.eps)
+
+    def describe(self) -> str:
+        return f"{self.groups}, {self.weight.shape[0]}"
+
+
+class InstanceNorm(Module):
+    """Normalises each channel of each sample (N, C, ...); ``affine`` also scales and shifts it.
+
+    It has no running statistics: in eval mode it does the same.
+    """
+
+    def __init__(self, channels: int, *, eps: float = 1e-5, affine: bool = False, dtype: Any = np.float32):
+        self.weight = Parameter(np.ones(channels, dtype)) if affine else None
+        self.bias = Parameter(np.zeros(channels, dtype)) if affine else None
+        self.channels, self.eps = channels, eps
+
+    def forward(self, x: Any) -> Tensor:
+        inputs = (x,) if self.weight is None else (x, self.weight, self.bias)
+        return ops.instance_norm(*inputs, eps=self.eps)
+
+    def describe(self) -> str:
+        return f"{self.channels}{', affine=True' if self.weight is not None else ''}"
 
 
 class Flatten(Module):
@@ -338,6 +542,21 @@ def generator(layer: Module, rng: Rng | None) -> Rng:
             "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
         )
     return rng
+
+
+def check_groups(groups: int, n_in: int, n_out: int) -> None:
+    if groups < 1 or n_in % groups or n_out % groups:
+        raise ValueError(f"groups={groups} must divide the {n_in} input and the {n_out} output channels")
+
+
+def changed(settings: dict[str, Any]) -> str:
+    """The settings of a convolution that are not the default ones, for its description."""
+    changes = {k: v for k, v in settings.items() if v != (0 if "padding" in k else 1)}
+    return "".join(f", {k}={v}" for k, v in changes.items())
+
+
+def sizes_of(weight: Tensor) -> str:
+    return str(weight.shape[0] if weight.ndim == 1 else weight.shape)
 
 
 def uniform(rng: Rng, shape: tuple[int, ...], fan_in: int, dtype: Any) -> np.ndarray:

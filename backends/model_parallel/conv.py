@@ -109,7 +109,7 @@ class GroupedConv2d(ShardedLayer):
 
 
 class PerChannel(Elementwise):
-    """A layer that acts on each channel alone (pooling), however the channels are split."""
+    """A layer that acts on each channel alone (pooling, upsampling), however the channels are split."""
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         a = a.gather((2, 3))

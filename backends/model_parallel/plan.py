@@ -63,6 +63,9 @@ PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {
     nn.Flatten: ShardedFlatten,
     nn.MaxPool2d: PerChannel,
     nn.AvgPool2d: PerChannel,
+    nn.AdaptiveAvgPool2d: PerChannel,
+    nn.AdaptiveMaxPool2d: PerChannel,
+    nn.Upsample: PerChannel,
     nn.BatchNorm: ChannelBatchNorm,
 }
 """Layers that take a split input when the plan does not name them; all others become ``Replicated``."""

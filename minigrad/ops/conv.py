@@ -22,6 +22,7 @@ from .geometry import (
     Pair,
     are_integers,
     check_windows_fit,
+    extended,
     nchw,
     nhwc,
     pad_rows_and_columns,
@@ -54,7 +55,7 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
             y[..., b] += patch[..., a] @ w[b, :, i, j].T
 
     def to_image(g: Array) -> Array:
-        d = xp.zeros(padded.shape, g.dtype)
+        d = xp.zeros((len(g), *padded.shape[1:]), g.dtype)
         for i, j in taps:
             place = (slice(None), *geometry.tap(i, j, rows, columns))
             for a, b in zip(ins, outs, strict=True):
@@ -129,14 +130,16 @@ def conv2d(
     bias: Array | None = None,
     *,
     stride: Pair = 1,
-    padding: Pair = 0,
+    padding: Pair | str = 0,
     dilation: Pair = 1,
     groups: int = 1,
     algorithm: str = "auto",
 ) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
-    ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not fit.
+    Padding "same" makes H' = H and W' = W; where it is odd, one row or column more stands at the end, as in
+    PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not
+    fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
     if bias is not None and shape_of(bias) != weight.shape[:1]:
@@ -145,9 +148,13 @@ def conv2d(
         )
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
-    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(nhwc(x), weight, geometry)
-    images = once(nhwc)
-    pullbacks = (lambda g: nchw(to_image(images(g))), lambda g: to_kernel(nhwc(g)))
+    larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
+    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
+    images, (height, width) = once(nhwc), x.shape[2:]
+    pullbacks = (
+        lambda g: nchw(to_image(images(g))[:, :height, :width]),
+        lambda g: to_kernel(nhwc(g)),
+    )
     if bias is None:
         return nchw(y), pullbacks
     xp, (n, rows, columns, filters) = array_module(y), y.shape
@@ -160,7 +167,7 @@ def conv2d(
 
 
 def checked_geometry(
-    x: Array, weight: Array, stride: Pair, padding: Pair, dilation: Pair, groups: int
+    x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
 ) -> Geometry:
     if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
         raise ValueError(
@@ -179,12 +186,29 @@ def checked_geometry(
     geometry = Geometry(
         pair(weight.shape[2:], "kernel", 1),
         pair(stride, "stride", 1),
-        pair(padding, "padding", 0),
+        (0, 0),
         pair(dilation, "dilation", 1),
         int(groups),
     )
+    if isinstance(padding, str):
+        geometry = padded_by_name(geometry, padding)
+    else:
+        geometry = geometry._replace(padding=pair(padding, "padding", 0))
     check_windows_fit(x, geometry)
     return geometry
+
+
+def padded_by_name(geometry: Geometry, name: str) -> Geometry:
+    """``geometry``, which has no padding yet, with the padding "valid" (none) or "same"."""
+    check_choice("padding", name, ["same", "valid"])
+    if name == "valid":
+        return geometry
+    if geometry.stride != (1, 1):
+        raise ValueError(
+            f'padding="same" goes with stride 1, got stride {geometry.stride}; pass the padding as a number'
+        )
+    rows, columns = (extent - 1 for extent in geometry.extent)
+    return geometry._replace(padding=(rows // 2, columns // 2), extra=(rows % 2, columns % 2))
 
 
 def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:

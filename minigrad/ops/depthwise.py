@@ -26,10 +26,10 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     Rows of the output are taken as wholes, of W' C elements: NumPy is slow along short axes.
     """
-    xp, (n, height, width, channels) = array_module(x), x.shape
+    xp, (_, height, width, channels) = array_module(x), x.shape
     rows, columns = geometry.output(height, width)
     (ph, pw), (kh, kw) = geometry.padding, geometry.kernel
-    runs = blocks(n, x[:1].nbytes, CACHE)
+    size = height * width * channels * x.itemsize
     factors = xp.tile(w[:, 0].transpose(1, 2, 0), columns)  # (kh, kw, W' C)
 
     def views(images: slice) -> Iterator[tuple[int, int, Array]]:
@@ -42,8 +42,8 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
                 yield i, j, lines[:, geometry.tap(i, j, rows, columns)[0]]
 
     def to_image(g: Array) -> Array:
-        d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
-        for images in runs:
+        d = xp.zeros((len(g), height + 2 * ph, width + 2 * pw, channels), g.dtype)
+        for images in blocks(len(g), size, CACHE):
             part = g[images].reshape(-1, rows, columns * channels)
             for j in range(kw):
                 lines = xp.zeros((len(part), d.shape[1], columns * channels), g.dtype)
@@ -55,16 +55,16 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_kernel(g: Array) -> Array:
         sums = xp.zeros((kh, kw, columns * channels), g.dtype)
-        for images in runs:
+        for images in blocks(len(g), size, CACHE):
             part = g[images].reshape(-1, rows, columns * channels)
             ones = xp.ones(len(part) * rows, g.dtype)
             for i, j, view in views(images):
                 sums[i, j] += product(ones, (part * view).reshape(len(ones), -1))
         return sums.reshape(kh, kw, columns, channels).sum(axis=2).transpose(2, 0, 1)[:, None]
 
-    y = xp.empty((n, rows, columns * channels), xp.result_type(x, w))
-    for images in runs:
+    y = xp.empty((len(x), rows, columns * channels), xp.result_type(x, w))
+    for images in blocks(len(x), size, CACHE):
         y[images] = 0
         for i, j, view in views(images):
             y[images] += view * factors[i, j]
-    return y.reshape(n, rows, columns, channels), (to_image, to_kernel)
+    return y.reshape(len(x), rows, columns, channels), (to_image, to_kernel)

@@ -19,18 +19,28 @@ Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks 
 
 
 class Geometry(NamedTuple):
-    """A window on images: pairs for rows and columns, and the number of groups of channels."""
+    """A window on images: pairs for rows and columns, and the number of groups of channels.
+
+    ``extra`` is border that images get only below and on the right, besides ``padding``.
+    """
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
     groups: int = 1
+    extra: tuple[int, int] = (0, 0)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How many rows and columns a window spans, with those between its taps."""
+        rows, columns = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        return rows, columns
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Windows per axis: floor((size + 2 padding - dilation (kernel - 1) - 1) / stride) + 1."""
-        sizes = zip((height, width), self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
+        """Windows per axis: floor((size + 2 padding + extra - extent) / stride) + 1."""
+        sizes = zip((height, width), self.extent, self.stride, self.padding, self.extra, strict=True)
+        h, w = ((n + 2 * p + extra - extent) // s + 1 for n, extent, s, p, extra in sizes)
         return h, w
 
     def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
@@ -97,6 +107,16 @@ def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -
     padded = array_module(x).full_like(x, value, shape=(n, h + 2 * ph, w + 2 * pw, c))
     padded[:, ph : ph + h, pw : pw + w] = x
     return padded
+
+
+def extended(x: Array, extra: tuple[int, int], value: float = 0) -> Array:
+    """(N, H, W, C) images with ``extra`` rows below and columns on the right, full of ``value``."""
+    if extra == (0, 0):
+        return x
+    n, h, w, c = x.shape
+    larger = array_module(x).full_like(x, value, shape=(n, h + extra[0], w + extra[1], c))
+    larger[:, :h, :w] = x
+    return larger
 
 
 def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]:

@@ -61,9 +61,9 @@ def stack_products(stack: Array, gs: Array) -> Array:
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
     """The input gradient at any stride: each window's share is added where the window stood."""
-    xp, matrix, (n, height, width, channels) = array_module(g), as_matrix(w).T, shape
+    xp, matrix, (_, height, width, channels) = array_module(g), as_matrix(w).T, shape
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
-    d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
+    d = xp.zeros((len(g), height + 2 * ph, width + 2 * pw, channels), g.dtype)
     for images in image_blocks(d, geometry._replace(padding=(0, 0))):
         part = g[images]
         shares = product(part.reshape(math.prod(part.shape[:3]), len(w)), matrix)

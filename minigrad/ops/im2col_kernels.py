@@ -30,7 +30,8 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     xp, (n, height, width, channels) = array_module(x), x.shape
     rows, columns = geometry.output(height, width)
     matrix = w.reshape(len(w), math.prod(w.shape[1:]))
-    runs = blocks(n, most_elements(x, geometry) * x.itemsize, MOST_BYTES)
+    size = most_elements(x, geometry) * x.itemsize
+    runs = blocks(n, size, MOST_BYTES)
     sizes = [height, width, channels, rows, columns, *geometry.kernel]
     sizes += [*geometry.stride, *geometry.dilation, *geometry.padding]
 
@@ -43,8 +44,11 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return y.reshape(math.prod(y.shape[:3]), len(w))
 
     def to_image(g: Array) -> Array:
-        d, by_tap = xp.empty(x.shape, xp.result_type(g, w)), w.transpose(0, 2, 3, 1).reshape(matrix.shape)
-        for images in runs:
+        d, by_tap = (
+            xp.empty((len(g), *x.shape[1:]), xp.result_type(g, w)),
+            w.transpose(0, 2, 3, 1).reshape(matrix.shape),
+        )
+        for images in blocks(len(g), size, MOST_BYTES):
             sum_kernel()(product(as_rows(g[images]), by_tap), *sizes, d[images])
         return d
 

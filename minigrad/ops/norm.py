@@ -16,6 +16,7 @@ from ..tape import once
 from ..tensor import Tensor
 from .geometry import nchw, nhwc
 from .product import product
+from .trailing_axes import over_trailing_axes
 
 P = ParamSpec("P")
 Observe = Callable[[Array, Array, float], None]
@@ -25,7 +26,8 @@ Gather = Callable[[Array], Sequence[Array]]
 def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """``op`` of a function of channels, (N, C) or images; on a GPU it gets images as pixels, (N H W, C).
 
-    They lie so in memory where images are channels-last. CuPy's functions write in C order.
+    Signals (N, C, L) are images of one row. Pixels lie so in memory where images are channels-last. CuPy's
+    functions write in C order.
     """
 
     @wraps(function)
@@ -45,7 +47,22 @@ def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
         to_others = [wraps(pull)(lambda g, pull=pull: pull(g_pixels(g))) for pull in others]
         return images(value), (wraps(to_x)(lambda g: images(to_x(g_pixels(g)))), *to_others)
 
-    return op(function, of_images)
+    return op(of_signals(function), of_signals(of_images))
+
+
+def of_signals(function: Callable[P, OpResult]) -> Callable[P, OpResult]:
+    """``function`` of images, which takes signals (N, C, L) too."""
+
+    @wraps(function)
+    def with_row(x: Array, *arrays: Any, **settings: Any) -> OpResult:
+        if len(shape_of(x)) != 3:
+            return cast(Any, function)(x, *arrays, **settings)
+        value, (to_x, *others) = cast(Any, function)(x[:, :, None], *arrays, **settings)
+        image = once(lambda g: g[:, :, None])  # one array for all, so that they share their sums
+        to_others = [wraps(pull)(lambda g, pull=pull: pull(image(g))) for pull in others]
+        return value[:, :, 0], (wraps(to_x)(lambda g: to_x(image(g))[:, :, 0]), *to_others)
+
+    return cast("Callable[P, OpResult]", with_row)
 
 
 @channelwise
@@ -59,7 +76,7 @@ def batch_norm(
     observe: Observe | None = None,
     gather: Gather | None = None,
 ) -> OpResult:
-    """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C) or (N, C, H, W).
+    """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C), (N, C, L) or (N, C, H, W).
 
     Mean and variance are the batch's own (Ioffe and Szegedy 2015) and passed to ``observe(mean, var,
     count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
@@ -69,8 +86,8 @@ def batch_norm(
     """
     if len(shape_of(x)) not in (2, 4) or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
         raise ValueError(
-            f"batch_norm takes x (N, C) or (N, C, H, W), C weights and C biases, got {shape_of(x)}, "
-            f"{shape_of(weight)} and {shape_of(bias)}"
+            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
+            f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
         )
     xp = array_module(x)
     n: float = x.size // max(x.shape[1], 1)
@@ -131,14 +148,12 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
 
 
 @op
+@over_trailing_axes
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
-    """Each sample's last axis with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016)."""
-    shape = shape_of(x)[-1:]
-    if not shape or not shape_of(weight) == shape_of(bias) == shape:
-        raise ValueError(
-            f"layer_norm of x {shape_of(x)} needs weights and biases of shape {shape or '(features,)'}, got "
-            f"{shape_of(weight)} and {shape_of(bias)}"
-        )
+    """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
+
+    How many axes says weight, which has their shape. Raises ValueError where that differs.
+    """
     xp = array_module(x)
     centred = x - x.mean(axis=-1, keepdims=True)
     scale = 1 / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)

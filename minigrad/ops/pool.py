@@ -13,7 +13,17 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
-from .geometry import Geometry, Pair, blocks, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
+from .geometry import (
+    Geometry,
+    Pair,
+    blocks,
+    check_windows_fit,
+    extended,
+    nchw,
+    nhwc,
+    pad_rows_and_columns,
+    pair,
+)
 from .pool_kernels import MOST_PLACES, max_of_places
 
 Place = tuple[slice, slice, slice]
@@ -21,25 +31,41 @@ CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at t
 
 
 @op
-def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> OpResult:
+def max_pool2d(
+    x: Array,
+    *,
+    kernel: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+) -> OpResult:
     """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
 
-    The gradient goes to the first largest in reading order, or to the last NaN, as in PyTorch.
+    With ``ceil_mode`` a last window may stand out of the images. The gradient goes to the first largest in
+    reading order, or to the last NaN, as in PyTorch.
     """
-    geometry, images = pool_geometry(x, kernel, stride, padding), nhwc(x)
-    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
+    geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
+    images, geometry = extended(nhwc(x), geometry.extra, lowest(x)), geometry._replace(extra=(0, 0))
+    height, width = x.shape[2:]
+    apart = geometry.stride == geometry.extent and geometry.kernel == geometry.extent
+    apart = apart and geometry.padding == (0, 0)
     if on_gpu(x) and apart and math.prod(geometry.kernel) <= MOST_PLACES:
         y, to_x = max_of_places(images, windows(images, geometry))
     else:
         y, to_x = (max_of_tiles if apart else max_of_windows)(images, geometry)
-    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))[:, :height, :width]),)
+
+
+def lowest(x: Array) -> float:
+    """What is no larger than any element of ``x``."""
+    return -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
 
 
 def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
     """Any windows on (N, H, W, C) images: the readable form."""
     xp, (_, height, width, _) = array_module(x), x.shape
-    least = -xp.inf if x.dtype.kind == "f" else xp.iinfo(x.dtype).min
-    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, least), geometry.padding
+    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, lowest(x)), geometry.padding
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
@@ -118,28 +144,59 @@ def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterat
 
 
 @op
-def avg_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: Pair = 0) -> OpResult:
-    """The mean of each window, padding counted as zeros. ``stride`` defaults to ``kernel``."""
-    geometry, images = pool_geometry(x, kernel, stride, padding), nhwc(x)
-    if are_tiles(images, geometry):
-        y, to_x = mean_of_tiles(images, geometry)
+def avg_pool2d(
+    x: Array,
+    *,
+    kernel: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> OpResult:
+    """The mean of each window. ``stride`` defaults to ``kernel``.
+
+    Padding counts as zeros, or, without ``count_include_pad``, not at all. With ``ceil_mode`` a last window
+    may stand out of the images and their padding; what is there does not count.
+    """
+    geometry = pool_geometry(x, kernel, stride, padding, 1, ceil_mode)
+    images, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
+    height, width = x.shape[2:]
+    if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):
+        y, to_x = mean_of_windows(images, even, elements_of_windows(x, geometry, count_include_pad))
+    elif are_tiles(images, even):
+        y, to_x = mean_of_tiles(images, even)
     else:
-        y, to_x = mean_of_windows(images, geometry)
-    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+        y, to_x = mean_of_windows(images, even)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))[:, :height, :width]),)
 
 
-def mean_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
-    """Any windows on (N, H, W, C) images: the readable form."""
+def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array:
+    """How many elements of images x (N, C, H, W), and of their padding, are in each window: (H', W', 1)."""
+    xp, counts = array_module(x), []
+    windows = geometry.output(*x.shape[2:])
+    axes = zip(windows, x.shape[2:], geometry.kernel, geometry.stride, geometry.padding, strict=True)
+    for n_windows, size, kernel, stride, padding in axes:
+        border = padding if count_include_pad else 0
+        start = xp.arange(n_windows) * stride - padding
+        counts.append(xp.minimum(start + kernel, size + border) - xp.maximum(start, -border))
+    return (counts[0][:, None, None] * counts[1][:, None]).astype(x.dtype if x.dtype.kind == "f" else float)
+
+
+def mean_of_windows(
+    x: Array, geometry: Geometry, count: Array | None = None
+) -> tuple[Array, Callable[[Array], Array]]:
+    """Any windows on (N, H, W, C) images: the readable form. ``count`` elements of each one count."""
     xp, (_, height, width, _) = array_module(x), x.shape
     padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding), geometry.padding
     places = windows(x, geometry)
     y = padded[places[0]].copy()
     for place in places[1:]:
         y += padded[place]
-    y = xp.divide(y, len(places), out=y if y.dtype.kind == "f" else None)
+    divisor = len(places) if count is None else count
+    y = xp.divide(y, divisor, out=y if y.dtype.kind == "f" else None)
 
     def to_x(g: Array) -> Array:
-        share = g / len(places)
+        share = g / divisor
         d = xp.zeros(padded.shape, g.dtype)
         for place in places:
             d[place] += share
@@ -174,15 +231,36 @@ def windows(x: Array, geometry: Geometry) -> list[Place]:
     return [(slice(None), *geometry.tap(i, j, rows, columns)) for i in range(kh) for j in range(kw)]
 
 
-def pool_geometry(x: Array, kernel: Pair, stride: Pair | None, padding: Pair) -> Geometry:
+def pool_geometry(
+    x: Array,
+    kernel: Pair,
+    stride: Pair | None,
+    padding: Pair,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+) -> Geometry:
     if x.ndim != 4:
         raise ValueError(f"pooling takes images (N, C, H, W), got shape {x.shape}")
     sizes = pair(kernel, "kernel", 1)
     steps = sizes if stride is None else pair(stride, "stride", 1)
-    geometry = Geometry(sizes, steps, pair(padding, "padding", 0), (1, 1))
-    if any(2 * p > k for p, k in zip(geometry.padding, sizes, strict=True)):
+    geometry = Geometry(sizes, steps, pair(padding, "padding", 0), pair(dilation, "dilation", 1))
+    if any(2 * p > extent for p, extent in zip(geometry.padding, geometry.extent, strict=True)):
         raise ValueError(
-            f"padding {geometry.padding} is more than half of the window {sizes}; use less padding"
+            f"padding {geometry.padding} is more than half of the window {geometry.extent}; use less padding"
         )
+    if ceil_mode:
+        geometry = geometry._replace(extra=rounded_up(x.shape[2:], geometry))
     check_windows_fit(x, geometry)
     return geometry
+
+
+def rounded_up(image: tuple[int, int], geometry: Geometry) -> tuple[int, int]:
+    """The border after rows and columns with which a last window, that begins before it, fits."""
+    extra = []
+    for n, extent, step, p in zip(image, geometry.extent, geometry.stride, geometry.padding, strict=True):
+        last = -(-(n + 2 * p - extent) // step)
+        if last * step >= n + p:
+            last -= 1
+        extra.append(max(last * step + extent - n - 2 * p, 0))
+    rows, columns = extra
+    return rows, columns

@@ -309,7 +309,7 @@ BUGS = [
     Bug("overlapping windows overwrite one another", "minigrad.ops.conv",
         "d[(*place, a)] += g[..., b]", "d[(*place, a)] = g[..., b]",
         gradients_of_windows_are_the_differences, DIFFERENCE),
-    Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / len(places)", "share = g",
+    Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / divisor", "share = g",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("shared work is kept for another gradient", TAPE, "if not last or last[0] is not g:", "if not last:",
         pullbacks_keep_their_contract, "depends on the calls before it"),

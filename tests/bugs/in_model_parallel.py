@@ -86,6 +86,25 @@ def tiles_send_halos_and_nothing_else() -> None:
     spatial_laws.sends_halos_and_weights(Window(3, 1, 1), (2, 2), 1)
 
 
+def tiles_refuse_windows_that_they_would_get_wrong() -> None:
+    for layer in (
+        nn.Conv2d(2, 2, 2, padding="same", rng=np.random.default_rng(0)),
+        nn.AvgPool2d(3, stride=2, padding=1, count_include_pad=False),
+    ):
+        try:
+            trains(lambda _, layer=layer: alone(layer), (2, 5, 5), {"0": "rows"}, ranks=2)
+        except ValueError as error:
+            assert "leave it out of the plan" in str(error), str(error)
+        else:
+            raise AssertionError(f"{layer!r} was split")
+
+
+def alone(layer: nn.Module) -> nn.Module:
+    """The layer in front of what makes three classes."""
+    pool = nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(layer, pool, nn.Flatten(), nn.Linear(2, 3, rng=np.random.default_rng(1)))
+
+
 def a_loss_over_classes_is_the_dense_one() -> None:
     rng = np.random.default_rng(0)
     logits, labels = 3 * rng.normal(size=(7, 8)), rng.integers(0, 8, 7)
@@ -155,6 +174,11 @@ BUGS = [
         tiles_train_like_serial, SERIAL),
     Bug("a border travels with the columns", HALO, "if not last:",
         "if width.update({shard.axis: (0, 0)}):", tiles_send_halos_and_nothing_else, "messages, 8"),
+    Bug("tiles forget the border of same", SPATIAL, "if any(geometry.extra):", "if False:",
+        tiles_refuse_windows_that_they_would_get_wrong, "AssertionError|shape|leave"),
+    Bug("tiles count padding that does not count", SPATIAL,
+        'if any(geometry.padding) and not self.settings["count_include_pad"]:', "if False:",
+        tiles_refuse_windows_that_they_would_get_wrong, "differs by|was split"),
     Bug("each rank has a largest logit of its own", CLASSES,
         "    largest = allreduce(comm, largest, xp.maximum)\n", "", a_loss_over_classes_is_the_dense_one,
         "assert found == "),

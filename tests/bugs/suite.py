@@ -19,10 +19,12 @@ from tests.bugs import (
     in_servers,
     in_stopping,
     in_storms,
+    in_windows,
 )
 
 PARTS = {
     "engine": in_engine.BUGS,
+    "windows and samples": in_windows.BUGS,
     "messages": in_messages.BUGS,
     "data parallel": in_data_parallel.BUGS,
     "model parallel": in_model_parallel.BUGS,

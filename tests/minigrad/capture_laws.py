@@ -71,11 +71,22 @@ def convolutional(rng: np.random.Generator) -> Module:
     )  # fmt: skip
 
 
+def decoder(rng: np.random.Generator) -> Module:
+    return nn.Sequential(
+        nn.ConvTranspose2d(1, 4, 3, stride=2, rng=rng), nn.GroupNorm(2, 4), nn.ReLU(),
+        nn.Conv2d(4, 3, 2, padding="same", rng=rng), nn.InstanceNorm(3), nn.Upsample(2, mode="bilinear"),
+        nn.AvgPool2d(2, stride=3, padding=1, ceil_mode=True, count_include_pad=False),
+        nn.AdaptiveMaxPool2d(3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.RMSNorm(12),
+        nn.Linear(12, CLASSES, rng=rng),
+    )  # fmt: skip
+
+
 NETS: dict[str, tuple[Callable[[np.random.Generator], Module], tuple[int, ...]]] = {
     "mlp": (mlp, (6,)),
     "branches": (NoisyBranches, (6,)),
     "normalized": (normalized, (6,)),
     "convolutional": (convolutional, (1, 4, 4)),
+    "decoder": (decoder, (1, 4, 4)),
 }
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda p: optim.SGD(p, 0.1),

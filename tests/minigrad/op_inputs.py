@@ -125,6 +125,11 @@ def a_flag(_) -> SearchStrategy[bool]:
     return st.booleans()
 
 
+def a_size(_) -> SearchStrategy[Any]:
+    """One size, or two, of which None is that of the images."""
+    return st.integers(1, 4) | st.tuples(st.integers(1, 4), st.none() | st.integers(1, 4))
+
+
 def an_order(shape) -> SearchStrategy[Any]:
     negative = st.permutations([i - len(shape) for i in range(len(shape))])
     return st.none() | st.permutations(range(len(shape))) | negative
@@ -167,22 +172,57 @@ MATRICES = hnp.mutually_broadcastable_shapes(
 ).map(lambda s: s.input_shapes)
 ROWS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 3))  # samples, in, out
 LAYER = ROWS.map(lambda s: [s[:2], (s[2], s[1]), s[2:]])  # x, weight, bias
-NORM = ROWS.map(lambda s: [s[:2], s[1:2], s[1:2]])
+NORM = st.tuples(ROWS, st.booleans()).map(lambda d: [d[0][: 2 + d[1]], d[0][1:2], d[0][1:2]])
 NORM_IMAGES = ROWS.map(lambda s: [(*s[:2], s[2], 2), s[1:2], s[1:2]])
-NORM_LAST = ROWS.map(lambda s: [s, s[2:], s[2:]])
+NORM_LAST = st.tuples(ROWS, st.integers(1, 2)).map(lambda d: [d[0], d[0][d[1] :], d[0][d[1] :]])
+NORM_GROUPS = ROWS.map(lambda s: [(s[0], 2 * s[1], s[2], 2), (2 * s[1],), (2 * s[1],)])
+IMAGES = st.tuples(*[st.integers(least, most) for least, most in ((0, 2), (1, 2), (1, 5), (1, 5))])
+IMAGE = IMAGES.map(lambda s: [s])
 
 
 @st.composite
-def windows(draw, n_arrays: int, values=normal) -> Drawn:
+def windows(draw, n_arrays: int, values=normal, **others: Setting) -> Drawn:
     """Images, and for n_arrays = 2 or 3 filters and bias; settings in which the window fits."""
     stride, padding = draw(st.tuples(st.integers(1, 2), st.integers(1, 3))), draw(st.integers(0, 1))
     kernel = draw(st.tuples(st.integers(max(1, 2 * padding), 3), st.integers(max(1, 2 * padding), 3)))
     n, size = draw(st.integers(1, 2)), draw(st.tuples(st.integers(5, 6), st.integers(5, 6)))
     if n_arrays == 1:
         x = draw(arrays((n, draw(st.integers(1, 2)), *size), values))
-        return [x], {"kernel": kernel, "stride": draw(st.none() | st.just(stride)), "padding": padding}
+        settings = {"kernel": kernel, "stride": draw(st.none() | st.just(stride)), "padding": padding}
+        return [x], settings | {name: draw(setting(size)) for name, setting in others.items()}
     groups, per_group, filters = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
     sizes = [(n, groups * per_group, *size), (groups * filters, per_group, *kernel), (groups * filters,)]
     inputs = [draw(arrays(s, values)) for s in sizes[:n_arrays]]
-    dilation = draw(st.integers(1, 2))
-    return inputs, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    border = {"stride": stride, "padding": padding}
+    if draw(st.integers(0, 3)) == 0:
+        border = {"padding": "same"}
+    return inputs, border | {"dilation": draw(st.integers(1, 2)), "groups": groups}
+
+
+@st.composite
+def signals(draw) -> Drawn:
+    """Signals, filters and bias; settings in which the window fits."""
+    groups, per_group, filters, kernel = (draw(st.integers(1, most)) for most in (2, 2, 2, 3))
+    sizes = [
+        (draw(st.integers(0, 2)), groups * per_group, draw(st.integers(5, 6))),
+        (groups * filters, per_group, kernel),
+        (groups * filters,),
+    ]
+    border = draw(st.sampled_from([{"padding": "same"}, {"stride": 2, "padding": 1}, {"stride": 1}]))
+    return [draw(arrays(s, normal)) for s in sizes], border | {"groups": groups, "dilation": 2}
+
+
+@st.composite
+def transposed_windows(draw) -> Drawn:
+    """Images, filters and bias, and settings with which something is left of the output."""
+    groups, per_group, filters, rows, columns = (draw(st.integers(1, most)) for most in (2, 2, 2, 3, 3))
+    sizes = [
+        (draw(st.integers(0, 2)), groups * per_group, draw(st.integers(2, 3)), draw(st.integers(2, 3))),
+        (groups * per_group, filters, rows, columns),
+        (groups * filters,),
+    ]
+    settings = {"stride": draw(st.tuples(st.integers(1, 3), st.integers(2, 3))), "groups": groups}
+    settings |= {"padding": (int(rows > 1), int(columns > 2)), "dilation": draw(st.integers(1, 2))}
+    more = draw(st.integers(0, max(settings["stride"][0], settings["dilation"]) - 1))
+    settings["output_padding"] = (more, draw(st.integers(0, 1)))
+    return [draw(arrays(s, normal)) for s in sizes], settings

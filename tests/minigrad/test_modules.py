@@ -219,9 +219,52 @@ def test_layers_without_parameters_are_their_ops(layer, op):
     assert layer().parameters() == []
 
 
+def decoder(rng):
+    """Layers that make images larger, and normalise each sample by itself."""
+    return nn.Sequential(
+        nn.ConvTranspose2d(2, 6, (2, 3), stride=2, padding=(0, 1), output_padding=1, groups=2, rng=rng),
+        nn.GroupNorm(2, 6), nn.Upsample(2, mode="bilinear"), nn.Conv2d(6, 4, 2, padding="same", rng=rng),
+        nn.InstanceNorm(4, affine=True), nn.MaxPool2d(2, stride=3, ceil_mode=True),
+        nn.AdaptiveMaxPool2d((None, 3)), nn.LayerNorm((4, 5, 3)), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.RMSNorm(4),
+    )  # fmt: skip
+
+
+def test_a_decoder_is_the_chain_of_its_ops():
+    rng = np.random.default_rng(0)
+    model, x = decoder(rng).to(device=DEVICE), on_device(rng.normal(size=(2, 2, 3, 3)).astype(np.float32))
+    shapes = []
+    for layer in model.children().values():
+        x = layer(x)
+        shapes.append(x.shape[1:])
+    assert shapes == [
+        (6, 7, 6), (6, 7, 6), (6, 14, 12), (4, 14, 12), (4, 14, 12), (4, 5, 4), (4, 5, 3), (4, 5, 3),
+        (4, 1, 1), (4,), (4,),
+    ]  # fmt: skip
+    assert x.dtype == np.float32
+    assert [repr(layer).partition("  #")[0] for layer in list(model.children().values())[:6]] == [
+        "ConvTranspose2d(2, 6, (2, 3), stride=2, padding=(0, 1), output_padding=1, groups=2)",
+        "GroupNorm(2, 6)", "Upsample(2, mode=bilinear)", "Conv2d(6, 4, 2, padding=same)",
+        "InstanceNorm(4, affine=True)", "MaxPool2d(2)",
+    ]  # fmt: skip
+
+
+def test_convolutions_are_drawn_within_pytorchs_bounds():
+    rng = np.random.default_rng(0)
+    for layer, fan_in in (
+        (nn.Conv1d(8, 64, 4, groups=2, rng=rng), 16),
+        (nn.ConvTranspose2d(64, 8, 2, groups=2, rng=rng), 16),
+    ):
+        for p in layer.parameters():
+            largest = abs(p.numpy()).max()
+            assert 0.8 / fan_in**0.5 < largest <= 1 / fan_in**0.5
+
+
 RANDOM = {
     "Linear": lambda **rng: nn.Linear(3, 4, **rng),
+    "Conv1d": lambda **rng: nn.Conv1d(1, 3, 3, **rng),
     "Conv2d": lambda **rng: nn.Conv2d(1, 3, 3, **rng),
+    "ConvTranspose2d": lambda **rng: nn.ConvTranspose2d(1, 3, 3, **rng),
     "Embedding": lambda **rng: nn.Embedding(5, 2, **rng),
     "Dropout": lambda **rng: nn.Dropout(0.5, **rng),
 }

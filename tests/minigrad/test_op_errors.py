@@ -135,6 +135,92 @@ OPS = {
         ValueError,
         r"bias \(1,\).*\(\)",
     ),
+    "same at a stride": (
+        lambda: ops.conv2d(zeros(1, 1, 5, 5), zeros(1, 1, 3, 3), stride=2, padding="same"),
+        ValueError,
+        r'padding="same".*stride 1.*\(2, 2\).*number',
+    ),
+    "a padding's name": (
+        lambda: ops.conv2d(zeros(1, 1, 5, 5), zeros(1, 1, 3, 3), padding="full"),
+        ValueError,
+        "'full'.*same, valid",
+    ),
+    "conv1d of a matrix": (
+        lambda: ops.conv1d(zeros(3, 8), zeros(1, 3, 3)),
+        ValueError,
+        r"N, C, L.*\(3, 8\).*x\[None\]",
+    ),
+    "conv1d by half a stride": (
+        lambda: ops.conv1d(zeros(1, 3, 8), zeros(1, 3, 3), stride=1.5),  # pyright: ignore
+        ValueError,
+        "stride must be an integer.*1.5",
+    ),
+    "conv_transpose's channels": (
+        lambda: ops.conv_transpose2d(zeros(1, 3, 8, 8), zeros(4, 2, 3, 3)),
+        ValueError,
+        r"\(1, 3, 8, 8\).*\(4, 2, 3, 3\).*3 channels.*takes 4",
+    ),
+    "conv_transpose of a matrix": (
+        lambda: ops.conv_transpose2d(zeros(8, 8), zeros(1, 1, 3, 3)),
+        ValueError,
+        r"N, C, H, W.*\(8, 8\)",
+    ),
+    "conv_transpose's bias": (
+        lambda: ops.conv_transpose2d(zeros(1, 2, 8, 8), zeros(2, 3, 3, 3), zeros(2)),
+        ValueError,
+        r"bias \(3,\).*\(2,\)",
+    ),
+    "conv_transpose's output padding": (
+        lambda: ops.conv_transpose2d(zeros(1, 1, 8, 8), zeros(1, 1, 3, 3), stride=2, output_padding=2),
+        ValueError,
+        r"output_padding \(2, 2\).*stride \(2, 2\)",
+    ),
+    "conv_transpose of nothing": (
+        lambda: ops.conv_transpose2d(zeros(1, 1, 1, 1), zeros(1, 1, 3, 3), padding=2),
+        ValueError,
+        r"\(1, 1\).*\(-1, -1\).*less padding",
+    ),
+    "an adaptive pool of nothing": (
+        lambda: ops.adaptive_avg_pool2d(zeros(1, 1, 0, 3), output_size=2),
+        ValueError,
+        r"pixels.*\(1, 1, 0, 3\)",
+    ),
+    "an adaptive pool to nothing": (
+        lambda: ops.adaptive_max_pool2d(zeros(1, 1, 3, 3), output_size=(2, 0)),
+        ValueError,
+        r"output_size.*at least 1.*\(2, 0\)",
+    ),
+    "interpolation by a fraction": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=1.5),  # pyright: ignore
+        ValueError,
+        "scale_factor.*integers.*1.5",
+    ),
+    "interpolation by another mode": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=2, mode="cubic"),
+        ValueError,
+        "'cubic'.*nearest, bilinear",
+    ),
+    "groups of channels": (
+        lambda: ops.group_norm(zeros(2, 4), zeros(4), zeros(4), groups=3),
+        ValueError,
+        "groups=3.*4 channels",
+    ),
+    "group_norm": (
+        lambda: ops.group_norm(zeros(2, 4), zeros(2), zeros(4), groups=2),
+        ValueError,
+        r"\(2, 4\), \(2,\)",
+    ),
+    "instance_norm of one value": (
+        lambda: ops.instance_norm(zeros(2, 4, 1)),
+        ValueError,
+        "several.*group_norm",
+    ),
+    "instance_norm": (
+        lambda: ops.instance_norm(zeros(2, 4, 3), zeros(3), zeros(3)),
+        ValueError,
+        r"\(2, 4, 3\).*\(3,\)",
+    ),
+    "rms_norm": (lambda: ops.rms_norm(zeros(2, 3), zeros(2)), ValueError, r"\(2, 3\).*\(3,\).*\(2,\)"),
     "batch_norm": (lambda: ops.batch_norm(zeros(2, 3), zeros(4), zeros(4)), ValueError, r"\(2, 3\).*\(4,\)"),
     "layer_norm": (lambda: ops.layer_norm(zeros(2, 3), zeros(4), zeros(4)), ValueError, r"\(3,\).*\(4,\)"),
     "conv channels": (

@@ -1,5 +1,6 @@
 """The fast form of max pooling is the readable one, forward and backward."""
 
+from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -57,7 +58,8 @@ def test_the_gradient_goes_to_the_first_largest(drawn, stride):
 def test_pooling_keeps_nan():
     x = np.zeros((1, 1, 4, 4))
     x[0, 0, 1, 1] = np.nan
-    for other in ({}, {"stride": 1}, {"padding": 1}):
+    others: list[dict[str, Any]] = [{}, {"stride": 1}, {"padding": 1}]
+    for other in others:
         assert np.isnan(ops.max_pool2d(on_device(x), kernel=2, **other).numpy()).any()
 
 

@@ -61,6 +61,11 @@ class Tiling:
     ) -> tuple[Tensor, tuple[Shard, ...]]:
         """The input, with the border, of this tile's windows, and how their outputs are split."""
         a = self.own(a)
+        if any(geometry.extra):
+            raise ValueError(
+                f"rows and tiles need a border alike on both sides, here are {geometry.extra} more rows and "
+                "columns at the end (padding same, ceil_mode); leave it out of the plan"
+            )
         if a.local.ndim != 4:
             raise ValueError(
                 f"rows and tiles are of images (N, C, H, W), got shape {a.shape}; leave it out of the plan"
@@ -174,6 +179,16 @@ class SpatialAvgPool2d(Windowed):
     """The border around the image is zeros, as it is serially."""
 
     operation = staticmethod(ops.avg_pool2d)
+
+    def checked(self, image: np.ndarray) -> Geometry:
+        settings = {name: value for name, value in self.settings.items() if name != "count_include_pad"}
+        geometry = pool_geometry(image, **settings)
+        if any(geometry.padding) and not self.settings["count_include_pad"]:
+            raise ValueError(
+                "rows and tiles count padding in each mean, this layer has count_include_pad=False; leave it "
+                "out of the plan"
+            )
+        return geometry
 
 
 class SpatialBatchNorm(Replicated):

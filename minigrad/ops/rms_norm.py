@@ -1,0 +1,35 @@
+"""Normalisation of the last axes by their root mean square.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..device import Array, array_module
+from ..op import OpResult, op
+from .trailing_axes import over_trailing_axes
+
+
+@op
+@over_trailing_axes
+def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
+    """x / sqrt(mean of x * x + eps) * weight, the mean over the axes of weight, which are x's last ones.
+
+    No mean is subtracted (Zhang and Sennrich 2019). ``eps`` is by default that of x's dtype, as in PyTorch.
+    """
+    xp = array_module(x)
+    if eps is None:
+        eps = float(np.finfo(x.dtype if x.dtype.kind == "f" else float).eps)
+    features = max(x.shape[-1], 1)
+    scale = 1 / xp.sqrt((x * x).sum(axis=-1, keepdims=True) / features + eps)
+    normal = x * scale
+
+    def to_x(g: Array) -> Array:
+        d = g * weight
+        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)
+        d *= scale
+        return d
+
+    return normal * weight, (to_x, lambda g: g * normal)

@@ -1,0 +1,112 @@
+"""Bugs of pools, transposed convolutions, interpolation and normalisations of samples."""
+
+from functools import partial
+
+import numpy as np
+
+from minigrad import ops, testing
+from tests.bugs.bug import Bug
+from tests.minigrad import norm_laws, op_laws, window_laws
+
+# Laws
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).normal(size=shape)
+
+
+def pools_are_their_definitions() -> None:
+    x = -abs(drawn(2, 2, 6, 5)) - 1
+    windows = {"kernel": (3, 2), "stride": (2, 3), "padding": (1, 1), "ceil_mode": True}
+    for dilation in ((1, 1), (2, 1)):
+        window_laws.pool_is_its_definition(ops.max_pool2d, x, False, **windows, dilation=dilation)
+    for count in (True, False):
+        window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
+
+
+def adaptive_pools_are_their_definitions() -> None:
+    x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
+
+
+def transposed_convolutions_are_adjoints() -> None:
+    more = {"stride": (2, 1), "dilation": (1, 2), "output_padding": (1, 1), "padding": (0, 1), "groups": 2}
+    for seed in range(3):
+        window_laws.transposed_is_the_adjoint(ops.conv_transpose2d, ops.conv2d, seed, **more)
+    inputs = drawn(2, 4, 3, 3), drawn(4, 2, 2, 3), drawn(4)
+    testing.gradient_matches_difference(partial(ops.conv_transpose2d, **more), *inputs)
+    op_laws.pullbacks_keep_the_contract(partial(ops.conv_transpose2d, **more), *inputs)
+
+
+def same_is_padding_at_the_end() -> None:
+    window_laws.same_is_padding_at_the_end(ops.conv2d, drawn(2, 2, 4, 5), drawn(3, 2, 2, 3), (1, 2))
+    f = partial(ops.conv2d, padding="same")
+    testing.gradient_matches_difference(f, drawn(2, 2, 4, 5), drawn(3, 2, 2, 3))
+
+
+def interpolation_is_its_definition() -> None:
+    for mode in ("nearest", "bilinear"):
+        window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), (3, 2), mode)
+        f = partial(ops.interpolate, scale_factor=(3, 2), mode=mode)
+        testing.gradient_matches_difference(f, drawn(2, 2, 3, 4))
+
+
+def samples_are_normalized() -> None:
+    x, channels = 2 * drawn(2, 4, 3, 2) + 1, drawn(4)
+    norm_laws.normalizes_groups(ops.group_norm, x, 2, groups=2)
+    norm_laws.normalizes_groups(ops.instance_norm, x, 4)
+    testing.gradient_matches_difference(partial(ops.group_norm, groups=2), x, channels, channels)
+    norm_laws.divides_by_the_root_mean_square(ops.rms_norm, x, drawn(3, 2), 0.1)
+    norm_laws.several_axes_are_one(ops.layer_norm, x, drawn(3, 2), drawn(3, 2))
+    testing.gradient_matches_difference(ops.rms_norm, x, drawn(3, 2))
+
+
+# Bugs
+
+POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
+INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
+
+BUGS = [
+    Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
+        pools_are_their_definitions, "shapes|Mismatch"),
+    Bug("zeros stand behind the image for a maximum", POOL, "geometry.extra, lowest(x))", "geometry.extra)",
+        pools_are_their_definitions, "Mismatched elements"),
+    Bug("padding counts although it should not", POOL, "border = padding if count_include_pad else 0",
+        "border = padding", pools_are_their_definitions, "Mismatched elements"),
+    Bug("what is behind the padding counts in a mean", POOL,
+        "if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):",
+        "if any(geometry.padding) and not count_include_pad:",
+        pools_are_their_definitions, "Mismatched elements"),
+    Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
+        "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("the first largest is sought down the columns", ADAPTIVE,
+        "narrow, to_columns = pool(nhwc(x), 2, columns)\n    y, to_rows = pool(narrow, 1, rows)",
+        "narrow, to_columns = pool(nhwc(x), 1, rows)\n    y, to_rows = pool(narrow, 2, columns)",
+        adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("windows that overlap overwrite one another's gradient", ADAPTIVE,
+        "] += g[(*before, slice(i, i + 1))]", "] = g[(*before, slice(i, i + 1))]",
+        adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("output padding is forgotten", TRANSPOSED, "(n - 1) * s - 2 * p + extent + more",
+        "(n - 1) * s - 2 * p + extent", transposed_convolutions_are_adjoints, "the output has"),
+    Bug("a window more than x has is not seen", TRANSPOSED, "(rows - height, columns - width))", "(0, 0))",
+        transposed_convolutions_are_adjoints, "the output has|shape"),
+    Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
+        "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
+    Bug("same is one row short of same", "minigrad.ops.conv", "extra=(rows % 2, columns % 2)",
+        "extra=(0, 0)", same_is_padding_at_the_end, "is not as large as"),
+    Bug("the gradient keeps the border of same", "minigrad.ops.conv",
+        "nchw(to_image(images(g))[:, :height, :width])", "nchw(to_image(images(g)))",
+        same_is_padding_at_the_end, "shape|broadcast"),
+    Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
+        "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
+    Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",
+        interpolation_is_its_definition, DIFFERENCE),
+    Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
+        "rows * columns * channels", samples_are_normalized, "Mismatched elements"),
+    Bug("a group's mean is taken for a constant", GROUPS, "        d -= line(scale * mean(total))\n", "",
+        samples_are_normalized, DIFFERENCE),
+    Bug("the root mean square is taken for a constant", "minigrad.ops.rms_norm",
+        "        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)\n", "",
+        samples_are_normalized, DIFFERENCE),
+]  # fmt: skip

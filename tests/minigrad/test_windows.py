@@ -1,0 +1,88 @@
+"""Pools, adaptive pools, transposed convolutions, padding "same" and interpolation are their definitions."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from minigrad import ops
+from minigrad.testing import on_device
+from tests.minigrad import window_laws
+
+
+def two(least, most):
+    return st.tuples(st.integers(least, most), st.integers(least, most))
+
+
+@st.composite
+def poolings(draw, mean):
+    """Windows that fit, or begin on the images."""
+    kernel, stride = draw(two(1, 4)), draw(two(1, 4))
+    settings = {"kernel": kernel, "stride": stride, "ceil_mode": draw(st.booleans())}
+    if mean:
+        dilation, settings["count_include_pad"] = (1, 1), draw(st.booleans())
+    else:
+        dilation = settings["dilation"] = draw(two(1, 2))
+    extents = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    settings["padding"] = tuple(draw(st.integers(0, extent // 2)) for extent in extents)
+    sizes = [draw(st.integers(extent, extent + 4)) for extent in extents]
+    return sizes, settings
+
+
+@pytest.mark.parametrize("op", [ops.max_pool2d, ops.avg_pool2d], ids=lambda op: op.__name__)
+@given(data=st.data())
+def test_a_pool_is_its_definition(op, data):
+    mean = op is ops.avg_pool2d
+    sizes, settings = data.draw(poolings(mean))
+    x = np.random.default_rng(0).normal(size=(2, 2, *sizes))
+    window_laws.pool_is_its_definition(op, x, mean, **settings)
+
+
+@pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
+@given(sizes=two(1, 7), size=two(1, 5))
+def test_an_adaptive_pool_is_its_definition(op, sizes, size):
+    x = np.random.default_rng(0).integers(-3, 4, (2, 2, *sizes)).astype(float)  # with ties
+    window_laws.adaptive_pool_is_its_definition(op, x, size, op is ops.adaptive_avg_pool2d)
+
+
+@given(value=st.sampled_from([np.nan, np.inf]), size=two(1, 4))
+def test_an_adaptive_pool_spreads_what_is_no_number_to_its_windows_only(value, size):
+    x = np.zeros((1, 1, 5, 5))
+    x[0, 0, 4, 4] = value
+    for op in (ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d):
+        y = op(on_device(x), output_size=size).numpy()
+        assert not np.isfinite(y[0, 0, -1, -1]) and np.isfinite(y).sum() == y.size - 1
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "im2col"])
+@given(data=st.data())
+def test_a_transposed_convolution_is_the_adjoint(algorithm, data):
+    stride, dilation = data.draw(two(1, 3)), data.draw(two(1, 2))
+    more = [data.draw(st.integers(0, max(pair) - 1)) for pair in zip(stride, dilation, strict=True)]
+    settings = {"stride": stride, "dilation": dilation, "output_padding": tuple(more)}
+    settings |= {"groups": data.draw(st.integers(1, 3)), "padding": data.draw(two(0, 1))}
+    seed = data.draw(st.integers(0, 99))
+    window_laws.transposed_is_the_adjoint(
+        ops.conv_transpose2d, ops.conv2d, seed, algorithm=algorithm, **settings
+    )
+
+
+@given(kernel=two(1, 4), dilation=two(1, 2), sizes=two(1, 5))
+def test_padding_same_is_padding_at_the_end(kernel, dilation, sizes):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 2, *sizes)), rng.normal(size=(3, 2, *kernel))
+    window_laws.same_is_padding_at_the_end(ops.conv2d, x, w, dilation)
+
+
+@given(length=st.integers(4, 9), kernel=st.integers(1, 4))
+def test_a_signal_is_correlated(length, kernel):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=length), rng.normal(size=kernel)
+    y = ops.conv1d(on_device(x[None, None]), on_device(w[None, None])).numpy()
+    np.testing.assert_allclose(y[0, 0], np.correlate(x, w), rtol=1e-12, atol=1e-12)
+
+
+@given(sizes=two(1, 4), scale=two(1, 4), mode=st.sampled_from(["nearest", "bilinear"]))
+def test_interpolation_is_its_definition(sizes, scale, mode):
+    x = np.random.default_rng(0).normal(size=(2, 3, *sizes))
+    window_laws.interpolation_is_its_definition(ops.interpolate, x, scale, mode)

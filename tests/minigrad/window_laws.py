@@ -1,0 +1,137 @@
+"""Laws of windows and of what makes images larger: each op is its definition, pixel by pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad import Parameter, Tape, Tensor
+from minigrad.device import to_host
+from minigrad.testing import on_device
+
+Op = Callable[..., Tensor]
+
+
+def windows_along(
+    n: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> list[range]:
+    """The places of each window on ``n`` pixels from 0 on, some of them in the padding or behind it."""
+    extent = dilation * (kernel - 1) + 1
+    starts = range(-padding, n, stride)  # a window begins on the image, or in the padding before it
+    fitting = [a for a in starts if a + extent - (stride if ceil_mode else 1) < n + padding]
+    return [range(a, a + extent, dilation) for a in fitting]
+
+
+def pool_is_its_definition(op: Op, x: np.ndarray, mean: bool, **settings: Any) -> None:
+    """``op`` of images x (N, C, H, W), with pairs in its settings, is the mean or maximum of each window."""
+    count_padding = settings.get("count_include_pad", True)
+    kernel = settings["kernel"]
+    (rows, columns), borders = (
+        [
+            windows_along(
+                x.shape[2 + i],
+                kernel[i],
+                settings["stride"][i],
+                settings["padding"][i],
+                settings.get("dilation", (1, 1))[i],
+                settings.get("ceil_mode", False),
+            )
+            for i in range(2)
+        ],
+        settings["padding"],
+    )
+    expected = np.zeros((*x.shape[:2], len(rows), len(columns)))
+    for i, j in np.ndindex(*expected.shape[2:]):
+        inside = [
+            [k for k in w if 0 <= k < n] for w, n in zip((rows[i], columns[j]), x.shape[2:], strict=True)
+        ]
+        window = x[:, :, inside[0]][:, :, :, inside[1]]
+        counted = [
+            len([k for k in w if -p <= k < n + p])
+            for w, n, p in zip((rows[i], columns[j]), x.shape[2:], borders, strict=True)
+        ]
+        count = counted[0] * counted[1] if count_padding else len(inside[0]) * len(inside[1])
+        expected[:, :, i, j] = window.sum((2, 3)) / count if mean else window.max((2, 3), initial=-np.inf)
+    np.testing.assert_allclose(op(on_device(x), **settings).numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int], mean: bool) -> None:
+    """Value and gradient; the maximum's goes to the first of equal elements."""
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = op(leaf, output_size=size)
+    g = np.random.default_rng(0).integers(1, 9, y.shape).astype(x.dtype)
+    tape.backward(y, on_device(g))
+    expected, slope = np.zeros((*x.shape[:2], *size)), np.zeros(x.shape)
+    for n, c, i, j in np.ndindex(*expected.shape):
+        limits = [
+            (k * m // out, -(-(k + 1) * m // out))
+            for k, m, out in zip((i, j), x.shape[2:], size, strict=True)
+        ]
+        (a, b), (left, right) = limits
+        window = x[n, c, a:b, left:right]
+        if mean:
+            expected[n, c, i, j] = window.mean()
+            slope[n, c, a:b, left:right] += g[n, c, i, j] / window.size
+        else:
+            k, m = np.unravel_index(window.argmax(), window.shape)
+            expected[n, c, i, j] = window.max()
+            slope[n, c, a + k, left + m] += g[n, c, i, j]
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-12)
+    assert leaf.grad is not None
+    np.testing.assert_allclose(to_host(leaf.grad), slope, rtol=1e-12, atol=1e-12)
+
+
+def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **settings: Any) -> None:
+    """(transposed x, z) = (x, convolution of z) for x, z and kernels of small integers, so exactly."""
+    rng = np.random.default_rng(seed)
+    groups = settings["groups"]
+    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, 2)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return on_device(rng.integers(-4, 5, shape).astype(float))
+
+    x, w = drawn(2, channels, *rng.integers(3, 6, 2)), drawn(channels, filters // groups, *kernel)
+    y = transposed(x, w, **settings)
+    others = (settings[name] for name in ("stride", "padding", "dilation", "output_padding"))
+    parts = zip(x.shape[2:], kernel.tolist(), *others, strict=True)
+    sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, k, s, p, d, more in parts)
+    assert y.shape[2:] == sizes, f"the output has {y.shape[2:]} pixels, not {sizes}, for {settings}"
+    z = drawn(*y.shape)
+    others = {name: value for name, value in settings.items() if name != "output_padding"}
+    seen = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
+    left, right = (to_host(z) * y.numpy()).sum(), (to_host(x) * seen).sum()
+    assert left == right, f"<transposed x, z> is {left}, <x, convolution of z> {right} for {settings}"
+
+
+def same_is_padding_at_the_end(
+    convolution: Op, x: np.ndarray, w: np.ndarray, dilation: tuple[int, int]
+) -> None:
+    """Padding "same" has the larger half of the border below and on the right."""
+    border = [
+        (d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for d, k in zip(dilation, w.shape[2:], strict=True)
+    ]
+    padded = on_device(np.pad(x, [(0, 0), (0, 0), *border]))
+    y = convolution(on_device(x), on_device(w), padding="same", dilation=dilation).numpy()
+    assert y.shape[2:] == x.shape[2:], f"{y.shape} is not as large as {x.shape}"
+    expected = convolution(padded, on_device(w), dilation=dilation).numpy()
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+
+
+def interpolation_is_its_definition(op: Op, x: np.ndarray, scale: tuple[int, int], mode: str) -> None:
+    """Of rows, then of columns: the output's pixel i has its centre at (i + 1/2) / scale."""
+
+    def along(a: np.ndarray, factor: int, axis: int) -> np.ndarray:
+        n = a.shape[axis]
+        centres = (np.arange(n * factor) + 0.5) / factor
+        if mode == "nearest":
+            return a.take(centres.astype(int), axis)
+        before = np.floor(centres - 0.5).astype(int)
+        share = (centres - 0.5 - before).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        first, second = (a.take(np.clip(k, 0, n - 1), axis) for k in (before, before + 1))
+        return first * (1 - share) + second * share
+
+    y = op(on_device(x), scale_factor=scale, mode=mode).numpy()
+    np.testing.assert_allclose(y, along(along(x, scale[0], 2), scale[1], 3), rtol=1e-12, atol=1e-12)
