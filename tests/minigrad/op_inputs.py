@@ -167,6 +167,7 @@ MATRICES = hnp.mutually_broadcastable_shapes(
 ).map(lambda s: s.input_shapes)
 ROWS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 3))  # samples, in, out
 LAYER = ROWS.map(lambda s: [s[:2], (s[2], s[1]), s[2:]])  # x, weight, bias
+LAYERS = st.tuples(shapes(max_dims=2), ROWS).map(lambda s: [(*s[0], s[1][1]), (s[1][2], s[1][1]), s[1][2:]])
 NORM = ROWS.map(lambda s: [s[:2], s[1:2], s[1:2]])
 NORM_IMAGES = ROWS.map(lambda s: [(*s[:2], s[2], 2), s[1:2], s[1:2]])
 NORM_LAST = ROWS.map(lambda s: [s, s[2:], s[2:]])

@@ -11,6 +11,7 @@ from minigrad import Tensor, ops
 from minigrad.testing import on_device
 from tests.minigrad.op_inputs import (
     LAYER,
+    LAYERS,
     MATRICES,
     NORM,
     NORM_IMAGES,
@@ -122,6 +123,7 @@ TABLE = [
     Case("matmul", ops.matmul, of_shape(MATRICES, normal, normal)),
     Case("linear", ops.linear, of_shape(LAYER.map(lambda s: s[:2]), normal, normal)),
     Case("linear_bias", ops.linear, of_shape(LAYER, normal, normal, normal)),
+    Case("linear_of_any_axes", ops.linear, of_shape(LAYERS, normal, normal, normal)),
     Case("embedding", ops.embedding, of_shape(ROWS.map(lambda s: [s[1:]]), normal).flatmap(looked_up)),
     Case("cross_entropy", ops.cross_entropy, of_shape(ROWS.map(lambda s: [s[:2]]), normal).flatmap(labelled)),
     Case("mse", ops.mse, twins(normal, normal)),
