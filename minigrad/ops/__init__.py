@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from .conv import conv2d
 from .dropout import dropout
+from .einsum import einsum
 from .elementwise import (
     abs,
     add,
@@ -26,30 +27,41 @@ from .elementwise import (
     tanh,
     where,
 )
+from .gather import gather, scatter, scatter_add
 from .linear import embedding, linear, matmul
 from .loss import binary_cross_entropy_with_logits, cross_entropy, mse
+from .mask import masked_fill, tril, triu
 from .norm import batch_norm, layer_norm
+from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
-from .reduce import log_softmax, logsumexp, max, mean, min, softmax, sum, var
+from .reduce import log_softmax, logsumexp, max, mean, min, prod, softmax, std, sum, var
+from .scan import cumprod, cumsum
 from .shape import (
     broadcast_to,
     concatenate,
+    diagonal,
     expand_dims,
     flatten,
+    flip,
     getitem,
     pad,
+    repeat,
     reshape,
+    roll,
     split,
     squeeze,
     stack,
+    tile,
     transpose,
 )
 
 __all__ = [
-    "abs", "add", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
-    "concatenate", "conv2d", "cross_entropy", "divide", "dropout", "embedding", "exp", "expand_dims",
-    "flatten", "gelu", "getitem", "layer_norm", "leaky_relu", "linear", "log", "log_softmax", "logsumexp",
-    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "pad",
-    "power", "relu", "reshape", "sigmoid", "softmax", "split", "sqrt", "squeeze", "stack", "subtract", "sum",
-    "tanh", "transpose", "var", "where",
+    "abs", "add", "argsort", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to",
+    "clip", "concatenate", "conv2d", "cross_entropy", "cumprod", "cumsum", "diagonal", "divide", "dropout",
+    "einsum", "embedding", "exp", "expand_dims", "flatten", "flip", "gather", "gelu", "getitem", "layer_norm",
+    "leaky_relu", "linear", "log", "log_softmax", "logsumexp", "masked_fill", "matmul", "max", "max_pool2d",
+    "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "pad", "power", "prod", "relu",
+    "repeat", "reshape", "roll", "scatter", "scatter_add", "sigmoid", "softmax", "sort", "split", "sqrt",
+    "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var",
+    "where",
 ]  # fmt: skip

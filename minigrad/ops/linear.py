@@ -47,7 +47,7 @@ def matmul(x: Array, y: Array) -> OpResult:
 
 
 class WeightPullback:
-    """dw = g.T x for x (N, in), which sums over several micro-batches as one product of the stacked arrays."""
+    """dw = g.T x for x (N, in), which sums over several micro-batches as one product of stacked arrays."""
 
     __slots__ = ("x",)
 
