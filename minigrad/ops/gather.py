@@ -101,8 +101,8 @@ def places_of(indices: Array, x: Array, axis: int) -> Array:
     """Where ``indices`` along ``axis`` of x point to in x's elements in C order."""
     xp, shape, sizes = array_module(x), x.shape, indices.shape
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))] or [1]
-    places = xp.asarray(indices, dtype=int) * strides[axis]
+    places, others = xp.asarray(indices, dtype=int), 0
     for i, size in enumerate(sizes):
         if i != axis:
-            places += (xp.arange(size) * strides[i]).reshape(-1, *(1,) * (len(sizes) - 1 - i))
-    return places
+            others = others + (xp.arange(size) * strides[i]).reshape(-1, *(1,) * (len(sizes) - 1 - i))
+    return (places if strides[axis] == 1 else places * strides[axis]) + others

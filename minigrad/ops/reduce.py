@@ -53,10 +53,10 @@ def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The product over ``axis`` (all axes when None), 1 of no elements; each has the others as its slope."""
     axes = axes_of(axis, x.ndim)
-    spread, zeros, y = spreader(x, axes), x == 0, x.prod(axis=axes, keepdims=keepdims)
+    spread, y = spreader(x, axes), x.prod(axis=axes, keepdims=keepdims)
 
     def to_x(g: Array) -> Array:
-        xp = array_module(g)
+        xp, zeros = array_module(g), x == 0
         if xp is np and not zeros.any():
             return spread(g * y) / x
         rest = xp.where(zeros, 1, x)

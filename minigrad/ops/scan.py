@@ -26,9 +26,12 @@ def cumsum(x: Array, *, axis: int) -> OpResult:
 def cumprod(x: Array, *, axis: int) -> OpResult:
     """The products of the elements along ``axis`` up to each of them; zeros have gradients, too."""
     axis, xp = axis_of(axis, max(x.ndim, 1)), array_module(x)
+    y = scan(xp.cumprod, x, axis)
 
     def to_x(g: Array) -> Array:
         zeros = x == 0
+        if xp is np and not zeros.any():
+            return backwards(g * y, axis) / x
         rest, before = xp.where(zeros, 1, x), scan(xp.cumsum, zeros, axis)
         slopes = g * scan(xp.cumprod, rest, axis)
         # Products up to the first zero are y; those from there up to the second one are slopes of the first.
@@ -36,7 +39,7 @@ def cumprod(x: Array, *, axis: int) -> OpResult:
         first = backwards(xp.where(before == 1, slopes, 0), axis)
         return xp.where(before == 0, d, xp.where(zeros & (before == 1), first, 0)).astype(g.dtype, copy=False)
 
-    return scan(xp.cumprod, x, axis), (to_x,)
+    return y, (to_x,)
 
 
 def scan(function: Callable[..., Any], x: Array, axis: int) -> Array:

@@ -168,7 +168,7 @@ def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
     return strategy
 
 
-SUBSCRIPTS = {
+SUBSCRIPTS: dict[str, list[Any]] = {
     "ij,jk->ik": [(2, 3), (3, 2)],
     "bij,bkj": [(2, 2, 3), (2, 3, 3)],
     "bqhd,bkhd->bhqk": [(2, 3, 2, 2), (2, 1, 2, 2)],
