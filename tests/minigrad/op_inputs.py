@@ -162,7 +162,7 @@ def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
         sizes = [draw(st.integers(0, m)) for m in x.shape]
         if x.ndim:
             sizes[axis] = draw(st.integers(0, 3)) if n else 0
-        indices = draw(hnp.arrays(np.int64, sizes, elements=st.integers(0, max(n - 1, 0))))
+        indices = draw(hnp.arrays(np.int64, tuple(sizes), elements=st.integers(0, max(n - 1, 0))))
         return [x, on_device(indices), *[draw(arrays(tuple(sizes), kind)) for kind in values]], {"axis": axis}
 
     return strategy
