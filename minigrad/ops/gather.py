@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import as_array
@@ -54,9 +56,12 @@ def scatter(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
         return d
 
     def to_values(g: Array) -> Array:
+        d = xp.take(g.reshape(-1), places)
+        if xp is np and are_distinct(places, g.size):
+            return d
         numbers, last = xp.arange(places.size).reshape(places.shape), xp.empty(g.size, int)
         last[places] = numbers
-        return masked(xp.take(g.reshape(-1), places), last[places] == numbers)
+        return masked(d, last[places] == numbers)
 
     return y, (to_x, None, to_values)
 
@@ -75,6 +80,13 @@ def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResu
     values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), places.shape)
     y = x + sum_by_row(values.reshape(-1), places.reshape(-1), x.size).reshape(x.shape)
     return y, (lambda g: g, None, lambda g: xp.take(g.reshape(-1), places))
+
+
+def are_distinct(places: Array, size: int) -> bool:
+    """Whether no two of ``places``, from 0 to size - 1, are the same."""
+    hit = np.zeros(size, bool)
+    hit[places] = True
+    return np.count_nonzero(hit) == places.size
 
 
 def check_indices(name: str, indices: Array, x: Array, axis: int) -> None:

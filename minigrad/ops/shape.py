@@ -125,8 +125,8 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
         raise ValueError(
             f"repeat along an axis of size {n} takes one integer from 0 on or a list of {n}, got {repeats}"
         )
-    if len(times) > 1:
-        rows = xp.asarray(np.repeat(np.arange(n), times))
+    if len(times) != 1:
+        rows = xp.asarray(np.repeat(np.arange(n), np.asarray(times, int)))
         y = xp.take(x, rows, axis)
         return y, (lambda g: sum_by_row(g.swapaxes(0, axis), rows, n).swapaxes(0, axis).reshape(shape),)
 

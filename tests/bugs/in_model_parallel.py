@@ -128,7 +128,7 @@ BUGS = [
     Bug("the features of sequences are taken for their second axis", LINEAR,
         "self.own_parameters), (self.shard.on_axis(x.ndim - 1),))",
         "self.own_parameters), (self.shard,))",
-        layers_of_sequences_train_like_serial, "this layer takes|differs by|parts of"),
+        layers_of_sequences_train_like_serial, "must match exactly"),
     Bug("gathered outputs are joined along the second axis", "backends.model_parallel.naive",
         "axis=y.ndim - 1", "axis=1", layers_of_sequences_train_like_serial, "linear takes|differs by"),
     Bug("what columns send back is not added up", LINEAR,
