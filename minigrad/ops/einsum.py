@@ -1,6 +1,6 @@
 """Sums of products, named by letters: einsum. It is made of the ops for diagonals, sums and matrix products.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``linear.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ops that take elements along an axis by their indices there, or put them there.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``shape.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..op import OpResult, op
 from ..tensor import as_array
 from .axes import axis_of
 from .elementwise import masked
-from .scatter import sum_by_row
+from .sum_by_row import sum_by_row
 
 
 @op

@@ -13,7 +13,7 @@ import numpy as np
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from .product import product
-from .scatter import sum_by_row
+from .sum_by_row import sum_by_row
 
 
 @op

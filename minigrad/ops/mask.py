@@ -1,6 +1,6 @@
 """Ops that replace the elements that a mask chooses.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ops that order elements: values have gradients, places have none.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``gather.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ops whose result at each place depends on all elements up to there.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``reduce.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations

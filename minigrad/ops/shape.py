@@ -16,7 +16,7 @@ from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers, is_channels_last, nchw, nhwc
 from .linear import as_rows
-from .scatter import sum_by_row
+from .sum_by_row import sum_by_row
 
 
 @op

@@ -1,6 +1,6 @@
 """Gradients of chosen rows: a row that was chosen several times gets a sum.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``shape.py`` and ``linear.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``linear.py``.
 """
 
 from __future__ import annotations
