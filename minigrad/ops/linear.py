@@ -85,13 +85,12 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
-    rows = as_rows(x)
-    y = product(weight, x.T).T if x is rows else product(rows, weight.T).reshape(*first[:-1], second[0])
-
-    def to_x(g: Array) -> Array:
-        return product(weight.T, g.T).T if x is rows else product(as_rows(g), weight).reshape(first)
-
-    to_weight = WeightPullback(rows)
+    to_weight = WeightPullback(as_rows(x))
+    if len(first) == 2:
+        y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
+    else:
+        y = product(to_weight.x, weight.T).reshape(*first[:-1], second[0])
+        to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
     y = y.astype(array_module(y).result_type(y, bias), copy=False)

@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def tril(x: Array, *, k: int = 0) -> OpResult:
 @op
 def triu(x: Array, *, k: int = 0) -> OpResult:
     """Matrices (..., n, m) with 0 below their k-th diagonal; those above the main one have k > 0."""
-    mask = ~on_or_below(x, int(k) - 1)
+    mask = ~on_or_below(x, index(k) - 1)
     return masked(x, mask), (lambda g: masked(g, mask),)
 
 
@@ -36,7 +37,7 @@ def on_or_below(x: Array, k: int) -> Array:
             f"a triangle is one of matrices (..., n, m), got an array of shape {x.shape}; reshape it"
         )
     xp, (n, m) = array_module(x), x.shape[-2:]
-    return xp.arange(n)[:, None] >= xp.arange(m) - int(k)
+    return xp.arange(n)[:, None] >= xp.arange(m) - index(k)
 
 
 def masked_fill(x: Any, mask: Any, *, value: Any) -> Tensor:

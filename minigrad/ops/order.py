@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from ..device import Array, array_module
@@ -52,15 +53,13 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     """
     x = x if isinstance(x, Tensor) else Tensor(x)
     xp, axis = array_module(x.data), axis_of(axis, max(x.ndim, 1))
-    rows, k = rows_along(x.data, axis), int(k)
+    rows, k = rows_along(x.data, axis), index(k)
     n = rows.shape[-1]
     if not (x.ndim == 0) <= k <= n:  # of a number k = 1
         raise ValueError(f"topk of {n} elements along axis {axis} takes k from 0 to {n}, got {k}")
     if 0 < k < n:
-        chosen = (
-            xp.argpartition(rows, n - k, -1)[..., n - k :] if largest else xp.argpartition(rows, k - 1, -1)
-        )
-        chosen = chosen[..., :k]
+        order = xp.argpartition(rows, n - k if largest else k - 1, -1)
+        chosen = order[..., n - k :] if largest else order[..., :k]
         values = xp.take(rows.reshape(-1), places_of(chosen, rows, rows.ndim - 1))
         order = turned(xp.argsort(values, -1), largest)
         order = xp.take(chosen.reshape(-1), places_of(order, chosen, chosen.ndim - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
@@ -93,7 +94,7 @@ def roll(x: Array, *, shift: int | Sequence[int], axis: Axis = None) -> OpResult
 @op
 def diagonal(x: Array, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> OpResult:
     """The elements of equal index in two axes, as a last axis; right of the diagonal where ``offset`` > 0."""
-    xp, shape, offset = array_module(x), x.shape, int(offset)
+    xp, shape, offset = array_module(x), x.shape, operator.index(offset)
     a, b = axes_of((axis1, axis2), max(x.ndim, 2))
     if x.ndim < 2:
         raise ValueError(f"a diagonal has two axes, an array of shape {shape} has not; reshape it")
@@ -120,7 +121,7 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
     x = x.reshape(-1) if axis is None or not x.ndim else x
     axis = axis_of(0 if axis is None else axis, x.ndim)
     before, (n, *after) = x.shape[:axis], x.shape[axis:]
-    times: Any = [repeats] if isinstance(repeats, int | np.integer) else repeats
+    times: Any = repeats if np.iterable(repeats) else [repeats]
     if not are_integers(times, len(times), 0) or len(times) not in (1, n):
         raise ValueError(
             f"repeat along an axis of size {n} takes one integer from 0 on or a list of {n}, got {repeats}"
@@ -142,7 +143,7 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
 def tile(x: Any, *, reps: int | Sequence[int]) -> Tensor:
     """x ``reps`` times behind itself along its last axes, or along new first ones, as np.tile."""
     x = x if isinstance(x, Tensor) else Tensor(x)
-    times = [reps] if isinstance(reps, int | np.integer) else list(reps)
+    times: Any = list(reps) if np.iterable(reps) else [reps]
     if not are_integers(times, len(times), 0):
         raise ValueError(f"tile takes integers from 0 on as reps, got {reps}")
     ndim = max(len(times), x.ndim)

@@ -117,6 +117,8 @@ OPS = {
         ValueError,
         r"list of 2, got \[1, 2, 3\]",
     ),
+    "repeat half": (lambda: ops.repeat(zeros(2), repeats=0.5), ValueError, "from 0 on.*0.5"),  # pyright: ignore
+    "topk of half": (lambda: ops.topk(zeros(2), k=0.5), TypeError, "float.*integer"),  # pyright: ignore
     "tile": (lambda: ops.tile(zeros(2), reps=(2, -1)), ValueError, r"from 0 on.*\(2, -1\)"),
     "tril": (lambda: ops.tril(zeros(3)), ValueError, r"n, m.*\(3,\)"),
     "diagonal": (lambda: ops.diagonal(zeros(3)), ValueError, r"two axes.*\(3,\)"),
