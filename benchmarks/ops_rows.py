@@ -126,6 +126,10 @@ def indices(rows: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(2).integers(0, rows, shape)
 
 
+def einsum(subscripts: str) -> tuple[Function, Function]:
+    return (lambda *xs: ops.einsum(subscripts, *xs)), (lambda *xs: torch.einsum(subscripts, *xs))
+
+
 def batch_norm(n: int, c: int, *size: int) -> Row:
     return of(
         "batch_norm",
@@ -325,6 +329,11 @@ ROWS = [
     of("sum of columns", lambda x: ops.sum(x, axis=0), lambda x: x.sum(0), MILLION),
     of("mean of all", ops.mean, torch.mean, MILLION),
     of("var of rows", lambda x: ops.var(x, axis=1), lambda x: x.var(1, correction=0), MILLION),
+    of("std of rows", lambda x: ops.std(x, axis=1, ddof=1), lambda x: x.std(1), MILLION),
+    of("prod of rows", lambda x: ops.prod(x, axis=1), lambda x: x.prod(1), MILLION),
+    of("cumsum of rows", lambda x: ops.cumsum(x, axis=1), lambda x: x.cumsum(1), MILLION),
+    of("cumsum of columns", lambda x: ops.cumsum(x, axis=0), lambda x: x.cumsum(0), MILLION),
+    of("largest 8 of rows", lambda x: ops.topk(x, k=8)[0], lambda x: x.topk(8)[0], MILLION),
     of("max of rows", lambda x: ops.max(x, axis=1), lambda x: x.amax(1), MILLION),
     of("softmax", ops.softmax, lambda x: F.softmax(x, -1), (64, 128, 128)),
     of("softmax", ops.softmax, lambda x: F.softmax(x, -1), (128, 10000)),
@@ -349,6 +358,9 @@ ROWS = [
     linear(1, 784, 128),
     linear(128, 784, 128),
     linear(256, 2048, 2048),
+    of("linear", ops.linear, F.linear, (32, 128, 256), (256, 256), (256,)),
+    of("einsum of rows", *einsum("ij,ij->i"), MILLION, MILLION),
+    of("einsum of heads", *einsum("bqhd,bkhd->bhqk"), (8, 128, 8, 32), (8, 128, 8, 32)),
     of("matmul", ops.matmul, torch.matmul, (256, 256), (256, 256)),
     of("matmul of stacks", ops.matmul, torch.matmul, (64, 128, 64), (64, 64, 128)),
     # Rows by index, and other shapes
@@ -356,6 +368,25 @@ ROWS = [
     embedding(1000, 64, 4096),
     of(
         "rows by index", lambda x, i: x[i], lambda x, i: x[i], (10000, 256), constants=(indices(10000, 4096),)
+    ),
+    of(
+        "gather",
+        lambda x, i: ops.gather(x, i, axis=1),
+        lambda x, i: x.gather(1, i),
+        MILLION,
+        constants=(indices(1024, *MILLION),),
+    ),
+    of("roll", lambda x: ops.roll(x, shift=5, axis=1), lambda x: x.roll(5, 1), MILLION),
+    of(
+        "repeat", lambda x: ops.repeat(x, repeats=2, axis=1), lambda x: x.repeat_interleave(2, 1), (512, 1024)
+    ),
+    of("tril", ops.tril, torch.tril, MILLION),
+    of(
+        "masked_fill",
+        lambda x, m: ops.masked_fill(x, m, value=-1e9),
+        lambda x, m: x.masked_fill(m, -1e9),
+        MILLION,
+        constants=(indices(2, *MILLION) > 0,),
     ),
     of("transpose and copy", lambda x: x.T * 2.0, lambda x: x.T * 2.0, MILLION),
     of(

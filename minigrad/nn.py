@@ -61,7 +61,7 @@ Rng = np.random.Generator
 class Linear(Module):
     """y = x w.T + b, weight (n_out, n_in) drawn uniformly within 1 / sqrt(n_in).
 
-    Takes (N, n_in), returns (N, n_out). Raises ValueError for another shape, TypeError without ``rng``.
+    Takes (..., n_in), returns (..., n_out). Raises ValueError for another shape, TypeError without ``rng``.
     """
 
     def __init__(

@@ -243,8 +243,29 @@ class Tensor:
     def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return ops.min(self, axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        return ops.var(self, axis=axis, keepdims=keepdims)
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return ops.prod(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> Tensor:
+        return ops.var(self, axis=axis, keepdims=keepdims, ddof=ddof)
+
+    def std(self, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> Tensor:
+        return ops.std(self, axis=axis, keepdims=keepdims, ddof=ddof)
+
+    def cumsum(self, axis: int) -> Tensor:
+        return ops.cumsum(self, axis=axis)
+
+    def cumprod(self, axis: int) -> Tensor:
+        return ops.cumprod(self, axis=axis)
+
+    def sort(self, axis: int = -1, descending: bool = False) -> Tensor:
+        return ops.sort(self, axis=axis, descending=descending)
+
+    def argsort(self, axis: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+        return ops.argsort(self, axis=axis, descending=descending, stable=stable)
+
+    def topk(self, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+        return ops.topk(self, k=k, axis=axis, largest=largest)
 
     def reshape(self, *shape: Any) -> Tensor:
         return ops.reshape(self, shape=shape[0] if len(shape) == 1 else shape)
@@ -255,6 +276,30 @@ class Tensor:
     @property
     def T(self) -> Tensor:
         return ops.transpose(self)
+
+    def flip(self, axis: Axis = None) -> Tensor:
+        return ops.flip(self, axis=axis)
+
+    def roll(self, shift: int | Sequence[int], axis: Axis = None) -> Tensor:
+        return ops.roll(self, shift=shift, axis=axis)
+
+    def repeat(self, repeats: int | Sequence[int], axis: int | None = None) -> Tensor:
+        return ops.repeat(self, repeats=repeats, axis=axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        return ops.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
+
+    def tril(self, k: int = 0) -> Tensor:
+        return ops.tril(self, k=k)
+
+    def triu(self, k: int = 0) -> Tensor:
+        return ops.triu(self, k=k)
+
+    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+        return ops.masked_fill(self, mask, value=value)
+
+    def gather(self, indices: Any, axis: int) -> Tensor:
+        return ops.gather(self, indices, axis=axis)
 
     def squeeze(self, axis: Axis = None) -> Tensor:
         return ops.squeeze(self, axis=axis)

@@ -33,6 +33,11 @@ def sharded_cross_entropy(logits: Array, labels: Array, *, shard: Shard) -> OpRe
     ``ops.cross_entropy`` raises.
     """
     xp, comm, shape = array_module(logits), shard.comm, logits.shape
+    if len(shape) != 2:
+        raise ValueError(
+            f"classes that are split over ranks need logits (N, classes), got {shape}; flatten them, "
+            'or split the last layer by "gathered"'
+        )
     n = len(logits)
     labels = checked_labels(xp.asarray(labels), (n, shard.length)).astype(xp.intp)
     if not n:
@@ -75,11 +80,11 @@ class ClassLinear(ColumnLinear):
 
 
 def class_parallel_loss(loss_fn: Loss, shard: Shard) -> Loss:
-    """``loss_fn`` for logits that are split along the classes; all losses but cross-entropy gather them."""
+    """``loss_fn`` for logits split along the classes, the last axis; all but cross-entropy gather them."""
 
     def loss(logits: Tensor, y: Any) -> Tensor:
         if loss_fn is ops.cross_entropy:
             return sharded_cross_entropy(logits, y, shard=shard)
-        return loss_fn(ShardedTensor(logits, (shard,)).gather().local, y)
+        return loss_fn(ShardedTensor(logits, (shard.on_axis(logits.ndim - 1),)).gather().local, y)
 
     return loss

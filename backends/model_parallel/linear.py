@@ -18,7 +18,7 @@ from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 
 
 class ColumnLinear(ShardedLayer):
-    """Some of the neurons: x is replicated, y = x w.T + b is split along the features.
+    """Some of the neurons: x is replicated, y = x w.T + b is split along the features, the last axis.
 
     Forward sends no message. Backward all-reduces the gradient of x, if x needs one.
     """
@@ -35,7 +35,7 @@ class ColumnLinear(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)
-        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard,))
+        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard.on_axis(x.ndim - 1),))
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.shard.length}"
@@ -57,7 +57,7 @@ class RowLinear(ShardedLayer):
         self.shard_parameter("bias", layer.bias)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        y = ops.linear(a.redistribute(self.shard).local, self.weight)
+        y = ops.linear(a.redistribute(self.shard.on_axis(a.local.ndim - 1)).local, self.weight)
         return ShardedTensor(reduce_then_add_bias(y, comm=self.shard.comm, bias=self.bias))
 
     def describe(self) -> str:

@@ -35,7 +35,7 @@ class GatheredLinear(ShardedLayer):
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x = differentiable.fan_out(a.gather().local, comm=self.comm)  # the gradients of x add up over ranks
         y = ops.linear(x, *self.own_parameters)  # of this rank's neurons
-        return ShardedTensor(differentiable.join_in(y, comm=self.comm, axis=1))
+        return ShardedTensor(differentiable.join_in(y, comm=self.comm, axis=y.ndim - 1))
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.neurons.length}"

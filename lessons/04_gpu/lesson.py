@@ -26,7 +26,7 @@ from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 from minigrad.figures import save
 from minigrad.models import NETS
-from minigrad.ops.scatter import sum_by_row
+from minigrad.ops.sum_by_row import sum_by_row
 
 FIGURES = start_lesson("04_gpu")
 rng = np.random.default_rng(0)
@@ -424,7 +424,7 @@ assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shape
 #    that it multiplies: twice the bytes, and a pass more to convert them back.
 # 2. *A function where a product does.* `x ** 3` asks for the power of any two numbers, by logarithms.
 # 3. *An element at a time.* `np.add.at` adds gradients to the rows of a table, also where a row is chosen
-#    twice. Sorted rows can be added many at once, one use of each row at a time (`ops/scatter.py`).
+#    twice. Sorted rows can be added many at once, one use of each row at a time (`ops/sum_by_row.py`).
 # 4. *A loop in Python, and thin products.* A convolution in which each channel has its own kernel (depthwise)
 #    is one matrix product a channel, of one column. As shifted images, each times one number for each
 #    channel, it is nine products of whole images (`ops/depthwise.py`).

@@ -140,7 +140,7 @@ def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def are_integers(values: Any, count: int, least: int) -> bool:
+def are_integers(values: Any, count: int, least: float) -> bool:
     """Whether ``values`` are ``count`` integers, NumPy's among them, of at least ``least``."""
     return (
         isinstance(values, Sequence | np.ndarray)

@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from .product import product
-from .scatter import sum_by_row
+from .sum_by_row import sum_by_row
 
 
 @op
@@ -46,7 +47,7 @@ def matmul(x: Array, y: Array) -> OpResult:
 
 
 class WeightPullback:
-    """dw = g.T x, which sums over several micro-batches as one product of the stacked arrays."""
+    """dw = g.T x for x (N, in), which sums over several micro-batches as one product of stacked arrays."""
 
     __slots__ = ("x",)
 
@@ -54,43 +55,52 @@ class WeightPullback:
         self.x = x
 
     def __call__(self, g: Array) -> Array:
-        return product(g.T, self.x)
+        return product(as_rows(g).T, self.x)
 
     def into(self, g: Array, buffer: Array) -> bool:
         """Write the same into ``buffer``, unless it is an array of another kind; whether it did."""
         if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
             return False
-        product(g.T, self.x, out=buffer)
+        product(as_rows(g).T, self.x, out=buffer)
         return True
 
     @staticmethod
     def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
         xp = array_module(gs[0])
-        return xp.concatenate(gs).T @ xp.concatenate([p.x for p in pullbacks])
+        return xp.concatenate(list(map(as_rows, gs))).T @ xp.concatenate([p.x for p in pullbacks])
 
 
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
-    """x w.T + b for x (N, in), weight (out, in) and bias (out,).
+    """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
-    Computed as (w x.T).T, with the big operand on the left and the samples last in memory, which is up
-    to a half faster at few rows. Raises ValueError where the shapes do not fit.
+    Of a matrix x computed as (w x.T).T, with the big operand on the left and the samples last in memory,
+    which is up to a half faster at few rows. Raises ValueError where the shapes do not fit.
     """
     first, second = shape_of(x), shape_of(weight)
-    if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
+    if not first or len(second) != 2 or first[-1] != second[1]:
         raise ValueError(
-            f"linear takes x (N, in) and weight (out, in), got x {first} and weight {second}; "
+            f"linear takes x (..., in) and weight (out, in), got x {first} and weight {second}; "
             f"flatten or resize x to {second[-1] if second else 1} features, or change the weight's last axis"
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
-    y = product(weight, x.T).T
-    to_x, to_weight = lambda g: product(weight.T, g.T).T, WeightPullback(x)  # noqa: E731
+    to_weight = WeightPullback(as_rows(x))
+    if len(first) == 2:
+        y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
+    else:
+        y = product(to_weight.x, weight.T).reshape(*first[:-1], second[0])
+        to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
     y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, to_weight, lambda g: g)
+
+
+def as_rows(x: Array) -> Array:
+    """x (..., n) as a matrix of rows, a view where its memory allows that."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 @op

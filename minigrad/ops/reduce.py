@@ -1,4 +1,4 @@
-"""Ops that sum up axes, and the softmax family.
+"""Ops that reduce axes, and the softmax family.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
@@ -50,14 +50,43 @@ def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 
 
 @op
-def var(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
-    """The variance over ``axis``, divided by the count (not the count minus one)."""
+def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
+    """The product over ``axis`` (all axes when None), 1 of no elements; each has the others as its slope."""
     axes = axes_of(axis, x.ndim)
-    spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
-    centred = x - x.mean(axis=axes, keepdims=True)
-    centred -= centred.mean(axis=axes, keepdims=True)  # what rounding left of a mean far from 0
-    value = (centred * centred).mean(axis=axes, keepdims=keepdims)
-    return value, (lambda g: spread(g * (2 / n)) * centred,)
+    spread, y = spreader(x, axes), x.prod(axis=axes, keepdims=keepdims)
+
+    def to_x(g: Array) -> Array:
+        xp, zeros = array_module(g), x == 0
+        if xp is np and not zeros.any():
+            return spread(g * y) / x
+        rest = xp.where(zeros, 1, x)
+        d = spread(g) * (rest.prod(axis=axes, keepdims=True) / rest)
+        # Beside one zero only that has a slope, and beside two none.
+        return masked(d, zeros == zeros.sum(axis=axes, keepdims=True))
+
+    return y, (to_x,)
+
+
+@op
+def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
+    """The variance over ``axis``: the sum of squared deviations over the count minus ``ddof``, as in NumPy.
+
+    PyTorch's default is ``ddof=1``. Where ``ddof`` leaves nothing of the count, it is NaN or infinite.
+    """
+    axes = axes_of(axis, x.ndim)
+    value, centred, n = variance(x, axes, keepdims, ddof)
+    spread, factor = spreader(x, axes), 2 / n if n else math.inf
+    return value, (lambda g: spread(g * factor) * centred,)
+
+
+@op
+def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
+    """The standard deviation, the square root of ``var``; where it is 0, so is its gradient."""
+    axes = axes_of(axis, x.ndim)
+    value, centred, n = variance(x, axes, keepdims, ddof)
+    xp, spread = array_module(x), spreader(x, axes)
+    y = xp.sqrt(value)
+    return y, (lambda g: spread(g / (xp.where(y == 0, np.inf, y) * n)) * centred,)
 
 
 @op
@@ -96,6 +125,15 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
         total = xp.log(total)
     return shifted - total, (lambda g: g - p * g.sum(axis=axes, keepdims=True),)
+
+
+def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Array, float]:
+    """The variance, the deviations from the mean, and the number that the sum of their squares is over."""
+    centred = x - x.mean(axis=axes, keepdims=True)
+    centred -= centred.mean(axis=axes, keepdims=True)  # what rounding left of a mean far from 0
+    n = builtins.max(count(x, axes) - ddof, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # over 0
+        return (centred * centred).sum(axis=axes, keepdims=keepdims) / n, centred, n
 
 
 def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
@@ -15,7 +16,8 @@ from ..op import OpResult, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers, is_channels_last, nchw, nhwc
-from .scatter import sum_by_row
+from .linear import as_rows
+from .sum_by_row import sum_by_row
 
 
 @op
@@ -50,6 +52,107 @@ def transpose(x: Array, *, axes: Sequence[int] | None = None) -> OpResult:
         raise ValueError(f"transpose of an array with {x.ndim} axes needs each of them in axes=, got {axes}")
     back = tuple(order.index(i) for i in range(x.ndim))
     return x.transpose(order), (lambda g: g.transpose(back),)
+
+
+@op
+def flip(x: Array, *, axis: Axis = None) -> OpResult:
+    """The elements in reverse order along ``axis`` (all axes when None)."""
+    axes = axes_of(axis, x.ndim)
+    index = (..., *[slice(None, None, -1 if i in axes else None) for i in range(x.ndim)])
+    return x[index], (lambda g: g[index],)
+
+
+@op
+def roll(x: Array, *, shift: int | Sequence[int], axis: Axis = None) -> OpResult:
+    """The elements ``shift`` places further along ``axis``, the last ones first; of all in C order when None.
+
+    Several axes have a shift each, or share one.
+    """
+    flat = axis is None or not x.ndim
+    named = axis if isinstance(axis, list | tuple) else (0 if axis is None else axis,)
+    axes = [axis_of(a, 1 if flat else x.ndim) for a in named]
+    shifts: list[Any] = list(shift) if isinstance(shift, list | tuple) else [shift] * len(axes)
+    if not are_integers(shifts, len(axes), -math.inf):
+        raise ValueError(
+            f"roll along axis={axis} needs one integer as shift, or one for each axis, got {shift}"
+        )
+
+    def rolled(x: Array, sign: int) -> Array:
+        y = x.reshape(-1) if flat else x
+        for a, n in zip(axes, shifts, strict=True):
+            first = -sign * int(n) % max(y.shape[a], 1)
+            if first:
+                before = (slice(None),) * a
+                y = array_module(x).concatenate(
+                    [y[(*before, slice(first, None))], y[(*before, slice(first))]], a
+                )
+        return y.reshape(x.shape)
+
+    return rolled(x, 1), (lambda g: rolled(g, -1),)
+
+
+@op
+def diagonal(x: Array, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> OpResult:
+    """The elements of equal index in two axes, as a last axis; right of the diagonal where ``offset`` > 0."""
+    xp, shape, offset = array_module(x), x.shape, operator.index(offset)
+    a, b = axes_of((axis1, axis2), max(x.ndim, 2))
+    if x.ndim < 2:
+        raise ValueError(f"a diagonal has two axes, an array of shape {shape} has not; reshape it")
+    rest = [i for i in range(x.ndim) if i not in (a, b)]
+
+    def to_x(g: Array) -> Array:
+        m, k, first = shape[b], g.shape[-1], offset if offset > 0 else -offset * shape[b]
+        d = xp.zeros([shape[i] for i in (*rest, a, b)], g.dtype)
+        if k:
+            d.reshape(*g.shape[:-1], shape[a] * m)[..., first : first + (k - 1) * (m + 1) + 1 : m + 1] = g
+        return d.transpose(np.argsort([*rest, a, b]).tolist())
+
+    return x.diagonal(offset, a, b), (to_x,)
+
+
+@op
+def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -> OpResult:
+    """Each element ``repeats`` times behind itself along ``axis``; of all in C order when it is None.
+
+    As np.repeat and torch.repeat_interleave; PyTorch's x.repeat is ``tile``. ``repeats`` may be a list of one
+    number for each element of the axis. Raises ValueError for another length, or numbers below 0.
+    """
+    xp, shape = array_module(x), x.shape
+    x = x.reshape(-1) if axis is None or not x.ndim else x
+    axis = axis_of(0 if axis is None else axis, x.ndim)
+    before, (n, *after) = x.shape[:axis], x.shape[axis:]
+    times: Any = repeats if np.iterable(repeats) else [repeats]
+    if not are_integers(times, len(times), 0) or len(times) not in (1, n):
+        raise ValueError(
+            f"repeat along an axis of size {n} takes one integer from 0 on or a list of {n}, got {repeats}"
+        )
+    if len(times) != 1:
+        rows = xp.asarray(np.repeat(np.arange(n), np.asarray(times, int)))
+        y = xp.take(x, rows, axis)
+        return y, (lambda g: sum_by_row(g.swapaxes(0, axis), rows, n).swapaxes(0, axis).reshape(shape),)
+
+    def to_x(g: Array) -> Array:
+        parts = g.reshape(*before, n, times[0], *after)
+        if xp is np and not after:  # NumPy's sums of few neighbors take 40 times as long as a product
+            return (as_rows(parts) @ np.ones(times[0], g.dtype)).reshape(shape)
+        return parts.sum(axis=axis + 1).reshape(shape)
+
+    return xp.repeat(x, int(times[0]), axis), (to_x,)
+
+
+def tile(x: Any, *, reps: int | Sequence[int]) -> Tensor:
+    """x ``reps`` times behind itself along its last axes, or along new first ones, as np.tile."""
+    x = x if isinstance(x, Tensor) else Tensor(x)
+    times: Any = list(reps) if np.iterable(reps) else [reps]
+    if not are_integers(times, len(times), 0):
+        raise ValueError(f"tile takes integers from 0 on as reps, got {reps}")
+    ndim = max(len(times), x.ndim)
+    times = [1] * (ndim - len(times)) + list(map(int, times))
+    sizes = [1] * (ndim - x.ndim) + list(x.shape)
+    pairs = list(zip(times, sizes, strict=True))
+    single = reshape(x, shape=tuple(k for n in sizes for k in (1, n)))
+    wide = broadcast_to(single, shape=tuple(k for pair in pairs for k in pair))
+    return reshape(wide, shape=tuple(r * n for r, n in pairs))
 
 
 @op

@@ -68,6 +68,14 @@ def convolutional(rng):
     )
 
 
+def sequences(rng):
+    """Linear layers on more than two axes."""
+    return nn.Sequential(
+        nn.Linear(4, 5, rng=rng), nn.Tanh(), nn.Dropout(0.3, rng=rng), nn.Linear(5, 4, rng=rng),
+        nn.Tanh(), nn.Linear(4, 2, rng=rng), nn.Flatten(), nn.Linear(12, 3, rng=rng),
+    )  # fmt: skip
+
+
 def batches_of(*shape, sizes=(5, 3, 4)):
     rng = np.random.default_rng(0)
     return [Batch(rng.normal(size=(n, *shape)), rng.integers(0, 3, n)) for n in sizes]
@@ -88,7 +96,7 @@ NAMES = {
     nested: ["0", "1.0", "1.1.1", "3.wide", "3.narrow", "4"],
     convolutional: ["5", "7"],
 }
-SHAPES = {Net: (4,), nested: (4,), convolutional: (2, 4, 4)}
+SHAPES = {Net: (4,), nested: (4,), convolutional: (2, 4, 4), sequences: (2, 3, 4)}
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),
     "clipped": lambda p: optim.SGD(p, 0.5, momentum=0.9).clipped(0.05),
@@ -128,6 +136,12 @@ def test_any_plan_trains_like_serial(build, data, ranks, optimizer):
 def test_the_default_plan_trains_like_serial(build, sample):
     for ranks in (1, 2, 3):
         law(build, ranks, None, sample=SHAPES[build] if sample else None, batch_size=2)
+
+
+@pytest.mark.parametrize("plan", [{"0": "column", "3": "row", "5": "gathered"}, {"5": "column", "7": "row"}])
+@pytest.mark.parametrize("sample", [None, (2, 3, 4)], ids=str)
+def test_layers_of_sequences_train_like_serial(plan, sample):
+    law(sequences, 3, plan, sample=sample)
 
 
 def test_micro_batches_train_like_serial():

@@ -43,6 +43,17 @@ def columns_and_rows_train_like_serial() -> None:
     trains(linear, (5,), {"2": "gathered"})
 
 
+def sequences(_: Any = None) -> nn.Module:
+    rng = np.random.default_rng(0)
+    layers: list[nn.Module] = [nn.Linear(5, 4, rng=rng), nn.Tanh(), nn.Linear(4, 3, rng=rng)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(6, 3, rng=rng))
+
+
+def layers_of_sequences_train_like_serial() -> None:
+    trains(sequences, (2, 5), {"0": "column", "2": "row"})
+    trains(sequences, (2, 5), {"2": "gathered"})
+
+
 def convolutional(_: Any = None) -> nn.Module:
     rng = np.random.default_rng(0)
     layers: list[nn.Module] = [nn.Conv2d(2, 4, 3, padding=1, rng=rng), nn.Tanh()]
@@ -133,6 +144,12 @@ BUGS = [
         columns_and_rows_train_like_serial, SERIAL),
     Bug("partial results get their gradients summed", LINEAR, "total = differentiable.fan_in(y, comm=comm)",
         "total = differentiable.all_reduce(y, comm=comm)", columns_and_rows_train_like_serial, SERIAL),
+    Bug("the features of sequences are taken for their second axis", LINEAR,
+        "self.own_parameters), (self.shard.on_axis(x.ndim - 1),))",
+        "self.own_parameters), (self.shard,))",
+        layers_of_sequences_train_like_serial, "must match exactly"),
+    Bug("gathered outputs are joined along the second axis", "backends.model_parallel.naive",
+        "axis=y.ndim - 1", "axis=1", layers_of_sequences_train_like_serial, "linear takes|differs by"),
     Bug("what columns send back is not added up", LINEAR,
         "x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)", "x = a.gather().local",
         columns_and_rows_train_like_serial, SERIAL),

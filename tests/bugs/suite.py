@@ -14,6 +14,7 @@ from tests.bugs import (
     in_memory_checkpoints,
     in_messages,
     in_model_parallel,
+    in_ops,
     in_pipelines,
     in_resuming,
     in_servers,
@@ -25,6 +26,7 @@ from tests.bugs import (
 PARTS = {
     "engine": in_engine.BUGS,
     "windows and samples": in_windows.BUGS,
+    "ops": in_ops.BUGS,
     "messages": in_messages.BUGS,
     "data parallel": in_data_parallel.BUGS,
     "model parallel": in_model_parallel.BUGS,

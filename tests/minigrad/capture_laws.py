@@ -64,6 +64,19 @@ def normalized(rng: np.random.Generator) -> Module:
     )  # fmt: skip
 
 
+class Sequences(Module):
+    """Samples of two rows each, and ops that move, scan, mask and sum their elements."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.rows, self.last = nn.Linear(3, 3, rng=rng), nn.Linear(6, CLASSES, rng=rng)
+
+    def forward(self, x: Any) -> Tensor:
+        y = self.rows(ops.reshape(x, shape=(-1, 2, 3)))
+        y = y.cumsum(1) + y.roll(1, 2) * y.flip(1) + y.tril().masked_fill(y.data > 1, 0.5)
+        y = ops.tanh(y + ops.einsum("nij,kj->nik", y, self.rows.weight).std(2, True).repeat(3, 2))
+        return self.last(ops.tile(y.prod(2) + y.diagonal(0, 1, 2), reps=(1, 3)))
+
+
 def convolutional(rng: np.random.Generator) -> Module:
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1, rng=rng), nn.BatchNorm(4), nn.MaxPool2d(2), nn.ReLU(),
@@ -85,6 +98,7 @@ NETS: dict[str, tuple[Callable[[np.random.Generator], Module], tuple[int, ...]]]
     "mlp": (mlp, (6,)),
     "branches": (NoisyBranches, (6,)),
     "normalized": (normalized, (6,)),
+    "sequences": (Sequences, (6,)),
     "convolutional": (convolutional, (1, 4, 4)),
     "decoder": (decoder, (1, 4, 4)),
 }

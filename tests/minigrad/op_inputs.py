@@ -59,6 +59,11 @@ def distinct(rng, shape):
     return (rng.permutation(n).reshape(shape) - n / 2) * 0.5
 
 
+def with_zeros(rng, shape):
+    """Far from zero, or zero."""
+    return far_from_zero(rng, shape) * rng.choice([0, 1, 1], shape)
+
+
 def truth(rng, shape):
     return rng.random(shape) < 0.5
 
@@ -151,6 +156,51 @@ def any_index(shape) -> SearchStrategy[Any]:
     return basic | mask | integers | first
 
 
+def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
+    """With an axis, indices along it that may repeat, elsewhere at most as long, and values for them."""
+
+    @st.composite
+    def strategy(draw, drawn: Drawn) -> Drawn:
+        (x,), _ = drawn
+        axis = draw(an_axis(x.shape)) if x.ndim else -1
+        n = x.shape[axis] if x.ndim else 1
+        sizes = [draw(st.integers(0, m)) for m in x.shape]
+        if x.ndim:
+            sizes[axis] = draw(st.integers(0, 3)) if n else 0
+        indices = draw(hnp.arrays(np.int64, tuple(sizes), elements=st.integers(0, max(n - 1, 0))))
+        return [x, on_device(indices), *[draw(arrays(tuple(sizes), kind)) for kind in values]], {"axis": axis}
+
+    return strategy
+
+
+SUBSCRIPTS: dict[str, list[Any]] = {
+    "ij,jk->ik": [(2, 3), (3, 2)],
+    "bij,bkj": [(2, 2, 3), (2, 3, 3)],
+    "bqhd,bkhd->bhqk": [(2, 3, 2, 2), (2, 1, 2, 2)],
+    "ii->i": [(3, 3)],
+    "iji": [(2, 3, 2)],
+    "ijk->kj": [(2, 3, 2)],
+    "i,j->ji": [(2,), (3,)],
+    "ij,ij->i": [(2, 3), (2, 3)],
+    "ij,ij": [(2, 3), (2, 1)],
+    "ik,kj,jl->il": [(2, 3), (3, 2), (2, 3)],
+    "ij,ij,j->ij": [(2, 2), (2, 2), (2,)],
+    "...ij,...jk->...ik": [(2, 1, 2, 3), (4, 3, 2)],
+    "...i->...": [(2, 3)],
+    "i...,i->": [(2, 3), (2,)],
+    "aab,bc,d": [(2, 2, 3), (3, 0), (2,)],
+    "ij,jk": [(2, 0), (0, 3)],
+    ",i": [(), (2,)],
+}
+
+
+@st.composite
+def contractions(draw) -> Drawn:
+    subscripts = draw(st.sampled_from(list(SUBSCRIPTS)))
+    shapes = SUBSCRIPTS[subscripts]
+    return [draw(arrays(shape, normal)) for shape in shapes], {"subscripts": subscripts}
+
+
 def joined(joins) -> SearchStrategy[Drawn]:
     @st.composite
     def strategy(draw) -> Drawn:
@@ -172,6 +222,7 @@ MATRICES = hnp.mutually_broadcastable_shapes(
 ).map(lambda s: s.input_shapes)
 ROWS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 3))  # samples, in, out
 LAYER = ROWS.map(lambda s: [s[:2], (s[2], s[1]), s[2:]])  # x, weight, bias
+LAYERS = st.tuples(shapes(max_dims=2), ROWS).map(lambda s: [(*s[0], s[1][1]), (s[1][2], s[1][1]), s[1][2:]])
 NORM = st.tuples(ROWS, st.booleans()).map(lambda d: [d[0][: 2 + d[1]], d[0][1:2], d[0][1:2]])
 NORM_IMAGES = ROWS.map(lambda s: [(*s[:2], s[2], 2), s[1:2], s[1:2]])
 NORM_LAST = st.tuples(ROWS, st.integers(1, 2)).map(lambda d: [d[0], d[0][d[1] :], d[0][d[1] :]])

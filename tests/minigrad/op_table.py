@@ -12,6 +12,7 @@ from minigrad.testing import on_device
 from tests.minigrad.op_inputs import (
     IMAGE,
     LAYER,
+    LAYERS,
     MATRICES,
     NORM,
     NORM_GROUPS,
@@ -26,9 +27,11 @@ from tests.minigrad.op_inputs import (
     another_shape,
     any_index,
     broadcast,
+    contractions,
     distinct,
     even_twentieths,
     far_from_zero,
+    indexed,
     joined,
     labelled,
     looked_up,
@@ -38,12 +41,14 @@ from tests.minigrad.op_inputs import (
     one,
     one_of,
     positive,
+    shapes,
     signals,
     some_axes,
     transposed_windows,
     truth,
     twins,
     windows,
+    with_zeros,
 )
 
 
@@ -79,6 +84,24 @@ def halves(x, *, axis):
     return ops.concatenate(second * 2.0, first, axis=axis)
 
 
+def einsum(*operands, subscripts):
+    return ops.einsum(subscripts, *operands)
+
+
+def largest(x, **settings):
+    return ops.topk(x, **settings)[0]
+
+
+def its_axis(shape):
+    """One along which there are 3."""
+    return st.sampled_from([0, -1, None] if len(shape) == 1 else [shape.index(3)])
+
+
+CUBES = shapes(min_dims=3).map(lambda s: [s])
+THREES = st.sampled_from([[(3,)], [(3, 2)], [(2, 3)]])
+MASKED = shapes().map(lambda s: [s, s[1:]])
+CONSTANTS = {"argsort"}  # integers
+
 TABLE = [
     Case("add", ops.add, broadcast(normal, normal)),
     Case("subtract", ops.subtract, broadcast(normal, normal)),
@@ -109,6 +132,16 @@ TABLE = [
     Case("max", ops.max, one(distinct, min_side=1, axis=some_axes, keepdims=a_flag)),
     Case("min", ops.min, one(distinct, min_side=1, axis=some_axes, keepdims=a_flag)),
     Case("var", ops.var, one(min_side=1, axis=some_axes, keepdims=a_flag)),
+    Case("var_ddof", ops.var, one(min_side=2, min_dims=1, axis=an_axis, ddof=one_of(1, 0.5))),
+    Case("std", ops.std, one(distinct, 2, 1, axis=some_axes, keepdims=a_flag, ddof=one_of(0, 1))),
+    Case("prod", ops.prod, one(with_zeros, axis=some_axes, keepdims=a_flag)),
+    Case("cumsum", ops.cumsum, one(min_dims=1, axis=an_axis)),
+    Case("cumprod", ops.cumprod, one(with_zeros, min_dims=1, axis=an_axis)),
+    Case("sort", ops.sort, one(distinct, min_dims=1, axis=an_axis, descending=a_flag)),
+    Case("topk", largest, one(distinct, 2, 1, axis=an_axis, k=one_of(1, 2), largest=a_flag)),
+    Case("gather", ops.gather, one().flatmap(indexed())),
+    Case("scatter", ops.scatter, one().flatmap(indexed(normal))),
+    Case("scatter_add", ops.scatter_add, one().flatmap(indexed(normal))),
     Case("logsumexp", ops.logsumexp, one(min_side=1, axis=some_axes, keepdims=a_flag)),
     Case("softmax", ops.softmax, one(min_side=1, min_dims=1, axis=an_axis)),
     Case("log_softmax", ops.log_softmax, one(min_side=1, min_dims=1, axis=an_axis)),
@@ -121,12 +154,22 @@ TABLE = [
     Case("expand_dims", ops.expand_dims, one(axis=lambda s: st.integers(-1, len(s)) | st.just((0, -1)))),
     Case("getitem", ops.getitem, one(index=any_index)),
     Case("pad", ops.pad, one(width=lambda s: st.integers(0, 2) | st.just([(i, 1) for i in range(len(s))]))),
+    Case("flip", ops.flip, one(axis=some_axes)),
+    Case("roll", ops.roll, one(axis=some_axes, shift=lambda s: st.integers(-5, 5))),
+    Case("repeat", ops.repeat, of_shape(THREES, normal, axis=its_axis, repeats=one_of(0, 2, [0, 1, 3]))),
+    Case("tile", ops.tile, one(reps=one_of(0, 2, (2, 1), (3, 1, 2)))),
+    Case("diagonal", ops.diagonal, of_shape(CUBES, normal, offset=one_of(-1, 0, 2), axis2=one_of(1, -1))),
+    Case("tril", ops.tril, of_shape(CUBES, normal, k=one_of(-1, 0, 2))),
+    Case("triu", ops.triu, of_shape(CUBES, normal, k=one_of(-1, 0, 2))),
+    Case("masked_fill", ops.masked_fill, of_shape(MASKED, normal, truth, value=one_of(0.0, np.float64(2)))),
     Case("concatenate", ops.concatenate, joined(ops.concatenate)),
     Case("stack", ops.stack, joined(ops.stack)),
     Case("split", halves, one(min_dims=1, axis=an_axis)),
     Case("matmul", ops.matmul, of_shape(MATRICES, normal, normal)),
+    Case("einsum", einsum, contractions()),
     Case("linear", ops.linear, of_shape(LAYER.map(lambda s: s[:2]), normal, normal)),
     Case("linear_bias", ops.linear, of_shape(LAYER, normal, normal, normal)),
+    Case("linear_of_any_axes", ops.linear, of_shape(LAYERS, normal, normal, normal)),
     Case("embedding", ops.embedding, of_shape(ROWS.map(lambda s: [s[1:]]), normal).flatmap(looked_up)),
     Case("cross_entropy", ops.cross_entropy, of_shape(ROWS.map(lambda s: [s[:2]]), normal).flatmap(labelled)),
     Case("mse", ops.mse, twins(normal, normal)),

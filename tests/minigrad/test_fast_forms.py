@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad.ops import scatter
+from minigrad.ops import sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
 from tests.minigrad.fast_form_laws import is_leaky_relu, is_the_power, sums_rows_as_add_at
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
 
-@given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([1, 2, scatter.TOGETHER]))
+@given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([1, 2, sum_by_row.TOGETHER]))
 def test_sums_of_chosen_rows(data, dtype, count, ndim, together):
     rows = data.draw(hnp.arrays(np.int64, st.integers(0, 60), elements=st.integers(0, count - 1)))
     g = np.random.default_rng(0).integers(-9, 10, (len(rows), *range(2, 2 + ndim))).astype(dtype)
-    with patch.object(scatter, "TOGETHER", together):
-        sums_rows_as_add_at(scatter.sum_by_row, g, rows, count)
+    with patch.object(sum_by_row, "TOGETHER", together):
+        sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, count)
 
 
 @given(st.data(), DTYPES, st.one_of(st.integers(-9, 9), st.sampled_from([0.5, -0.5, 2.5, 3.0, -2.0])))
@@ -50,13 +50,13 @@ def without_the_rest(g, rows, count):
     with patch.object(
         np, "flatnonzero", lambda mask, real=np.flatnonzero: real(mask)[: 0 if mask.sum() < 2 else None]
     ):
-        return scatter.sum_by_row(g, rows, count)
+        return sum_by_row.sum_by_row(g, rows, count)
 
 
 @pytest.mark.parametrize("bug", [last_one_wins, without_the_rest])
 def test_sums_that_forget_are_caught(bug):
     g, rows = np.arange(24.0).reshape(12, 2), np.array([0] * 11 + [3])
-    sums_rows_as_add_at(scatter.sum_by_row, g, rows, 4)
+    sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, 4)
     with pytest.raises((AssertionError, IndexError)):
         sums_rows_as_add_at(bug, g, rows, 4)
 

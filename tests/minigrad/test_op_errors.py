@@ -81,6 +81,64 @@ OPS = {
         r"2 axes needs 2.*got \(1, 2\)",
     ),
     "flatten": (lambda: ops.flatten(zeros(2, 3), start_axis=7), ValueError, "2 axes has no axis 7.*-2 to 1"),
+    "ddof": (lambda: ops.var(zeros(2), axis=1, ddof=1), ValueError, "1 axes has no axis 1"),
+    "cumsum": (lambda: ops.cumsum(zeros(2, 3), axis=NONE), TypeError, "integer, got None"),
+    "cumprod": (lambda: ops.cumprod(zeros(2, 3), axis=-3), ValueError, "2 axes has no axis -3"),
+    "sort": (lambda: ops.sort(zeros(2, 3), axis=2), ValueError, "2 axes has no axis 2"),
+    "topk": (lambda: ops.topk(zeros(2, 3), k=4), ValueError, "3 elements along axis 1.*0 to 3, got 4"),
+    "gather": (lambda: ops.gather(zeros(2), np.array([2]), axis=0), ValueError, "2 to 2.*size 2 has 0 to 1"),
+    "gather from behind": (lambda: ops.gather(zeros(2), np.array([-1]), axis=0), ValueError, "-1 to -1"),
+    "gather a row": (lambda: ops.gather(zeros(2, 3), whole(0), axis=1), ValueError, r"\(2, 3\).*got \(1,\)"),
+    "gather too long": (
+        lambda: ops.gather(zeros(1, 3), whole([0], [0]), axis=1),
+        ValueError,
+        r"got \(2, 1\)",
+    ),
+    "gather by floats": (
+        lambda: ops.gather(zeros(2), zeros(1), axis=0),
+        TypeError,
+        "gather.*integer.*float64",
+    ),
+    "scatter": (
+        lambda: ops.scatter(zeros(2), np.array([0, 5]), zeros(2), axis=0),
+        ValueError,
+        "scatter's indices run from 0 to 5.*0 to 1",
+    ),
+    "scatter too many": (lambda: ops.scatter(zeros(2), whole(0), zeros(2), axis=0), ValueError, "broadcast"),
+    "roll": (
+        lambda: ops.roll(zeros(2, 3), shift=(1, 2, 3), axis=(0, 1)),
+        ValueError,
+        r"one.*each.*\(1, 2, 3\)",
+    ),
+    "roll half": (lambda: ops.roll(zeros(2), shift=0.5), ValueError, "integer.*0.5"),  # pyright: ignore
+    "repeat": (lambda: ops.repeat(zeros(2), repeats=-1), ValueError, "size 2.*from 0 on.*got -1"),
+    "repeat a list": (
+        lambda: ops.repeat(zeros(2), repeats=[1, 2, 3]),
+        ValueError,
+        r"list of 2, got \[1, 2, 3\]",
+    ),
+    "repeat half": (lambda: ops.repeat(zeros(2), repeats=0.5), ValueError, "from 0 on.*0.5"),  # pyright: ignore
+    "topk of half": (lambda: ops.topk(zeros(2), k=0.5), TypeError, "float.*integer"),  # pyright: ignore
+    "tile": (lambda: ops.tile(zeros(2), reps=(2, -1)), ValueError, r"from 0 on.*\(2, -1\)"),
+    "tril": (lambda: ops.tril(zeros(3)), ValueError, r"n, m.*\(3,\)"),
+    "diagonal": (lambda: ops.diagonal(zeros(3)), ValueError, r"two axes.*\(3,\)"),
+    "diagonal twice": (lambda: ops.diagonal(zeros(3, 3), axis2=-2), ValueError, r"\(0, -2\).*twice"),
+    "masked_fill": (
+        lambda: ops.masked_fill(zeros(2, 3), np.array([True] * 2), value=0),
+        ValueError,
+        r"\(2,\).*\(2, 3\)",
+    ),
+    "einsum of arrays": (lambda: ops.einsum(zeros(2), zeros(2)), TypeError, "ij,jk->ik"),  # pyright: ignore
+    "einsum's sizes": (
+        lambda: ops.einsum("ij,jk", zeros(2, 3), zeros(2, 3)),
+        ValueError,
+        r"'ij,jk' have sizes 3 and 2.*\(2, 3\), \(2, 3\)",
+    ),
+    "einsum's operands": (lambda: ops.einsum("ij,jk", zeros(2, 3)), ValueError, "names 2 operands, got 1"),
+    "einsum's axes": (lambda: ops.einsum("ijk->k", zeros(2, 3)), ValueError, "'ijk'.*3 axes.*has 2"),
+    "einsum's letters": (lambda: ops.einsum("i1->i", zeros(2, 3)), ValueError, "letters.*'i1->i'"),
+    "einsum's output": (lambda: ops.einsum("ij->ik", zeros(2, 3)), ValueError, "output of einsum 'ij->ik'"),
+    "einsum's output twice": (lambda: ops.einsum("ij->ii", zeros(2, 3)), ValueError, "each once"),
     "axis": (lambda: ops.sum(zeros(2, 3), axis=2), ValueError, "2 axes has no axis 2.*-2 to 1"),
     "axis of a number": (lambda: ops.max(zeros(), axis=1), ValueError, "no axis 1"),
     "float axis": (lambda: ops.mean(zeros(2), axis=1.0), TypeError, r"integer.*1\.0"),  # pyright: ignore

@@ -170,7 +170,7 @@ def test_layers_take_numpys_integers_as_sizes(kind, size, data):
 
 # Axes
 
-REDUCTIONS = [ops.sum, ops.mean, ops.max, ops.min, ops.var, ops.logsumexp]
+REDUCTIONS = [ops.sum, ops.mean, ops.max, ops.min, ops.prod, ops.var, ops.std, ops.logsumexp]
 
 
 @pytest.mark.parametrize("op", [*REDUCTIONS, ops.softmax, ops.log_softmax], ids=lambda op: op.__name__)

@@ -1,6 +1,6 @@
 """Gradients of chosen rows: a row that was chosen several times gets a sum.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``shape.py`` and ``linear.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``linear.py``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ def sum_by_row(g: Array, rows: Array, count: int) -> Array:
     """An array of ``count`` rows, of which row i is the sum of those of g, (N, ...), where ``rows`` is i."""
     xp = array_module(g)
     d = xp.zeros((count, *g.shape[1:]), g.dtype)
-    if xp is np and len(rows):
+    if xp is np and len(rows) and g.ndim > 1:
         add_by_turns(d, rows, g)
-    else:
+    else:  # of numbers, not rows, NumPy's own form is the fast one
         xp.add.at(d, rows, g)
     return d
 

@@ -1,0 +1,146 @@
+"""Bugs of the ops that gather, order, scan and contract; their oracles: differences and NumPy's forms."""
+
+from functools import partial
+
+import numpy as np
+
+from minigrad import ops, testing
+from tests.bugs.bug import Bug
+from tests.minigrad.numpy_forms import equals_its_form
+from tests.minigrad.test_numpy_forms import (
+    test_a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
+)
+
+# Laws
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).uniform(0.5, 2, shape)
+
+
+def einsum_is_numpys_and_its_gradient_the_difference() -> None:
+    for subscripts, shapes in (
+        ("ij,jk->ki", [(2, 3), (3, 2)]),
+        ("iji,j->j", [(2, 3, 2), (3,)]),
+        ("ij,i->j", [(2, 3), (1,)]),
+    ):
+        einsum = lambda *xs, subscripts=subscripts: ops.einsum(subscripts, *xs)  # noqa: E731
+        operands = [drawn(*shape) for shape in shapes]
+        equals_its_form(einsum, "einsum", *operands, subscripts=subscripts)
+        testing.gradient_matches_difference(einsum, *operands)
+
+
+def linear_layers_take_any_axes() -> None:
+    inputs = drawn(2, 3, 4), drawn(5, 4), drawn(5)
+    equals_its_form(ops.linear, "linear_of_any_axes", *inputs)
+    testing.gradient_matches_difference(ops.linear, *inputs)
+
+
+def zeros_have_gradients() -> None:
+    for x in ([2.0, 0.0, 3.0], [0.5, 0.0, 2.0, 0.0, 3.0], [2.0, 3.0]):
+        testing.gradient_matches_difference(ops.prod, np.array(x))
+        testing.gradient_matches_difference(partial(ops.cumprod, axis=0), np.array(x))
+
+
+def sums_up_to_each_place() -> None:
+    for axis in (0, 1):
+        equals_its_form(ops.cumsum, "cumsum", drawn(2, 3), axis=axis)
+        testing.gradient_matches_difference(partial(ops.cumsum, axis=axis), drawn(2, 3))
+
+
+def samples_have_a_variance() -> None:
+    equals_its_form(ops.var, "var_ddof", drawn(2, 3), axis=1, ddof=1)
+    testing.gradient_matches_difference(partial(ops.var, axis=1, ddof=1), drawn(2, 3))
+    testing.gradient_matches_difference(partial(ops.std, axis=1, ddof=1), drawn(2, 3))
+
+
+def elements_are_gathered_and_scattered() -> None:
+    x, indices, values = drawn(3, 4), np.array([[2, 2, 0], [0, 2, 2]]), drawn(2, 3)
+    for op, name, inputs in (
+        (ops.gather, "gather", (x, indices)),
+        (ops.scatter, "scatter", (x, indices, values)),
+        (ops.scatter_add, "scatter_add", (x, indices, values)),
+    ):
+        for axis in (0, 1):
+            equals_its_form(op, name, *inputs, axis=axis)
+            testing.gradient_matches_difference(partial(op, axis=axis), *inputs)
+
+
+def elements_are_ordered() -> None:
+    x = np.array([[3.0, 1.0, 2.0, 5.0], [0.5, 4.0, 0.25, 1.5]])
+    for descending in (False, True):
+        equals_its_form(ops.sort, "sort", x, descending=descending)
+        testing.gradient_matches_difference(partial(ops.sort, descending=descending), x)
+        first = lambda x, **settings: ops.topk(x, **settings)[0]  # noqa: E731
+        equals_its_form(first, "topk", x, k=2, largest=descending)
+        order = ops.argsort(x, descending=descending, stable=True).numpy()
+        assert np.array_equal(np.take_along_axis(x, order, -1), ops.sort(x, descending=descending).numpy()), (
+            f"the order is {order}"
+        )
+
+
+def elements_move_and_vanish_as_in_numpy() -> None:
+    for op, name, settings in (
+        (ops.roll, "roll", {"shift": (1, -1), "axis": (0, 1)}),
+        (ops.flip, "flip", {"axis": 1}),
+        (ops.tile, "tile", {"reps": (2, 1, 3)}),
+        (ops.repeat, "repeat", {"repeats": [2, 0, 1], "axis": 1}),
+        (ops.repeat, "repeat", {"repeats": 3, "axis": 0}),
+        (ops.tril, "tril", {"k": 1}),
+        (ops.triu, "triu", {"k": 1}),
+        (ops.diagonal, "diagonal", {"offset": -1}),
+    ):
+        x = drawn(4, 3)
+        equals_its_form(op, name, x, **settings)
+        testing.gradient_matches_difference(partial(op, **settings), x)
+
+
+DIFFERENCE = "the gradient's slope is .*, the central difference"
+EINSUM, GATHER, ORDER = "minigrad.ops.einsum", "minigrad.ops.gather", "minigrad.ops.order"
+REDUCE, SCAN, SHAPE = "minigrad.ops.reduce", "minigrad.ops.scan", "minigrad.ops.shape"
+
+BUGS = [
+    Bug("a letter is summed before the other operand has it", EINSUM,
+        "x, first = summed(x, first, needed | set(second))", "x, first = summed(x, first, needed)",
+        einsum_is_numpys_and_its_gradient_the_difference, "einsum is|shape"),
+    Bug("a size of 1 does not broadcast", EINSUM, "if x.shape[i] != sizes[c]]", "if False]",
+        einsum_is_numpys_and_its_gradient_the_difference, "cannot reshape"),
+    Bug("the output's letters keep the order of the product", EINSUM,
+        "axes=[term.index(c) for c in output]", "axes=sorted(term.index(c) for c in output)",
+        einsum_is_numpys_and_its_gradient_the_difference, "einsum is"),
+    Bug("a diagonal's gradient goes down a column", SHAPE, "* (m + 1) + 1 : m + 1] = g", "* m + 1 : m] = g",
+        einsum_is_numpys_and_its_gradient_the_difference, DIFFERENCE),
+    Bug("rows are read in another order", "minigrad.ops.linear",
+        "x.reshape(math.prod(x.shape[:-1]), x.shape[-1])", "x.T.reshape(x.shape[-1], -1).T",
+        linear_layers_take_any_axes, "linear_of_any_axes is"),
+    Bug("beside a zero all have its slope", REDUCE,
+        "masked(d, zeros == zeros.sum(axis=axes, keepdims=True))", "d",
+        zeros_have_gradients, DIFFERENCE),
+    Bug("a product's second zero is forgotten", SCAN, "xp.where(before == 1, slopes, 0)",
+        "xp.where(before >= 1, slopes, 0)", zeros_have_gradients, DIFFERENCE),
+    Bug("sums are taken from the front again", SCAN, "(lambda g: backwards(g, axis),)",
+        "(lambda g: scan(array_module(g).cumsum, g, axis),)", sums_up_to_each_place, DIFFERENCE),
+    Bug("a sample is taken for all", REDUCE, "n = builtins.max(count(x, axes) - ddof, 0)",
+        "n = count(x, axes)", samples_have_a_variance, "var_ddof is"),
+    Bug("a deviation of 0 divides", REDUCE, "xp.where(y == 0, np.inf, y)", "y",
+        a_constant_has_no_slope, "AssertionError|RuntimeWarning"),
+    Bug("what is written over keeps its gradient", GATHER, "        d.reshape(-1)[places] = 0\n", "",
+        elements_are_gathered_and_scattered, DIFFERENCE),
+    Bug("all values for one place get its gradient", GATHER, "last[places] == numbers", "last[places] >= 0",
+        elements_are_gathered_and_scattered, DIFFERENCE),
+    Bug("indices count from the start of memory", GATHER, "if strides[axis] == 1 else places * strides[axis]",
+        "if strides[axis] else places", elements_are_gathered_and_scattered, "gather is|ValueError"),
+    Bug("a falling order has rising gradients", ORDER, "turned(rows_along(g, axis), descending)",
+        "rows_along(g, axis)", elements_are_ordered, DIFFERENCE),
+    Bug("the largest are taken from the front", ORDER,
+        "order[..., n - k :] if largest else order[..., :k]", "order[..., :k]",
+        elements_are_ordered, "topk is"),
+    Bug("a falling order counts from behind", ORDER, "turned(rows.shape[-1] - 1 - order, True)",
+        "turned(order, True)", elements_are_ordered, "the order is"),
+    Bug("a gradient rolls on", SHAPE, "(lambda g: rolled(g, -1),)", "(lambda g: rolled(g, 1),)",
+        elements_move_and_vanish_as_in_numpy, DIFFERENCE),
+    Bug("the upper triangle loses its diagonal", "minigrad.ops.mask", "~on_or_below(x, index(k) - 1)",
+        "~on_or_below(x, k)", elements_move_and_vanish_as_in_numpy, "triu is"),
+    Bug("what is repeated is summed over others", SHAPE, "sum_by_row(g.swapaxes(0, axis), rows, n)",
+        "sum_by_row(g.swapaxes(0, axis)[::-1], rows, n)", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
+]  # fmt: skip

@@ -1,0 +1,83 @@
+"""Ops as NumPy computes them, or as a loop over all elements does. The law takes the op under test."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad.device import to_host
+
+
+def equals_its_form(op: Callable[..., Any], name: str, *inputs: Any, **settings: Any) -> None:
+    """The op's value is that of ``FORMS[name]``: sums in another order are some roundings off."""
+    expected = FORMS[name](*map(to_host, inputs), **settings)
+    value = op(*inputs, **settings).numpy()
+    assert value.shape == expected.shape, f"{name} has shape {value.shape}, not {expected.shape}"
+    assert np.allclose(value, expected, 1e-12, 1e-12, equal_nan=True), f"{name} is {value}, not {expected}"
+
+
+def sort(x, *, axis=-1, descending=False):
+    return np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis)
+
+
+def topk(x, *, k, axis=-1, largest=True):
+    return np.take(sort(x, axis=axis, descending=largest), np.arange(k), axis)
+
+
+def places(indices, axis):
+    """Each place in ``indices``, and the one that it names."""
+    for place in np.ndindex(indices.shape):
+        target = list(place)
+        if target:
+            target[axis] = indices[place]
+        yield place, tuple(target)
+
+
+def gather(x, indices, *, axis):
+    y = np.empty(indices.shape)
+    for place, source in places(indices, axis):
+        y[place] = x[source]
+    return y
+
+
+def scatter(x, indices, values, *, axis):
+    y = x.copy()
+    for place, target in places(indices, axis):
+        y[target] = values[place]
+    return y
+
+
+def scatter_add(x, indices, values, *, axis):
+    y = x.copy()
+    for place, target in places(indices, axis):
+        y[target] += values[place]
+    return y
+
+
+def einsum(*operands, subscripts):
+    """NumPy sums no axes that stand only in "...", as PyTorch does."""
+    return np.einsum(subscripts.replace("i...,i->", "ij,i->"), *operands)
+
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "cumprod": np.cumprod,
+    "cumsum": np.cumsum,
+    "diagonal": lambda x, **settings: np.diagonal(x, **{"axis1": 0, **settings}),
+    "einsum": einsum,
+    "flip": np.flip,
+    "gather": gather,
+    "linear_of_any_axes": lambda x, w, b: x @ w.T + b,
+    "masked_fill": lambda x, mask, *, value: np.where(mask, value, x),
+    "prod": np.prod,
+    "repeat": np.repeat,
+    "roll": np.roll,
+    "scatter": scatter,
+    "scatter_add": scatter_add,
+    "sort": sort,
+    "std": np.std,
+    "tile": np.tile,
+    "topk": topk,
+    "tril": np.tril,
+    "triu": np.triu,
+    "var_ddof": np.var,
+}
