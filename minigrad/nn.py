@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import ops
+from .cross_entropy_loss import CrossEntropyLoss
 from .data import shares
 from .device import Array
 from .forward_pass import current_pass
@@ -27,6 +28,7 @@ __all__ = [
     "AvgPool2d",
     "BatchNorm",
     "Conv2d",
+    "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Flatten",
