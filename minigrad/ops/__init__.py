@@ -3,15 +3,17 @@
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
+from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .conv import conv2d
 from .dropout import dropout
 from .elementwise import (
     abs,
     add,
+    astype,
     clip,
+    cos,
     divide,
     exp,
-    gelu,
     leaky_relu,
     log,
     maximum,
@@ -21,6 +23,7 @@ from .elementwise import (
     power,
     relu,
     sigmoid,
+    sin,
     sqrt,
     subtract,
     tanh,
@@ -47,10 +50,11 @@ from .shape import (
 )
 
 __all__ = [
-    "abs", "add", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
-    "concatenate", "conv2d", "cross_entropy", "divide", "dropout", "embedding", "exp", "expand_dims",
-    "flatten", "gelu", "getitem", "huber_loss", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "log", "log_softmax", "logsumexp", "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum",
-    "mse", "multiply", "negative", "nll_loss", "pad", "power", "relu", "reshape", "sigmoid", "smooth_l1_loss",
-    "softmax", "split", "sqrt", "squeeze", "stack", "subtract", "sum", "tanh", "transpose", "var", "where",
+    "abs", "add", "astype", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to",
+    "clip", "concatenate", "conv2d", "cos", "cross_entropy", "divide", "dropout", "elu", "embedding", "exp",
+    "expand_dims", "flatten", "gelu", "getitem", "hardswish", "huber_loss", "kl_div", "l1_loss", "layer_norm",
+    "leaky_relu", "linear", "log", "log_sigmoid", "log_softmax", "logsumexp", "matmul", "max", "max_pool2d",
+    "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "nll_loss", "pad", "power", "relu",
+    "reshape", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "split", "sqrt", "squeeze",
+    "stack", "subtract", "sum", "tanh", "transpose", "var", "where",
 ]  # fmt: skip

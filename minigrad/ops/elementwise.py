@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -28,6 +28,13 @@ def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
 
 def identity(g: Array) -> Array:
     return g
+
+
+@elementwise
+def astype(x: Array, *, dtype: Any) -> OpResult:
+    """x as numbers of another ``dtype``; what becomes integers or booleans has no gradient."""
+    y = x.astype(dtype)
+    return y, ((lambda g: g.astype(x.dtype, copy=False)) if y.dtype.kind == "f" else None,)
 
 
 @elementwise
@@ -135,6 +142,20 @@ def tanh(x: Array) -> OpResult:
 
 
 @elementwise
+def sin(x: Array) -> OpResult:
+    """The sine of an angle in radians."""
+    xp = array_module(x)
+    return xp.sin(x), (lambda g: g * xp.cos(x),)
+
+
+@elementwise
+def cos(x: Array) -> OpResult:
+    """The cosine of an angle in radians."""
+    xp = array_module(x)
+    return xp.cos(x), (lambda g: g * -xp.sin(x),)
+
+
+@elementwise
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
     y = logistic(x)
@@ -180,18 +201,6 @@ def leaky_relu_by_maximum(x: Array, slope: float) -> OpResult:
         return factor
 
     return y, (to_x,)
-
-
-@elementwise
-def gelu(x: Array) -> OpResult:
-    """x times the normal distribution function, in its tanh form (Hendrycks and Gimpel 2016)."""
-    c = math.sqrt(2 / math.pi)
-    share = logistic(2 * c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
-
-    def to_x(g: Array) -> Array:
-        return g * (share + 2 * c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x)))
-
-    return x * share, (to_x,)
 
 
 @elementwise
