@@ -15,7 +15,7 @@ from ..lookup import check_choice
 from ..op import OpResult
 from . import activation_kernels as kernels
 from .blocks import in_blocks
-from .elementwise import elementwise, logistic
+from .elementwise import elementwise, floating, logistic
 from .normal_distribution import normal_density, normal_distribution
 
 
@@ -176,10 +176,6 @@ def hardswish(x: Array) -> OpResult:
         d *= g
 
     return in_blocks(value, x)[0], (lambda g: in_blocks(slope, x, g)[0],)
-
-
-def floating(x: Array) -> Array:
-    return x if x.dtype.kind == "f" else x.astype(float)
 
 
 def write_logistic(x: Array, out: Array) -> None:

@@ -248,6 +248,11 @@ def outermost_slice(x: Array) -> Array:
     return x[:1] if x.strides[0] >= x.strides[-1] else x[..., :1]
 
 
+def floating(x: Array) -> Array:
+    """x, where it has integers as float64."""
+    return x.astype(float) if hasattr(x, "dtype") and x.dtype.kind != "f" else x
+
+
 def logistic(x: Array) -> Array:
     """1 / (1 + e ** -x) of an array, in its dtype, with all its digits also where it is nearly 0."""
     if kernels.fits(x):

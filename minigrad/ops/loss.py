@@ -14,7 +14,7 @@ from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from ..tensor import Tensor
 from . import loss_kernels
-from .elementwise import logistic
+from .elementwise import floating, logistic
 from .elementwise_kernels import fits
 from .label_loss import LabelOptions, labelled_cross_entropy, negative_log_likelihood, soft_cross_entropy
 from .labels import check_kind, checked_labels
@@ -50,6 +50,7 @@ def cross_entropy(
     plain = weight is None and ignore_index is None and not label_smoothing and reduction == "mean"
     if not plain or len(shape) > 2 or shape_of(labels) == shape != ():
         options = LabelOptions("cross_entropy", weight, ignore_index, label_smoothing, reduction)
+        logits = floating(logits)
         soft = len(shape) > 1 and shape_of(labels) == shape and labels.dtype.kind == "f"
         return (soft_cross_entropy if soft else labelled_cross_entropy)(logits, labels, options)
     xp = array_module(logits)
@@ -92,7 +93,7 @@ def nll_loss(
     Labels, settings and errors are those of ``cross_entropy``.
     """
     options = LabelOptions("nll_loss", weight, ignore_index, 0.0, reduction)
-    return negative_log_likelihood(log_probabilities, labels, options)
+    return negative_log_likelihood(floating(log_probabilities), labels, options)
 
 
 @op
@@ -142,7 +143,7 @@ def binary_cross_entropy_with_logits(
             f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
     if weight is not None or pos_weight is not None or reduction != "mean":
-        return weighted_logistic_loss(logits, targets, weight, pos_weight, reduction)
+        return weighted_logistic_loss(floating(logits), targets, weight, pos_weight, reduction)
     if fits(logits, targets):
         return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
     n = max(math.prod(shape_of(logits)), 1)

@@ -47,7 +47,7 @@ def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean
     """
     if not delta > 0:
         raise ValueError(f"delta must be positive, got {delta}")
-    return clipped_loss("huber_loss", x, y, 1.0, delta, reduction)
+    return clipped_loss("huber_loss", x, y, 1.0, float(delta), reduction)
 
 
 @op
@@ -58,7 +58,7 @@ def smooth_l1_loss(x: Array, y: Array, *, beta: float = 1.0, reduction: str = "m
     """
     if not beta > 0:
         raise ValueError(f"beta must be positive, got {beta}; l1_loss is what it comes to at 0")
-    return clipped_loss("smooth_l1_loss", x, y, 1 / beta, 1.0, reduction)
+    return clipped_loss("smooth_l1_loss", x, y, 1 / float(beta), 1.0, reduction)
 
 
 def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, reduction: str) -> OpResult:
