@@ -22,11 +22,7 @@ def in_blocks(compute: Callable[..., None], *inputs: Array, outputs: int = 1) ->
     """
     results = [np.empty_like(inputs[0]) for _ in range(outputs)]
     outermost_first = sorted(range(results[0].ndim), key=lambda axis: -results[0].strides[axis])
-    arrays = [x.transpose(outermost_first) for x in (*inputs, *results)]
-    if not all(x.flags.c_contiguous for x in arrays):
-        compute(*arrays)
-        return results
-    flat = [x.reshape(-1) for x in arrays]
+    flat = [x.transpose(outermost_first).reshape(-1) for x in (*inputs, *results)]  # views of the results
     for start in range(0, results[0].size, SIZE):
         compute(*(x[start : start + SIZE] for x in flat))
     return results

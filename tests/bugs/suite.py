@@ -10,6 +10,7 @@ from tests.bugs import (
     in_engine,
     in_hybrid,
     in_logs,
+    in_losses,
     in_masks,
     in_memory_checkpoints,
     in_messages,
@@ -23,6 +24,7 @@ from tests.bugs import (
 
 PARTS = {
     "engine": in_engine.BUGS,
+    "losses": in_losses.BUGS,
     "messages": in_messages.BUGS,
     "data parallel": in_data_parallel.BUGS,
     "model parallel": in_model_parallel.BUGS,
