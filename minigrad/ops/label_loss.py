@@ -94,7 +94,8 @@ def labelled_cross_entropy(logits: Array, labels: Array, options: LabelOptions) 
     each = factor * (log_total - shifted[own])
     total = weights.sum()
     if smoothing:
-        of_all = total * log_total - xp.einsum("ncm,c->nm", shifted, weights)
+        weighted = shifted if options.weight is None else weights[:, None] * shifted
+        of_all = total * log_total - weighted.sum(axis=1)
         each = (1 - smoothing) * each + (smoothing / classes) * (counted * of_all)
     del shifted
     value, scale = reduced(each.reshape(labels.shape), options.reduction, divisor)
