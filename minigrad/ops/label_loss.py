@@ -86,7 +86,7 @@ def targets(labels: Array, x: Array, weights: Array, options: LabelOptions) -> T
 
 def labelled_cross_entropy(logits: Array, labels: Array, options: LabelOptions) -> OpResult:
     """``cross_entropy`` for integer labels."""
-    xp, classes, shape = array_module(logits), logits.shape[1], logits.shape
+    classes, shape = logits.shape[1], logits.shape
     weights, smoothing = options.class_weights(logits), options.label_smoothing
     y, factor, counted, divisor = targets(labels, logits, weights, options)
     own = places_of(y)

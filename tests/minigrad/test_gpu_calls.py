@@ -97,7 +97,9 @@ def test_a_wrong_label_or_index_stops_training(seed, place, label, kind):
     labels = rng.integers(0, 3, 3)
     labels[place] = label
     table = rng.normal(size=(3, 3)).astype(kind)
-    gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, table, labels)
+    smoothed = partial(ops.cross_entropy, label_smoothing=0.1, weight=[1.0, 2.0, 3.0])
+    for loss in (ops.cross_entropy, smoothed, ops.nll_loss):
+        gpu_laws.a_wrong_label_stops_training(loss, table, labels)
     gpu_laws.a_wrong_label_stops_training(ops.embedding, table, labels)
 
 
