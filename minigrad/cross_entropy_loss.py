@@ -1,6 +1,6 @@
 """Cross-entropy with settings, as a loss function for any backend.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``nn.py``.
 """
 
 from __future__ import annotations

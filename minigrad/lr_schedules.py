@@ -61,8 +61,8 @@ class ReduceLROnPlateau:
     is more, with the opposite sign. A rate that would fall by at most ``eps`` stays. All this is PyTorch's.
     Raises ValueError for settings out of range.
 
-    >>> plateau = ReduceLROnPlateau(optimizer, patience=2)  # doctest: +SKIP
-    >>> fit(..., on_epoch=lambda epoch, history: plateau.step(history.losses[-1]))  # doctest: +SKIP
+    ``fit(..., on_epoch=lambda epoch, history: plateau.step(history.losses[-1]))`` goes by the last loss of
+    each epoch; where each rank has a loss of its own, as in model averaging, take another measure.
     """
 
     def __init__(

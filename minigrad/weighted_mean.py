@@ -1,6 +1,7 @@
 """A loss that is divided by something else than the number of samples, for parts of a batch as for the whole.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by
+``cross_entropy_loss.py``.
 """
 
 from __future__ import annotations

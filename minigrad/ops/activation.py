@@ -1,7 +1,7 @@
 """Activation functions of several steps; as the ops of ``elementwise`` they treat every element alone.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation. On a GPU each is one kernel forward and one
-backward (``activation_kernels``); here are the forms for NumPy, which go through the array in parts.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``. On a GPU each is one
+kernel forward and one backward (``activation_kernels``); the forms for NumPy go through the array in parts.
 """
 
 from __future__ import annotations

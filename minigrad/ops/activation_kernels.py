@@ -1,6 +1,6 @@
 """Activation functions on a GPU as one kernel each way; ``activation`` has the readable forms.
 
-Lecture section: GPU against CPU. Lesson: 04_gpu.
+Lecture section: GPU against CPU. Lesson: 02_backpropagation, by ``activation.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Losses of classes with all options: images, weights of classes, ignored, smoothed and soft labels.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``loss.py``. Arrays are (N, classes, M),
+Lecture section: gradient descent. Lesson: 01_gradient_descent, by ``loss.py``. Arrays are (N, classes, M),
 with M = 1 for rows of logits and the number of pixels for images.
 """
 

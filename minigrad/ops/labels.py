@@ -1,6 +1,6 @@
 """Integer labels of logits (N, classes) or, with a label for each pixel, (N, classes, ...).
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``loss.py``.
+Lecture section: gradient descent. Lesson: 01_gradient_descent, by ``loss.py``.
 """
 
 from __future__ import annotations

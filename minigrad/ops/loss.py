@@ -1,6 +1,6 @@
 """Losses of classes and probabilities: each is, by default, the mean over the samples it saw.
 
-So a share of a batch weighs in by its size. Lecture section: back-propagation. Lesson: 02_backpropagation.
+So a share of a batch weighs in by its size. Lecture section: gradient descent. Lesson: 01_gradient_descent.
 """
 
 from __future__ import annotations

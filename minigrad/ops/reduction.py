@@ -1,6 +1,6 @@
 """What a loss makes of the losses of its elements: their mean, their sum, or nothing.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``loss.py``.
+Lecture section: gradient descent. Lesson: 01_gradient_descent, by ``loss.py``.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def cross_entropy_is_by_the_book(
         if not soft and labels[place] == ignore_index:
             continue
         target = labels[index] if soft else np.eye(classes)[labels[place]]
-        divisor += 1 if soft else w[labels[place]]
+        divisor += 1 if soft else float(w[labels[place]])
         smoothed = (1 - label_smoothing) * target + label_smoothing / classes
         each[place] = -(smoothed * w * log_p).sum()
     settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
