@@ -315,7 +315,12 @@ ROWS = [
     of("relu", ops.relu, F.relu, MILLION),
     of("relu", ops.relu, F.relu, (64, 32, 32, 32), image=True),
     of("leaky_relu", ops.leaky_relu, F.leaky_relu, MILLION),
-    of("gelu", ops.gelu, lambda x: F.gelu(x, approximate="tanh"), MILLION),
+    of(
+        "gelu",
+        lambda x: ops.gelu(x, approximate="tanh"),
+        lambda x: F.gelu(x, approximate="tanh"),
+        MILLION,
+    ),
     of("sigmoid", ops.sigmoid, torch.sigmoid, MILLION),
     of("tanh", ops.tanh, torch.tanh, MILLION),
     of("exp", ops.exp, torch.exp, MILLION),

@@ -21,6 +21,7 @@ from .optim import Optimizer
 from .own_state import OwnState
 from .tape import OnGrad, Tape
 from .tensor import Parameter, Tensor
+from .weighted_mean import WeightedMean
 
 if TYPE_CHECKING:
     from .train import History
@@ -64,7 +65,11 @@ class Work(NamedTuple):
 
     def forward_pass(self) -> AbstractContextManager[Any]:
         """Inside it layers draw the masks of these samples in this step."""
-        return nullcontext() if self.step is None else ForwardPass(self.step, self.batch.places)
+        return (
+            nullcontext()
+            if self.step is None
+            else ForwardPass(self.step, self.batch.places, self.batch.is_part)
+        )
 
     def loss(self, out: Tensor) -> Tensor:
         """The mean loss of the model's output; without samples, which have no mean, the output itself."""
@@ -166,7 +171,8 @@ class Backend(Declaration, OwnState):
     ) -> float:
         """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
 
-        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them.
+        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. ``loss_fn`` is a mean
+        over samples, or a WeightedMean.
         """
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
@@ -176,6 +182,8 @@ class Backend(Declaration, OwnState):
             return 0.0
         with self.accumulate(model):
             mine = self.shard(batch)
+            if isinstance(loss_fn, WeightedMean):
+                loss_fn = loss_fn.for_parts_of(batch.y)
             weight, loss_fn = self.loss_weight(mine, batch), self.loss_for(model, loss_fn)
             work = Work(model, mine, loss_fn, weight, self.on_grad, self.communicates_in_forward, step)
             return self.finish(model, self.forward_backward(work, inner))

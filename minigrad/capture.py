@@ -259,7 +259,7 @@ class CapturedPass(ForwardPass):
     """A forward pass of a captured step, whose masks lie in the memory of the graph."""
 
     def __init__(self, masks: StepMasks, work: Work):
-        super().__init__(masks.step, work.batch.places)
+        super().__init__(masks.step, work.batch.places, work.batch.is_part)
         self.masks = masks
 
     def mask(self, seed: int) -> Mask:

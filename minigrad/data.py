@@ -15,7 +15,8 @@ from .random_mask import Places
 class Batch:
     """Samples ``x`` (N, ...) and their targets ``y`` (N, ...).
 
-    ``places`` are those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole.
+    ``places`` are those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole;
+    ``is_part`` says whether that batch has more samples.
 
     >>> Batch(np.zeros((64, 1, 28, 28), np.float32), np.zeros(64, np.int64))
     Batch(x=float32(64, 1, 28, 28), y=int64(64,))
@@ -24,6 +25,7 @@ class Batch:
     x: Array
     y: Array
     places: Places = field(default=range(0), compare=False)
+    is_part: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -46,7 +48,7 @@ class Batch:
     def __getitem__(self, rows: slice | np.ndarray) -> Batch:
         some = isinstance(rows, slice)
         places = self.places[rows] if some else np.asarray(self.places)[to_host(rows)]
-        return Batch(self.x[rows], self.y[rows], places)
+        return Batch(self.x[rows], self.y[rows], places, self.is_part or len(places) < len(self))
 
     def whole(self) -> Batch:
         """The same samples as a batch of their own, with the places 0, 1, ..."""
@@ -54,7 +56,7 @@ class Batch:
 
     def to(self, device: str) -> Batch:
         """The batch on ``device`` ("numpy" or "cupy")."""
-        return Batch(to_device(self.x, device), to_device(self.y, device), self.places)
+        return Batch(to_device(self.x, device), to_device(self.y, device), self.places, self.is_part)
 
 
 @dataclass(frozen=True)

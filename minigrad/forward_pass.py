@@ -17,12 +17,12 @@ current_pass: ContextVar[ForwardPass | None] = ContextVar("minigrad.current_pass
 class ForwardPass:
     """Samples go forward inside ``with ForwardPass(step, places):``, and layers draw masks that are theirs.
 
-    ``places`` are those of the samples in the whole batch of the step. ``path`` are the positions of the
-    layer at work in the Sequentials around it, outermost first.
+    ``places`` are those of the samples in the whole batch of the step; ``is_part`` says whether the batch has
+    others. ``path`` are the positions of the layer at work in the Sequentials around it, outermost first.
     """
 
-    def __init__(self, step: int, places: Places):
-        self.step, self.places = step, places
+    def __init__(self, step: int, places: Places, is_part: bool = False):
+        self.step, self.places, self.is_part = step, places, is_part
         self.path: list[int] = []
         self.calls: Counter[tuple[int, ...]] = Counter()  # masks drawn, by path
         self._tokens: list[Any] = []
@@ -42,7 +42,7 @@ class ForwardPass:
 
     def copy(self) -> ForwardPass:
         """A pass that goes on from here, as the second run of a segment does."""
-        copy = ForwardPass(self.step, self.places)
+        copy = ForwardPass(self.step, self.places, self.is_part)
         copy.path, copy.calls = self.path.copy(), self.calls.copy()
         return copy
 
@@ -51,3 +51,13 @@ def current_path() -> list[int]:
     """The path of the current pass, where a Sequential notes its layers; without a pass, an unused list."""
     current = current_pass.get()
     return [] if current is None else current.path
+
+
+def check_whole_batch(loss: str) -> None:
+    """Raise ValueError in a pass of a part of a batch, for a ``loss`` that is no mean over samples."""
+    current = current_pass.get()
+    if current is not None and current.is_part:
+        raise ValueError(
+            f"{loss} of a part of the batch is no mean over its samples, by which a backend weights it; give "
+            "the backend an nn.CrossEntropyLoss or a WeightedMean, which know the whole batch"
+        )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from .lookup import check_choice, lookup
+from .optim import Optimizer
 
 Schedule = Callable[[int], float]
 
@@ -36,6 +37,73 @@ def step(
     """
     starts = [round(share * steps) for share in milestones]
     return lambda t: lr / divisor ** sum(min(t, steps) >= start for start in starts)
+
+
+def exponential(lr: float, steps: int, *, gamma: float | None = None) -> Schedule:
+    """``lr`` times ``gamma`` at each step; by default down to a hundredth of ``lr`` after all of them.
+
+    Raises ValueError unless gamma lies in (0, 1].
+    """
+    last = max(steps, 1)
+    factor = 0.01 ** (1 / last) if gamma is None else gamma
+    if not 0 < factor <= 1:
+        raise ValueError(f"gamma must lie above 0 and up to 1, got {gamma}")
+    return lambda t: lr * factor ** min(t, last)
+
+
+class ReduceLROnPlateau:
+    """Lowers an optimizer's rate where a measure, such as the loss of an epoch, stops getting better.
+
+    ``step(measure)`` is called after each epoch, on all ranks with the same measure, in a training without a
+    schedule. Where more than ``patience`` measures in a row are not better than the best, the rate is
+    multiplied by ``factor``, down to ``min_lr``, and ``cooldown`` measures are not counted. Better is less
+    than best (1 - threshold), or than best - threshold with ``threshold_mode="abs"``; with ``mode="max"`` it
+    is more, with the opposite sign. A rate that would fall by at most ``eps`` stays. All this is PyTorch's.
+    Raises ValueError for settings out of range.
+
+    ``fit(..., on_epoch=lambda epoch, history: plateau.step(history.losses[-1]))`` goes by the last loss of
+    each epoch; where each rank has a loss of its own, as in model averaging, take another measure.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        eps: float = 1e-8,
+    ):
+        check_choice("mode", mode, ("min", "max"))
+        check_choice("mode of the threshold", threshold_mode, ("rel", "abs"))
+        if not 0 <= factor < 1:
+            raise ValueError(f"factor must be at least 0 and below 1, got {factor}")
+        self.optimizer, self.factor, self.patience, self.cooldown = optimizer, factor, patience, cooldown
+        self.sign = 1 if mode == "min" else -1
+        self.threshold, self.relative, self.min_lr, self.eps = threshold, threshold_mode == "rel", min_lr, eps
+        self.best = self.sign * math.inf
+        self.bad = self.cooling = 0  # measures in a row that were not better; measures that do not count
+
+    def step(self, measure: float) -> None:
+        """Take note of ``measure``, a number or a tensor of one, and lower the rate where it is time to."""
+        measure = float(measure)
+        step = self.sign * self.threshold
+        limit = self.best * (1 - step) if self.relative else self.best - step
+        if self.sign * measure < self.sign * limit:
+            self.best, self.bad = measure, 0
+        else:
+            self.bad += 1
+        if self.cooling:
+            self.cooling, self.bad = self.cooling - 1, 0
+        if self.bad > self.patience:
+            self.cooling, self.bad = self.cooldown, 0
+            lower = max(self.optimizer.lr * self.factor, self.min_lr)
+            if self.optimizer.lr - lower > self.eps:
+                self.optimizer.lr = lower
 
 
 def warm_up(schedule: Schedule, steps: int, start: float, kind: str = "gradual") -> Schedule:
@@ -72,6 +140,7 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
     "constant": constant,
     "cosine": cosine,
     "step": step,
+    "exponential": exponential,
 }
 
 

@@ -6,20 +6,21 @@ Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_para
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import numpy as np
 
 from . import ops
+from .cross_entropy_loss import CrossEntropyLoss
 from .data import shares
 from .device import Array
 from .forward_pass import current_pass
+from .lookup import check_choice
 from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
 from .ops.conv1d import one
-from .ops.dropout import check_probability
+from .ops.dropout import check_generator, check_probability
 from .ops.norm import Gather, Observe
 from .own_state import OwnState
 from .random_mask import Mask, RandomMask
@@ -33,23 +34,29 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "ConvTranspose2d",
+    "CrossEntropyLoss",
     "Dropout",
+    "ELU",
     "Embedding",
     "Flatten",
     "GELU",
     "GhostBatchNorm",
     "GroupNorm",
     "InstanceNorm",
+    "Hardswish",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LogSigmoid",
     "MaxPool2d",
     "Module",
     "RMSNorm",
     "ReLU",
     "Sequential",
+    "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softplus",
     "Tanh",
     "Upsample",
     "evaluation_mode",
@@ -507,10 +514,64 @@ class LeakyReLU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function, in its tanh form."""
+    """x times the normal distribution function, or with ``approximate="tanh"`` nearly so."""
+
+    def __init__(self, approximate: str = "none"):
+        check_choice("approximation", approximate, ("none", "tanh"))
+        self.approximate = approximate
 
     def forward(self, x: Any) -> Tensor:
-        return ops.gelu(x)
+        return ops.gelu(x, approximate=self.approximate)
+
+    def describe(self) -> str:
+        return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
+
+
+class SiLU(Module):
+    """x sigmoid(x)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.silu(x)
+
+
+class Softplus(Module):
+    """log(1 + e ** (beta x)) / beta, and x where beta x > ``threshold``."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.softplus(x, beta=self.beta, threshold=self.threshold)
+
+    def describe(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class ELU(Module):
+    """x where positive, else ``alpha`` (e ** x - 1)."""
+
+    def __init__(self, alpha: float = 1.0):
+        self.alpha = alpha
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.elu(x, alpha=self.alpha)
+
+    def describe(self) -> str:
+        return str(self.alpha)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.log_sigmoid(x)
+
+
+class Hardswish(Module):
+    """x times a ramp from 0 at -3 to 1 at 3."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.hardswish(x)
 
 
 class Sigmoid(Module):
@@ -535,12 +596,9 @@ class Softmax(Module):
 
 
 def generator(layer: Module, rng: Rng | None) -> Rng:
-    """``rng``; raises TypeError where it is missing, or a seed: two layers of one seed would be equal."""
-    if rng is None or isinstance(rng, numbers.Number):
-        raise TypeError(
-            f"{type(layer).__name__} needs a generator of random numbers, got rng={rng!r}; write "
-            "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
-        )
+    """``rng``; raises TypeError as ``check_generator``."""
+    check_generator(type(layer).__name__, rng)
+    assert rng is not None
     return rng
 
 

@@ -36,9 +36,25 @@ def op(
     array. Raises TypeError where some of the arrays are on a GPU and some are not.
     """
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
-    plain_two = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2
-    lifted = lift_two(cast(Any, function), gpu_form) if plain_two else lift(function, gpu_form)
-    return cast("Callable[P, Tensor]", lifted)
+    positional = [kind for kind in kinds if kind is not inspect.Parameter.KEYWORD_ONLY]
+    if positional != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2:
+        return lift(function, gpu_form)
+    two = lift_two(cast(Any, function), gpu_form)
+    return cast(
+        "Callable[P, Tensor]", two if len(kinds) == 2 else or_with_settings(two, lift(function, gpu_form))
+    )
+
+
+def or_with_settings(
+    lifted: Callable[..., Tensor], with_settings: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """``lifted`` for two inputs; with settings the general form."""
+
+    @wraps(lifted)
+    def either(x: Any, y: Any, **settings: Any) -> Tensor:
+        return with_settings(x, y, **settings) if settings else lifted(x, y)
+
+    return either
 
 
 def lift(

@@ -20,7 +20,7 @@ from .module import Module
 from .optim_kernels import Update
 from .tensor import Parameter, Tensor
 
-__all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer"]
+__all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer", "RMSprop"]
 
 
 class Part(NamedTuple):
@@ -299,6 +299,60 @@ class Adagrad(Optimizer):
         w -= rate * g / (xp.sqrt(s) + self.eps)
 
 
+class RMSprop(Optimizer):
+    """s <- alpha s + (1 - alpha) g^2; w <- w - lr g / (sqrt(s) + eps) (Tieleman and Hinton 2012).
+
+    g includes weight_decay w. As in PyTorch, ``centered`` takes the square of the running mean of g away from
+    s, and with momentum v <- momentum v + g / (sqrt(s) + eps); w <- w - lr v. Raises ValueError unless alpha
+    lies in [0, 1).
+    """
+
+    adaptive = True
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 0.01,
+        *,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        momentum: float = 0.0,
+        centered: bool = False,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(parameters, lr, eps=eps, momentum=momentum, weight_decay=weight_decay)
+        if not 0 <= alpha < 1:
+            raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
+        self.alpha, self.eps, self.momentum = alpha, eps, momentum
+        self.centered, self.weight_decay = centered, weight_decay
+
+    def moments(self) -> list[str]:
+        """The arrays of a parameter's state: the running means of g^2 and of g, and the momentum."""
+        return ["s"] + ["m"] * self.centered + ["v"] * (self.momentum > 0)
+
+    def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
+        xp = array_module(w)
+        for name in self.moments():
+            if name not in state:
+                state[name] = xp.zeros_like(w)
+        moments = (state.get(name, w) for name in "smv")
+        for some_w, some_g, s, m, v in cache_sized(w, g, *moments):
+            d = some_g + self.weight_decay * some_w if self.weight_decay else some_g
+            s *= self.alpha
+            s += (1 - self.alpha) * (d * d)
+            variance = s
+            if self.centered:
+                m *= self.alpha
+                m += (1 - self.alpha) * d
+                variance = xp.maximum(s - m * m, 0)  # rounding may take it below
+            d = d / (xp.sqrt(variance) + self.eps)
+            if self.momentum:
+                v *= self.momentum
+                v += d
+                d = v
+            some_w -= rate * d
+
+
 class Adam(Optimizer):
     """Bias-corrected running means of g and g^2 (Kingma and Ba 2015); weight_decay is added to g."""
 
@@ -354,6 +408,7 @@ GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
     SGD.update: optim_kernels.sgd,
     HeavyBall.update: optim_kernels.heavy_ball,
     Adagrad.update: optim_kernels.adagrad,
+    RMSprop.update: optim_kernels.rmsprop,
     Adam.update: optim_kernels.adam,
 }
 """The same update of many parameters of one dtype on a GPU, by the readable ``update``."""
@@ -414,6 +469,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "heavy-ball": HeavyBall,
     "lars": LARS,
     "adagrad": Adagrad,
+    "rmsprop": RMSprop,
     "adam": Adam,
     "adamw": AdamW,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .device import Array, array_module, elementwise_kernel, on_gpu
 
 if TYPE_CHECKING:
-    from .optim import SGD, Adagrad, Adam, HeavyBall
+    from .optim import SGD, Adagrad, Adam, HeavyBall, RMSprop
 
 MOST_PARAMETERS = 16  # updated by one kernel; CUDA passes 4 KB of arguments
 
@@ -48,6 +48,17 @@ def adagrad(optimizer: Adagrad, updates: list[Update]) -> None:
     statements = f"g = {slope}; s = s + g * g; w = w - rate * g / (sqrt(s) + eps)"
     shared = {"eps": optimizer.eps, "decay": optimizer.weight_decay}
     update_together("adagrad", statements, updates, ["s"], ["rate"], shared)
+
+
+def rmsprop(optimizer: RMSprop, updates: list[Update]) -> None:
+    centered, slope = optimizer.centered, slope_with(optimizer.weight_decay)
+    variance = "choose(s > m * m, s - m * m, 0)" if centered else "s"
+    statements = f"g = {slope}; s = alpha * s + rest * g * g; " + "m = alpha * m + rest * g; " * centered
+    statements += f"g = g / (sqrt({variance}) + eps); "
+    statements += "v = momentum * v + g; w = w - rate * v" if optimizer.momentum else "w = w - rate * g"
+    shared = {"alpha": optimizer.alpha, "rest": 1 - optimizer.alpha, "eps": optimizer.eps}
+    shared |= {"momentum": optimizer.momentum, "decay": optimizer.weight_decay}
+    update_together("rmsprop", statements, updates, optimizer.moments(), ["rate"], shared)
 
 
 def adam(optimizer: Adam, updates: list[Update]) -> None:

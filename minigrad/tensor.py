@@ -5,7 +5,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,18 +151,34 @@ class Tensor:
 
     def __eq__(self, other: object) -> Any:
         """Element by element, as in NumPy, without a gradient; False beside what holds no numbers."""
-        try:
-            return Tensor(
-                self.data == (other.data if isinstance(other, Tensor) else as_operand(other, (self,)))
-            )
-        except TypeError:
-            return NotImplemented
+        return self.compared(other, operator.eq)
 
     def __ne__(self, other: object) -> Any:
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else Tensor(~equal.data)
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # a key by what it is: Python asks for identity before equality
+
+    def compared(self, other: Any, comparison: Callable[[Any, Any], Any]) -> Any:
+        """A comparison element by element, without a gradient; not implemented beside what is no number."""
+        try:
+            return Tensor(
+                comparison(self.data, other.data if isinstance(other, Tensor) else as_operand(other, (self,)))
+            )
+        except TypeError:
+            return NotImplemented
+
+    def __lt__(self, other: Any) -> Tensor:
+        return self.compared(other, operator.lt)
+
+    def __le__(self, other: Any) -> Tensor:
+        return self.compared(other, operator.le)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return self.compared(other, operator.gt)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return self.compared(other, operator.ge)
 
     def __add__(self, other: Any) -> Tensor:
         return ops.add(self, other)
@@ -267,6 +284,19 @@ class Tensor:
     def topk(self, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
         return ops.topk(self, k=k, axis=axis, largest=largest)
 
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the largest element along ``axis``, of all elements in a row when None; a constant."""
+        axis = None if axis is None else axis_of(axis, max(self.ndim, 1))
+        return Tensor(array_module(self.data).argmax(self.data, axis=axis, keepdims=keepdims))
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The index of the smallest element, as ``argmax``."""
+        axis = None if axis is None else axis_of(axis, max(self.ndim, 1))
+        return Tensor(array_module(self.data).argmin(self.data, axis=axis, keepdims=keepdims))
+
+    def astype(self, dtype: Any) -> Tensor:
+        return ops.astype(self, dtype=dtype)
+
     def reshape(self, *shape: Any) -> Tensor:
         return ops.reshape(self, shape=shape[0] if len(shape) == 1 else shape)
 
@@ -354,3 +384,4 @@ def as_operand(x: Any, others: Sequence[Any] = ()) -> Any:
 
 
 from . import ops  # noqa: E402  (the ops are lifted to the Tensor defined above, and are its methods)
+from .ops.axes import axis_of  # noqa: E402

@@ -15,7 +15,7 @@ from minigrad.backend import Loss
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
 from minigrad.op import OpResult, op
-from minigrad.ops.loss import checked_labels
+from minigrad.ops.labels import checked_labels
 from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce

@@ -43,7 +43,10 @@ from .sharding import Shard
 
 Plan = dict[str, str]
 
-ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh)
+ELEMENTWISE = (
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus,
+    nn.Sigmoid, nn.LogSigmoid, nn.Tanh,
+)  # fmt: skip
 
 ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
 """Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""

@@ -3,6 +3,7 @@
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
+from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .adaptive_pool import adaptive_avg_pool2d, adaptive_max_pool2d
 from .conv import conv2d
 from .conv1d import conv1d
@@ -12,10 +13,11 @@ from .einsum import einsum
 from .elementwise import (
     abs,
     add,
+    astype,
     clip,
+    cos,
     divide,
     exp,
-    gelu,
     leaky_relu,
     log,
     maximum,
@@ -25,6 +27,7 @@ from .elementwise import (
     power,
     relu,
     sigmoid,
+    sin,
     sqrt,
     subtract,
     tanh,
@@ -34,12 +37,13 @@ from .gather import gather, scatter, scatter_add
 from .group_norm import group_norm, instance_norm
 from .interpolate import interpolate
 from .linear import embedding, linear, matmul
-from .loss import binary_cross_entropy_with_logits, cross_entropy, mse
+from .loss import binary_cross_entropy_with_logits, cross_entropy, kl_div, nll_loss
 from .mask import masked_fill, tril, triu
 from .norm import batch_norm, layer_norm
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
 from .reduce import log_softmax, logsumexp, max, mean, min, prod, softmax, std, sum, var
+from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .rms_norm import rms_norm
 from .scan import cumprod, cumsum
 from .shape import (
@@ -62,13 +66,15 @@ from .shape import (
 )
 
 __all__ = [
-    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "avg_pool2d", "batch_norm",
-    "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate", "conv1d", "conv2d",
-    "conv_transpose2d", "cross_entropy", "cumprod", "cumsum", "diagonal", "divide", "dropout", "einsum",
-    "embedding", "exp", "expand_dims", "flatten", "flip", "gather", "gelu", "getitem", "group_norm",
-    "instance_norm", "interpolate", "layer_norm", "leaky_relu", "linear", "log", "log_softmax", "logsumexp",
-    "masked_fill", "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply",
-    "negative", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter",
-    "scatter_add", "sigmoid", "softmax", "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract",
-    "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var", "where",
+    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool2d",
+    "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate", "conv1d",
+    "conv2d", "conv_transpose2d", "cos", "cross_entropy", "cumprod", "cumsum", "diagonal", "divide",
+    "dropout", "einsum", "elu", "embedding", "exp", "expand_dims", "flatten", "flip", "gather", "gelu",
+    "getitem", "group_norm", "hardswish", "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss",
+    "layer_norm", "leaky_relu", "linear", "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill",
+    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative",
+    "nll_loss", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter",
+    "scatter_add", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort", "split", "sqrt",
+    "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var",
+    "where",
 ]  # fmt: skip

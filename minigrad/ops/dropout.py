@@ -5,6 +5,9 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import numbers
+from typing import Any
+
 import numpy as np
 
 from ..device import Array, array_module
@@ -21,6 +24,7 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     layer, a ``RandomMask``, which gives a sample the same mask on whatever rank it is.
     """
     check_probability(p)
+    check_generator("dropout", rng)
     xp = array_module(x)
     # In x's memory layout; the draw follows the logical order.
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
@@ -33,6 +37,15 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
 
     value, (to_x, _) = (product if xp is np else in_memory_order(product))(x, mask)
     return value, (to_x,)
+
+
+def check_generator(name: str, rng: Any) -> None:
+    """Raise TypeError where ``rng`` is missing, or a seed: two layers of one seed would be equal."""
+    if rng is None or isinstance(rng, numbers.Number):
+        raise TypeError(
+            f"{name} needs a generator of random numbers, got rng={rng!r}; write "
+            "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
+        )
 
 
 def check_probability(p: float) -> None:

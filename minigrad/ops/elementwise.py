@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -28,6 +28,13 @@ def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
 
 def identity(g: Array) -> Array:
     return g
+
+
+@elementwise
+def astype(x: Array, *, dtype: Any) -> OpResult:
+    """x as numbers of another ``dtype``; what becomes integers or booleans has no gradient."""
+    y = x.astype(dtype)
+    return y, ((lambda g: g.astype(x.dtype, copy=False)) if y.dtype.kind == "f" else None,)
 
 
 @elementwise
@@ -135,6 +142,20 @@ def tanh(x: Array) -> OpResult:
 
 
 @elementwise
+def sin(x: Array) -> OpResult:
+    """The sine of an angle in radians."""
+    xp = array_module(x)
+    return xp.sin(x), (lambda g: g * xp.cos(x),)
+
+
+@elementwise
+def cos(x: Array) -> OpResult:
+    """The cosine of an angle in radians."""
+    xp = array_module(x)
+    return xp.cos(x), (lambda g: g * -xp.sin(x),)
+
+
+@elementwise
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
     y = logistic(x)
@@ -183,18 +204,6 @@ def leaky_relu_by_maximum(x: Array, slope: float) -> OpResult:
 
 
 @elementwise
-def gelu(x: Array) -> OpResult:
-    """x times the normal distribution function, in its tanh form (Hendrycks and Gimpel 2016)."""
-    c = math.sqrt(2 / math.pi)
-    share = logistic(2 * c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
-
-    def to_x(g: Array) -> Array:
-        return g * (share + 2 * c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x)))
-
-    return x * share, (to_x,)
-
-
-@elementwise
 def maximum(x: Array, y: Array) -> OpResult:
     """The larger of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
     xp = _module_of(x, y)
@@ -237,6 +246,11 @@ def outermost_slice(x: Array) -> Array:
     if x.ndim < 2:
         return x
     return x[:1] if x.strides[0] >= x.strides[-1] else x[..., :1]
+
+
+def floating(x: Array) -> Array:
+    """x, where it has integers as float64."""
+    return x.astype(float) if hasattr(x, "dtype") and x.dtype.kind != "f" else x
 
 
 def logistic(x: Array) -> Array:

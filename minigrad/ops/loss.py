@@ -1,29 +1,58 @@
-"""Losses: each is the mean over the samples it saw, so a share of a batch weighs in by its size.
+"""Losses of classes and probabilities: each is, by default, the mean over the samples it saw.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation.
+So a share of a batch weighs in by its size. Lecture section: gradient descent. Lesson: 01_gradient_descent.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
+from ..tensor import Tensor
 from . import loss_kernels
-from .elementwise import logistic
+from .elementwise import floating, logistic
 from .elementwise_kernels import fits
+from .label_loss import LabelOptions, labelled_cross_entropy, negative_log_likelihood, soft_cross_entropy
+from .labels import check_kind, checked_labels
+from .reduction import REDUCTIONS, check_reduction, reduced
+from .regression_loss import check_one_shape
 
 
 @op
-def cross_entropy(logits: Array, labels: Array) -> OpResult:
+def cross_entropy(
+    logits: Array,
+    labels: Array,
+    *,
+    weight: Any = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> OpResult:
     """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
+
+    Images are logits (N, classes, ...) with labels (N, ...). Soft labels are floats of the logits' shape, the
+    probabilities of classes. The settings mean what they mean in PyTorch: ``weight`` holds a factor for each
+    class, labels ``ignore_index`` do not count (by default all do), and with ``label_smoothing`` s each class
+    has the share s / classes in each label. The mean over integer labels divides by the sum of the factors of
+    those that count, so it is NaN where none does; "sum" and "none" are the other reductions.
 
     Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
     that do not fit and for a label out of range; of a label out of range that lies on a GPU, where the host
-    would have to wait for it, the loss and the gradient are NaN.
+    would have to wait for it, the loss and the gradient are NaN. A backend that splits the batch
+    weights parts by their samples: there the sum, and the mean with ``weight`` or ``ignore_index``, raise
+    ValueError, and ``nn.CrossEntropyLoss`` is right.
     """
+    shape = shape_of(logits)
+    plain = weight is None and ignore_index is None and not label_smoothing and reduction == "mean"
+    if not plain or len(shape) > 2 or shape_of(labels) == shape != ():
+        options = LabelOptions("cross_entropy", weight, ignore_index, label_smoothing, reduction)
+        logits = floating(logits)
+        soft = len(shape) > 1 and shape_of(labels) == shape and labels.dtype.kind == "f"
+        return (soft_cross_entropy if soft else labelled_cross_entropy)(logits, labels, options)
     xp = array_module(logits)
     if on_gpu(labels):
         check_kind(labels, shape_of(logits))
@@ -50,51 +79,71 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     return (xp.log(total[:, 0]) - shifted[rows, labels]).sum() / n, (to_logits, None)
 
 
-def checked_labels(labels: Array, logits: tuple[int, ...]) -> Array:
-    """``labels``; raises ValueError or TypeError unless they are classes of logits of this shape."""
-    check_kind(labels, logits)
-    n, classes = logits
-    if n and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-        raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
-            f"0 to {classes - 1}; correct the labels or give the last layer more outputs"
-        )
-    return labels
+@op
+def nll_loss(
+    log_probabilities: Array,
+    labels: Array,
+    *,
+    weight: Any = None,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> OpResult:
+    """The mean of -log_probabilities[label]; these are (N, classes, ...), from log_softmax along axis 1.
 
-
-def check_kind(labels: Array, logits: tuple[int, ...]) -> None:
-    """Raise ValueError or TypeError unless ``labels`` are integers, one for each row of the logits."""
-    if len(logits) != 2 or labels.shape != logits[:1]:
-        raise ValueError(
-            f"cross_entropy takes logits (N, classes) and labels (N,), got {logits} "
-            f"and {labels.shape}; pass one integer label per row"
-        )
-    if labels.dtype.kind not in "iu":
-        raise TypeError(
-            f"cross_entropy needs integer labels, got {labels.dtype}; convert them with .astype(int)"
-        )
+    Labels, settings and errors are those of ``cross_entropy``.
+    """
+    options = LabelOptions("nll_loss", weight, ignore_index, 0.0, reduction)
+    return negative_log_likelihood(floating(log_probabilities), labels, options)
 
 
 @op
-def mse(x: Array, y: Array) -> OpResult:
-    """The mean of (x - y) ** 2 over all elements of two arrays of one shape."""
-    if shape_of(x) != shape_of(y):
-        raise ValueError(
-            f"mse compares arrays of one shape, got {shape_of(x)} and {shape_of(y)}; reshape one of them"
-        )
-    d, n = x - y, max(math.prod(shape_of(x)), 1)
-    return array_module(d).sum(d * d) / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
+def kl_div(
+    log_probabilities: Array, targets: Array, *, reduction: str = "mean", log_target: bool = False
+) -> OpResult:
+    """The mean over all elements of t (log t - log p), from log p and the probabilities t, of one shape.
+
+    It is 0 where t is 0. With ``log_target`` the targets are log t. "batchmean" divides the sum by the
+    samples, which is the Kullback-Leibler divergence; "sum" and "none" are the other reductions. Raises
+    ValueError for shapes that differ.
+    """
+    xp, shape = array_module(log_probabilities), check_one_shape("kl_div", log_probabilities, targets)
+    check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
+    if log_target:
+        logs, t = targets, xp.exp(targets)
+    else:
+        logs, t = xp.log(targets + (targets == 0)), targets  # 0 log 1 is 0
+    difference = logs - log_probabilities
+    count = shape[0] if reduction == "batchmean" and shape else math.prod(shape)
+    value, scale = reduced(t * difference, reduction, max(count, 1))
+
+    def to_targets(g: Array) -> Array:
+        """Where t is 0 its slope is -inf."""
+        if log_target:
+            return scale(g) * (t * (difference + 1))
+        with np.errstate(divide="ignore"):
+            return scale(g) * (xp.log(t) + 1 - log_probabilities)
+
+    return value, (lambda g: scale(g) * -t, to_targets)
 
 
 @op
-def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> OpResult:
-    """The mean over all elements of -t log p - (1 - t) log(1 - p), p = sigmoid(logits), t in [0, 1]."""
+def binary_cross_entropy_with_logits(
+    logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> OpResult:
+    """The mean over all elements of -t log p - (1 - t) log(1 - p), p = sigmoid(logits), t in [0, 1].
+
+    ``pos_weight`` is a factor of the first term, ``weight`` one of both; they broadcast against the logits.
+    The mean divides by the number of elements, as in PyTorch. Raises ValueError for shapes that differ, and
+    for another reduction than "mean", "sum" and "none".
+    """
     xp = array_module(logits)
     if shape_of(logits) != shape_of(targets):
         raise ValueError(
             f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {shape_of(logits)} "
             f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
+    if weight is not None or pos_weight is not None or reduction != "mean":
+        return weighted_logistic_loss(floating(logits), targets, weight, pos_weight, reduction)
     if fits(logits, targets):
         return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
     n = max(math.prod(shape_of(logits)), 1)
@@ -108,3 +157,37 @@ def binary_cross_entropy_with_logits(logits: Array, targets: Array) -> OpResult:
         return d
 
     return xp.sum(each) / n, (to_logits, lambda g: logits * (g * -1 / n))
+
+
+def weighted_logistic_loss(x: Array, t: Array, weight: Any, pos_weight: Any, reduction: str) -> OpResult:
+    """``binary_cross_entropy_with_logits`` with its settings."""
+    xp = array_module(x)
+    check_reduction("binary_cross_entropy_with_logits", reduction)
+    both, positive = factor_like("weight", weight, x), factor_like("pos_weight", pos_weight, x)
+    terms = None if positive is None else 1 + (positive - 1) * t  # pos_weight t + 1 - t
+    softplus = xp.log1p(xp.exp(-xp.abs(x))) - xp.minimum(x, 0)  # -log p
+    each = (1 - t) * x + (softplus if terms is None else terms * softplus)
+    value, scale = reduced(each if both is None else both * each, reduction, max(x.size, 1))
+
+    def to_logits(g: Array) -> Array:
+        d = logistic(x) - t if terms is None else 1 - t - terms * logistic(-x)
+        d *= scale(g) if both is None else scale(g) * both
+        return d
+
+    def to_targets(g: Array) -> Array:
+        d = -x if positive is None else (positive - 1) * softplus - x
+        return d * (scale(g) if both is None else scale(g) * both)
+
+    return value, (to_logits, to_targets)
+
+
+def factor_like(name: str, factor: Any, x: Array) -> Array | None:
+    """``factor`` as an array beside x, in its dtype; raises ValueError unless it broadcasts to x."""
+    if factor is None:
+        return None
+    array = array_module(x).asarray(Tensor(factor).data, dtype=x.dtype)
+    if array.ndim > x.ndim or any(
+        n not in (1, m) for n, m in zip(array.shape[::-1], x.shape[::-1], strict=False)
+    ):
+        raise ValueError(f"{name} of shape {array.shape} does not broadcast to logits {x.shape}; reshape it")
+    return array

@@ -20,6 +20,7 @@ OPTIMIZERS = {
     "adam": lambda ps: optim.Adam(ps, 0.05, eps=1e-3, weight_decay=0.01),
     "adamw": lambda ps: optim.AdamW(ps, 0.05, eps=1e-3, weight_decay=0.01),
     "adagrad": lambda ps: optim.Adagrad(ps, 0.05, eps=1e-3),
+    "rmsprop": lambda ps: optim.RMSprop(ps, 0.05, eps=1e-2, momentum=0.9, centered=True),
     "lars": lambda ps: optim.LARS(ps, 0.1, weight_decay=0.01, trust=0.1),
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.1),
 }

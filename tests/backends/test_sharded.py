@@ -159,7 +159,8 @@ def assert_same_bits(one, other):
 
 @pytest.mark.parametrize("stage", STAGES)
 @given(
-    ranks=st.integers(1, 6), optimizer=st.sampled_from(["momentum", "nesterov", "adam", "adamw", "adagrad"])
+    ranks=st.integers(1, 6),
+    optimizer=st.sampled_from(["momentum", "nesterov", "adam", "adamw", "adagrad", "rmsprop"]),
 )
 def test_the_same_bits_as_an_all_reduce_in_the_same_order(stage, ranks, optimizer):
     batches = batches_of([7, 3, 12])

@@ -13,7 +13,7 @@ BUGS = [
     Bug("each micro-batch counts its samples from 0", BACKEND, "batch = self.batch[share]",
         "batch = self.batch[share].whole()", mask_laws.micro_batches_drop_like_serial, SERIAL),
     Bug("a part of a batch forgets its places", "minigrad.data",
-        "return Batch(self.x[rows], self.y[rows], places)", "return Batch(self.x[rows], self.y[rows])",
+        "self.y[rows], places, ", "self.y[rows], range(0), ",
         mask_laws.replicas_drop_like_serial, SERIAL),
     Bug("samples share the numbers of a block", MASK, "place * blocks", "place",
         mask_laws.replicas_drop_like_serial, SERIAL),

@@ -16,6 +16,7 @@ from tests.minigrad.test_optim import (
     follows_recurrence,
     is_sgd_at_any_rates,
     lars_follows_the_paper,
+    rmsprop,
     sgd,
 )
 
@@ -60,6 +61,7 @@ def broken(*change):
 MOMENTUM = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.2}
 PLAIN = {"lr": 0.1, "weight_decay": 0.2}
 ADAGRAD = {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.2}
+RMSPROP = {"lr": 0.1, "alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True, "weight_decay": 0.2}
 ADAM = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.2}
 BUGS = {
     "decay beside momentum": (DecayAfterMomentum, sgd, MOMENTUM),
@@ -67,6 +69,9 @@ BUGS = {
     "a changed gradient": (WritesIntoTheGradient, sgd, PLAIN),
     "a new array": (Replaces, sgd, PLAIN),
     "squares not summed": (broken("s += g * g\n", "s[...] = g * g\n").Adagrad, adagrad, ADAGRAD),
+    "the mean's square is not taken away": (
+        broken("s - m * m, 0)", "s, 0)").RMSprop, rmsprop, RMSPROP,
+    ),
     "no correction of the mean": (broken("rate / (1 - b1**t)", "rate").Adam, adam, ADAM),
     "steps counted from 0": (broken("t=0)", "t=1)").Adam, adam, ADAM),
     "AdamW's decay coupled": (broken("decoupled = True", "decoupled = False").AdamW, adamw, ADAM),

@@ -108,6 +108,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "heavy ball": lambda p: optim.HeavyBall(p, 0.1),
     "lars": lambda p: optim.LARS(p, 0.1),
     "adagrad": lambda p: optim.Adagrad(p, 0.1),
+    "rmsprop": lambda p: optim.RMSprop(p, 0.01, momentum=0.5),
     "adam": lambda p: optim.Adam(p, 0.01),
     "adamw, clipped": lambda p: optim.AdamW(p, 0.01, weight_decay=0.1).clipped(0.5),
 }

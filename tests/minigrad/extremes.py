@@ -131,6 +131,20 @@ def gelu_keeps_its_tail(gelu: Op, x: np.ndarray) -> None:
     near(gelu(on_device(x)).numpy(), wide * logistic(z), bound, "gelu")
 
 
+def exact_gelu_keeps_its_tail(gelu: Op, x: np.ndarray) -> None:
+    """Value and slope are x Phi(x) and Phi(x) + x phi(x), but for a rounding of x by some eps."""
+    wide, eps, least = x.astype(np.longdouble), np.finfo(x.dtype).eps, np.finfo(x.dtype).tiny
+    share = np.array([math.erfc(-v / math.sqrt(2)) / 2 for v in x.astype(float).ravel()]).reshape(x.shape)
+    with np.errstate(invalid="ignore"):  # infinity times 0 is NaN
+        density = wide * np.exp(-wide * wide / 2) / np.sqrt(2 * np.longdouble(np.pi))
+        value = wide * share
+    rounding = 16 * eps * (1 + wide * wide)
+    y, (dx,) = value_and_gradients(gelu, x, seed=np.ones(x.shape))
+    near(y, value, rounding * np.abs(value) + least * (1 + np.abs(wide)), "gelu")
+    bound = rounding * (share + np.abs(density)) + least * (1 + wide * wide)
+    near(dx, share + density, bound, "the gradient of gelu")
+
+
 def binary_cross_entropy_keeps_its_tail(loss: Op, x: np.ndarray, targets: np.ndarray) -> None:
     """Also the confident and right have a loss and, where the target is 0, a gradient."""
     wide, eps, least = x.astype(np.longdouble), np.finfo(x.dtype).eps, np.finfo(x.dtype).tiny

@@ -64,6 +64,11 @@ def with_zeros(rng, shape):
     return far_from_zero(rng, shape) * rng.choice([0, 1, 1], shape)
 
 
+def far_odd_twentieths(rng, shape):
+    """Never near a kink at 0 or 3, on both sides of them."""
+    return 2 * odd_twentieths(rng, shape)
+
+
 def truth(rng, shape):
     return rng.random(shape) < 0.5
 
@@ -100,6 +105,36 @@ def labelled(drawn: Drawn) -> SearchStrategy[Drawn]:
     (logits,), settings = drawn
     labels = hnp.arrays(np.int64, logits.shape[0], elements=st.integers(0, logits.shape[1] - 1))
     return labels.map(lambda y: ([logits, on_device(y)], settings))
+
+
+def with_label_options(drawn: Drawn) -> SearchStrategy[Drawn]:
+    """With labels, of which the first counts, and the settings of ``cross_entropy``."""
+    (logits,), _ = drawn
+    classes, shape = logits.shape[1], (logits.shape[0], *logits.shape[2:])
+
+    @st.composite
+    def strategy(draw) -> Drawn:
+        ignored = draw(st.sampled_from([None, -1, 0] if classes > 1 else [None, -1]))
+        labels = draw(hnp.arrays(np.int64, shape, elements=st.integers(0, classes - 1)))
+        labels.reshape(-1)[1::2] = 0 if ignored is None else ignored
+        labels.reshape(-1)[:1] = classes - 1
+        settings = {
+            "weight": draw(class_weights(logits.shape)),
+            "ignore_index": ignored,
+            "label_smoothing": draw(st.sampled_from([0.0, 0.25])),
+            "reduction": draw(reductions(shape)),
+        }
+        return [logits, on_device(labels)], settings
+
+    return strategy()
+
+
+def class_weights(shape) -> SearchStrategy[Any]:
+    return st.none() | st.just(np.linspace(0.5, 2, shape[1]))
+
+
+def reductions(_) -> SearchStrategy[str]:
+    return st.sampled_from(["mean", "sum", "none"])
 
 
 def looked_up(drawn: Drawn) -> SearchStrategy[Drawn]:
@@ -220,6 +255,9 @@ def joined(joins) -> SearchStrategy[Drawn]:
 MATRICES = hnp.mutually_broadcastable_shapes(
     signature="(m?,n),(n,p?)->(m?,p?)", max_dims=2, min_side=0, max_side=3
 ).map(lambda s: s.input_shapes)
+PIXELS = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 2), st.just(2)).map(
+    lambda s: [s[: 2 + s[2]]]  # two to four axes: samples, classes, rows, columns
+)
 ROWS = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 3))  # samples, in, out
 LAYER = ROWS.map(lambda s: [s[:2], (s[2], s[1]), s[2:]])  # x, weight, bias
 LAYERS = st.tuples(shapes(max_dims=2), ROWS).map(lambda s: [(*s[0], s[1][1]), (s[1][2], s[1][1]), s[1][2:]])

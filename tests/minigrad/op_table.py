@@ -18,6 +18,7 @@ from tests.minigrad.op_inputs import (
     NORM_GROUPS,
     NORM_IMAGES,
     NORM_LAST,
+    PIXELS,
     ROWS,
     Drawn,
     a_flag,
@@ -27,10 +28,12 @@ from tests.minigrad.op_inputs import (
     another_shape,
     any_index,
     broadcast,
+    class_weights,
     contractions,
     distinct,
     even_twentieths,
     far_from_zero,
+    far_odd_twentieths,
     indexed,
     joined,
     labelled,
@@ -41,6 +44,7 @@ from tests.minigrad.op_inputs import (
     one,
     one_of,
     positive,
+    reductions,
     shapes,
     signals,
     some_axes,
@@ -48,6 +52,7 @@ from tests.minigrad.op_inputs import (
     truth,
     twins,
     windows,
+    with_label_options,
     with_zeros,
 )
 
@@ -76,6 +81,15 @@ def normalise_fixed(x, weight, bias):
     return ops.batch_norm(
         x, weight, bias, statistics=(channels.astype(x.dtype), (channels**2).astype(x.dtype))
     )
+
+
+def soft_cross_entropy(x, p, **settings):
+    """Of probabilities along axis 1."""
+    return ops.cross_entropy(x, ops.softmax(p, axis=1), **settings)
+
+
+def nll_loss(x, labels, *, label_smoothing, **settings):
+    return ops.nll_loss(x, labels, **settings)
 
 
 def halves(x, *, axis):
@@ -125,7 +139,15 @@ TABLE = [
     Case("sigmoid", ops.sigmoid, one()),
     Case("relu", ops.relu, one(odd_twentieths)),
     Case("leaky_relu", ops.leaky_relu, one(odd_twentieths, slope=one_of(0.2))),
-    Case("gelu", ops.gelu, one()),
+    Case("gelu", ops.gelu, one(approximate=one_of("none", "tanh"))),
+    Case("silu", ops.silu, one()),
+    Case("softplus", ops.softplus, one(beta=one_of(1.0, 2.5))),
+    Case("log_sigmoid", ops.log_sigmoid, one()),
+    Case("elu", ops.elu, one(odd_twentieths, alpha=one_of(1.0, 0.3, -2.0))),
+    Case("hardswish", ops.hardswish, one(far_odd_twentieths)),
+    Case("sin", ops.sin, one()),
+    Case("cos", ops.cos, one()),
+    Case("astype", lambda x: ops.astype(x, dtype=Tensor(x).dtype), one()),
     Case("clip", ops.clip, one(odd_twentieths, low=one_of(None, -1.0), high=one_of(0.5))),
     Case("sum", ops.sum, one(axis=some_axes, keepdims=a_flag)),
     Case("mean", ops.mean, one(min_side=1, axis=some_axes, keepdims=a_flag)),
@@ -172,8 +194,20 @@ TABLE = [
     Case("linear_of_any_axes", ops.linear, of_shape(LAYERS, normal, normal, normal)),
     Case("embedding", ops.embedding, of_shape(ROWS.map(lambda s: [s[1:]]), normal).flatmap(looked_up)),
     Case("cross_entropy", ops.cross_entropy, of_shape(ROWS.map(lambda s: [s[:2]]), normal).flatmap(labelled)),
-    Case("mse", ops.mse, twins(normal, normal)),
-    Case("binary_cross_entropy_with_logits", ops.binary_cross_entropy_with_logits, twins(normal, positive)),
+    Case("cross_entropy_options", ops.cross_entropy, of_shape(PIXELS, normal).flatmap(with_label_options)),
+    Case("nll_loss", nll_loss, of_shape(PIXELS, normal).flatmap(with_label_options)),
+    Case("soft_cross_entropy", soft_cross_entropy, of_shape(PIXELS.map(lambda s: s * 2), normal, normal,
+         weight=class_weights, label_smoothing=one_of(0.0, 0.25), reduction=reductions)),
+    Case("kl_div", ops.kl_div, twins(normal, positive, reduction=one_of("mean", "batchmean", "sum", "none"))),
+    Case("kl_div_of_logarithms", ops.kl_div, twins(normal, normal, log_target=one_of(True))),
+    Case("mse", ops.mse, twins(normal, normal, reduction=reductions)),
+    Case("l1_loss", ops.l1_loss, twins(odd_twentieths, even_twentieths, reduction=reductions)),
+    Case("huber_loss", ops.huber_loss,
+         twins(odd_twentieths, even_twentieths, delta=one_of(0.5, 2), reduction=reductions)),
+    Case("smooth_l1_loss", ops.smooth_l1_loss,
+         twins(odd_twentieths, even_twentieths, beta=one_of(0.5, 2), reduction=reductions)),
+    Case("binary_cross_entropy_with_logits", ops.binary_cross_entropy_with_logits,
+         twins(normal, positive, reduction=reductions, weight=one_of(None, 0.5), pos_weight=one_of(None, 3))),
     Case("batch_norm", ops.batch_norm, of_shape(NORM, distinct, normal, normal)),
     Case("batch_norm_images", ops.batch_norm, of_shape(NORM_IMAGES, distinct, normal, normal)),
     Case("batch_norm_fixed", normalise_fixed, of_shape(NORM, normal, normal, normal)),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad.ops import sum_by_row
+from minigrad.ops import blocks, sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
 from tests.minigrad.fast_form_laws import is_leaky_relu, is_the_power, sums_rows_as_add_at
 
@@ -81,3 +81,17 @@ def test_other_slopes_are_caught(bug):
     is_leaky_relu(leaky_relu_by_maximum, x, g, 0.25)
     with pytest.raises(AssertionError):
         is_leaky_relu(bug, x, g, 0.25)
+
+
+@given(st.permutations(range(3)), st.permutations(range(3)), st.sampled_from([1, 5, 100]))
+def test_parts_of_arrays_in_any_memory_order(first, second, size):
+    def both(x, g, total, product):
+        np.add(x, g, out=total)
+        np.multiply(x, g, out=product)
+
+    x = np.arange(24.0).reshape(2, 3, 4).transpose(first)
+    g = np.ascontiguousarray((10 * x).transpose(second)).transpose(np.argsort(second))
+    with patch.object(blocks, "SIZE", size):
+        total, product = blocks.in_blocks(both, x, g, outputs=2)
+    assert np.array_equal(total, 11 * x) and np.array_equal(product, 10 * x * x)
+    assert total.strides == product.strides == x.strides

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import Parameter, models, nn, ops, optim
+from minigrad import Parameter, Tape, models, nn, ops, optim
 from minigrad.device import to_device
 from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops.activation_kernels import ACTIVATIONS
 from minigrad.ops.conv import direct
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
@@ -96,7 +97,9 @@ def test_a_wrong_label_or_index_stops_training(seed, place, label, kind):
     labels = rng.integers(0, 3, 3)
     labels[place] = label
     table = rng.normal(size=(3, 3)).astype(kind)
-    gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, table, labels)
+    smoothed = partial(ops.cross_entropy, label_smoothing=0.1, weight=[1.0, 2.0, 3.0])
+    for loss in (ops.cross_entropy, smoothed, ops.nll_loss):
+        gpu_laws.a_wrong_label_stops_training(loss, table, labels)
     gpu_laws.a_wrong_label_stops_training(ops.embedding, table, labels)
 
 
@@ -198,6 +201,23 @@ def test_an_update_of_other_optimizers_is_one_kernel(make, weight_decay, shapes)
 
 
 @on_double
+@given(momentum=st.sampled_from([0.0, 0.9]), centered=st.booleans(), weight_decay=st.sampled_from([0.0, 0.1]))
+def test_an_update_of_rmsprop_is_one_kernel(momentum, centered, weight_decay):
+    settings = {"momentum": momentum, "centered": centered, "weight_decay": weight_decay, "eps": 1e-3}
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.RMSprop(w, 0.1, **settings), [(3,), (2, 3), ()])
+
+
+@on_double
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@given(
+    x=st.lists(st.sampled_from([-30.0, -3.0, -1.0, 0.0, 1e-3, 2.0, 3.0, 30.0]), max_size=6),
+    kind=st.sampled_from([np.float32, np.float64]),
+)
+def test_an_activation_is_one_kernel_each_way(name, x, kind):
+    gpu_laws.a_function_is_few_kernels(2, inspect.unwrap(getattr(ops, name)), np.array(x, kind))
+
+
+@on_double
 def test_a_kernel_takes_a_limited_number_of_parameters():
     gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5), [(3,)] * 20, most=2)
 
@@ -270,7 +290,15 @@ def sources():
             parameter = Parameter(to_device(np.ones(3, dtype), "cupy"))
             parameter.grad = to_device(np.ones(3, dtype), "cupy")
             nesterov = partial(optim.SGD, momentum=0.9, nesterov=True)
-            for make, decay in itertools.product([*optim.OPTIMIZERS.values(), nesterov], (0.0, 0.1)):
+            for name in ACTIVATIONS:
+                x = Parameter(to_device(np.ones(3, dtype), "cupy"))
+                with Tape() as tape:
+                    y = getattr(ops, name)(x)
+                tape.backward(y, parameter.grad)
+            centered = partial(optim.RMSprop, centered=True, momentum=0.9)
+            for make, decay in itertools.product(
+                [*optim.OPTIMIZERS.values(), nesterov, centered], (0.0, 0.1)
+            ):
                 make([parameter], lr=0.1, weight_decay=decay).step()
     return by_maker
 

@@ -14,7 +14,7 @@ FILTERS = RNG.normal(size=(3, 3, 3, 3))
 
 UNARY = [
     ops.negative, ops.abs, ops.exp, ops.log, ops.sqrt, ops.tanh, ops.sigmoid, ops.relu, ops.leaky_relu,
-    ops.gelu,
+    ops.gelu, ops.silu, ops.softplus, ops.log_sigmoid, ops.elu, ops.hardswish, ops.sin, ops.cos,
 ]  # fmt: skip
 BINARY = [ops.add, ops.subtract, ops.multiply, ops.divide, ops.power, ops.maximum, ops.minimum]
 OTHERS = {

@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.lr_schedules import SCHEDULES, constant, cosine, find_schedule, scaled_lr, step, warm_up
+from minigrad.lr_schedules import (
+    SCHEDULES,
+    ReduceLROnPlateau,
+    constant,
+    cosine,
+    exponential,
+    find_schedule,
+    scaled_lr,
+    step,
+    warm_up,
+)
 from minigrad.train import fit
 from tests.bugs.mutant import mutant
 
 RATES = st.floats(1e-3, 10)
 BASES = {"constant": constant, "cosine": cosine, "step": step}
+ANY = optim.SGD(nn.Linear(1, 1, rng=np.random.default_rng(0)).parameters(), 1.0)
 
 
 def rates(schedule, steps):
@@ -140,7 +151,63 @@ def test_the_warmed_up_rate_reaches_the_optimizer():
     assert seen == [0.5, 0.75, 1.0, 1.0]
 
 
+def test_an_exponential_schedule_falls_by_the_same_ratio():
+    assert rates(exponential(0.5, 10, gamma=0.5), 4) == [0.5, 0.25, 0.125, 0.0625]
+    assert exponential(0.5, 10)(10) == pytest.approx(0.005, rel=1e-12)
+
+
+def plateau_by_the_book(measures, lr, *, mode, factor, patience, cooldown, threshold):
+    """The rate after each measure, with PyTorch's defaults elsewhere."""
+    best, bad, cooling, found = (math.inf if mode == "min" else -math.inf), 0, 0, []
+    for x in measures:
+        better = x < best * (1 - threshold) if mode == "min" else x > best * (1 + threshold)
+        best, bad = (x, 0) if better else (best, bad + 1)
+        if cooling > 0:
+            cooling, bad = cooling - 1, 0
+        if bad > patience:
+            lr, cooling, bad = lr * factor, cooldown, 0
+        found.append(lr)
+    return found
+
+
+def lowers_the_rate_on_a_plateau(make, measures, **settings):
+    """The law: after each measure the optimizer has the rate by the book."""
+    optimizer = optim.SGD(nn.Linear(1, 1, rng=np.random.default_rng(0)).parameters(), 1.0)
+    plateau, found = make(optimizer, **settings, eps=0.0), []
+    for measure in measures:
+        plateau.step(measure)
+        found.append(optimizer.lr)
+    assert found == plateau_by_the_book(measures, 1.0, **settings)
+
+
+@given(
+    measures=st.lists(st.integers(-4, 4).map(float) | st.just(math.nan), max_size=30),
+    settings=st.fixed_dictionaries(
+        {
+            "mode": st.sampled_from(["min", "max"]),
+            "factor": st.sampled_from([0.5, 0.1]),
+            "patience": st.integers(0, 3),
+            "cooldown": st.integers(0, 2),
+            "threshold": st.sampled_from([1e-4, 0.3]),
+        }
+    ),
+)
+def test_a_plateau_lowers_the_rate(measures, settings):
+    lowers_the_rate_on_a_plateau(ReduceLROnPlateau, measures, **settings)
+
+
+def test_a_plateau_stops_at_its_least_rate_and_may_count_absolutely():
+    optimizer = optim.SGD(nn.Linear(1, 1, rng=np.random.default_rng(0)).parameters(), 1.0)
+    plateau = ReduceLROnPlateau(optimizer, patience=0, threshold=0.5, threshold_mode="abs", min_lr=0.05)
+    for measure, lr in ((3.0, 1.0), (2.4, 1.0), (2.0, 0.1), (2.0, 0.05), (2.0, 0.05), (1.0, 0.05)):
+        plateau.step(measure)
+        assert optimizer.lr == pytest.approx(lr)
+
+
 MISTAKES = [
+    (lambda: exponential(1, 1, gamma=2.0), "gamma must lie above 0 and up to 1, got 2.0"),
+    (lambda: ReduceLROnPlateau(ANY, factor=1.0), "factor must be at least 0 and below 1, got 1.0"),
+    (lambda: ReduceLROnPlateau(ANY, mode="low"), "unknown mode 'low'; choose one of min, max"),
     (
         lambda: warm_up(constant(1, 1), 1, 0.1, "slow"),
         "unknown kind of warm-up 'slow'; choose one of gradual",
@@ -176,3 +243,24 @@ BUGS = {
 def test_the_law_of_warm_up_catches(bug):
     with pytest.raises(AssertionError):
         warms_up_gradually(mutant("minigrad.lr_schedules", BUGS[bug]).warm_up, base=cosine)
+
+
+PLATEAUS = {
+    "patience is one too many": ("self.bad > self.patience", "self.bad >= self.patience"),
+    "the best is the last": (
+        "            self.bad += 1",
+        "            self.best, self.bad = measure, self.bad + 1",
+    ),
+    "no cooling down": ("self.cooling, self.bad = self.cooldown, 0", "self.bad = 0"),
+    "the threshold with the wrong sign": ("self.best * (1 - step)", "self.best * (1 + step)"),
+}
+
+
+@pytest.mark.parametrize("bug", PLATEAUS)
+def test_the_law_of_the_plateau_catches(bug):
+    settings = {"mode": "min", "factor": 0.5, "patience": 1, "cooldown": 2, "threshold": 0.3}
+    measures = [4.0, 3.0, 2.9, 3.5, 3.4, 3.3, 1.0, 9.0, 1.0, 9.0, 1.0, 9.0, 1.0, 1.0, 1.0]
+    lowers_the_rate_on_a_plateau(ReduceLROnPlateau, measures, **settings)
+    with pytest.raises(AssertionError):
+        broken = mutant("minigrad.lr_schedules", PLATEAUS[bug]).ReduceLROnPlateau
+        lowers_the_rate_on_a_plateau(broken, measures, **settings)

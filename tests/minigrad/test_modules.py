@@ -211,7 +211,8 @@ def test_an_embedding_looks_rows_up():
 @pytest.mark.parametrize(
     ("layer", "op"),
     [(nn.ReLU, ops.relu), (nn.Sigmoid, ops.sigmoid), (nn.Tanh, ops.tanh), (nn.GELU, ops.gelu),
-     (nn.Softmax, ops.softmax), (nn.LeakyReLU, ops.leaky_relu)],
+     (nn.Softmax, ops.softmax), (nn.LeakyReLU, ops.leaky_relu), (nn.SiLU, ops.silu), (nn.ELU, ops.elu),
+     (nn.Softplus, ops.softplus), (nn.LogSigmoid, ops.log_sigmoid), (nn.Hardswish, ops.hardswish)],
 )  # fmt: skip
 def test_layers_without_parameters_are_their_ops(layer, op):
     x = on_device(np.linspace(-2, 2, 12).reshape(3, 4))

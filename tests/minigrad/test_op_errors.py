@@ -60,6 +60,64 @@ OPS = {
         ValueError,
         r"\(2,\).*\(3,\).*one-hot",
     ),
+    "reduction": (
+        lambda: ops.l1_loss(zeros(2), zeros(2), reduction="avg"),
+        ValueError,
+        "unknown reduction 'avg'; choose one of mean, sum, none$",
+    ),
+    "reduction of kl_div": (
+        lambda: ops.kl_div(zeros(2), zeros(2), reduction="avg"),
+        ValueError,
+        "one of mean, sum, none, batchmean",
+    ),
+    "huber": (lambda: ops.huber_loss(zeros(2), zeros(3)), ValueError, r"\(2,\).*\(3,\).*reshape"),
+    "huber's delta": (
+        lambda: ops.huber_loss(zeros(2), zeros(2), delta=0),
+        ValueError,
+        "delta must be positive, got 0",
+    ),
+    "smooth l1's beta": (
+        lambda: ops.smooth_l1_loss(zeros(2), zeros(2), beta=-1),
+        ValueError,
+        "beta.*l1_loss",
+    ),
+    "labels of images": (
+        lambda: ops.cross_entropy(zeros(2, 3, 4), whole(0, 1)),
+        ValueError,
+        r"\(2, 3, 4\).*\(2,\).*per row or pixel",
+    ),
+    "labels of images out of range": (
+        lambda: ops.nll_loss(zeros(1, 3, 2), np.array([[0, 3]]), ignore_index=0),
+        ValueError,
+        "0 to 3.*0 to 2",
+    ),
+    "class weights": (
+        lambda: ops.cross_entropy(zeros(1, 3), whole(0), weight=[1.0, 2.0]),
+        ValueError,
+        r"weight for each of 3 classes, got the shape \(2,\)",
+    ),
+    "smoothing": (
+        lambda: ops.cross_entropy(zeros(1, 3), whole(0), label_smoothing=2),
+        ValueError,
+        "between 0 and 1, got 2",
+    ),
+    "a soft label to ignore": (
+        lambda: ops.cross_entropy(zeros(1, 3), zeros(1, 3), ignore_index=0),
+        ValueError,
+        "ignore_index.*soft labels",
+    ),
+    "pos_weight": (
+        lambda: ops.binary_cross_entropy_with_logits(zeros(2, 3), zeros(2, 3), pos_weight=[1.0, 2.0]),
+        ValueError,
+        r"pos_weight of shape \(2,\).*\(2, 3\)",
+    ),
+    "softplus": (lambda: ops.softplus(zeros(2), beta=0), ValueError, "beta must be positive, got 0"),
+    "gelu": (lambda: ops.gelu(zeros(2), approximate="erf"), ValueError, "'erf'; choose one of none, tanh"),
+    "dropout's seed": (
+        lambda: ops.dropout(zeros(2), p=0.5, rng=0),  # pyright: ignore
+        TypeError,
+        r"generator.*rng=0; write rng = np\.random\.default_rng",
+    ),
     "embedding": (
         lambda: ops.embedding(zeros(3, 2), np.array([0, 3])),
         ValueError,

@@ -3,6 +3,7 @@
 import operator
 from inspect import unwrap
 
+import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -121,6 +122,53 @@ def test_matmul_mixes_too(other):
     x = Tensor(on_device(X))
     np.testing.assert_array_equal((x @ other).numpy(), X @ array)
     np.testing.assert_array_equal((other @ x).numpy(), array @ X)
+
+
+@given(
+    x=hnp.arrays(np.float32, (2, 3), elements=st.sampled_from([-1.0, 0.5, 2.0, np.inf, np.nan])),
+    symbol=st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]),
+    other=st.sampled_from([0.5, np.float64(2), [0.5, 2.0, 1.0], np.array([[0.5], [2.0]])]),
+)
+def test_comparisons_are_numpys_and_constants(x, symbol, other):
+    p = Parameter(on_device(x))
+    there = on_device(other) if isinstance(other, np.ndarray) else other
+    with Tape():
+        for found, expected in (
+            (symbol(p, there), symbol(x, np.asarray(other))),
+            (symbol(p, Tensor(on_device(x))), symbol(x, x)),
+            (symbol(there, p), symbol(np.asarray(other), x)),
+        ):
+            assert type(found) is Tensor and found.dtype == bool and not found.requires_grad
+            assert found.numpy().tolist() == expected.tolist()
+
+
+@given(
+    x=hnp.arrays(np.float32, (2, 3, 2), elements=st.sampled_from([-1.0, 0.5, 2.0])),
+    axis=st.none() | st.integers(-3, 2),
+    keepdims=st.booleans(),
+)
+def test_places_of_extrema_are_numpys(x, axis, keepdims):
+    t = Tensor(on_device(x))
+    assert t.argmax(axis, keepdims).numpy().tolist() == np.argmax(x, axis, keepdims=keepdims).tolist()
+    assert (
+        t.argmin(axis, keepdims=keepdims).numpy().tolist() == np.argmin(x, axis, keepdims=keepdims).tolist()
+    )
+
+
+def test_a_tensor_of_another_dtype_has_a_gradient_of_its_own():
+    x = Parameter(on_device(np.array([1.5, -2.5], np.float32)))
+    with Tape() as tape:
+        loss = (x.astype(np.float64) * x.astype(int)).sum()
+    tape.backward(loss)
+    assert loss.dtype == np.float64 and loss.item() == 6.5
+    assert x.grad is not None and x.grad.dtype == np.float32 and x.grad.tolist() == [1, -2]
+
+
+@pytest.mark.parametrize("symbol", [operator.lt, operator.ge])
+@pytest.mark.parametrize("other", ["a", None])
+def test_what_is_no_number_cannot_be_compared(symbol, other):
+    with pytest.raises(TypeError, match="not supported between instances of 'Tensor'"):
+        symbol(Tensor(on_device(X)), other)
 
 
 def test_an_operation_of_numbers_alone_is_a_tensor():

@@ -48,6 +48,16 @@ def adagrad(w, gs, *, lr, eps, weight_decay):
     return w
 
 
+def rmsprop(w, gs, *, lr, alpha, eps, momentum, centered, weight_decay):
+    s = m = v = 0.0
+    for g in gs:
+        d = g + weight_decay * w
+        s, m = alpha * s + (1 - alpha) * d**2, alpha * m + (1 - alpha) * d
+        v = momentum * v + d / (math.sqrt(s - m**2 if centered else s) + eps)
+        w = w - lr * v
+    return w
+
+
 def adam(w, gs, *, lr, betas, eps, weight_decay, decoupled=False):
     m = v = 0.0
     for t, g in enumerate(gs, 1):
@@ -94,6 +104,20 @@ CASES = {
         optim.Adagrad,
         adagrad,
         st.fixed_dictionaries({"lr": RATES, "eps": st.sampled_from([1e-10, 1e-3]), "weight_decay": DECAYS}),
+    ),
+    "RMSprop": (
+        optim.RMSprop,
+        rmsprop,
+        st.fixed_dictionaries(
+            {
+                "lr": RATES,
+                "alpha": SHARES,
+                "eps": st.sampled_from([1e-8, 1e-3]),
+                "momentum": st.just(0.0) | SHARES,
+                "centered": st.booleans(),
+                "weight_decay": DECAYS,
+            }
+        ),
     ),
     "Adam": (optim.Adam, adam, adam_settings),
     "AdamW": (optim.AdamW, adamw, adam_settings),
@@ -457,7 +481,8 @@ def test_a_rate_that_is_no_rate_is_refused_at_any_time(make, lr):
         (lambda ws: optim.SGD(ws, 1.0).clipped(float("nan")), "clipped to a norm above 0, got nan"),
         (lambda ws: optim.LARS(ws, 1.0, trust=0.0), "trust must be positive, got 0.0"),
         (lambda ws: optim.HeavyBall(ws, 1.0, momentum=-1.0), "momentum must not be negative, got -1.0"),
-        (lambda ws: optim.find_optimizer("rmsprop"), "unknown optimizer 'rmsprop'; choose one of sgd, heavy"),
+        (lambda ws: optim.RMSprop(ws, alpha=1.0), r"alpha must lie in \[0, 1\), got 1.0"),
+        (lambda ws: optim.find_optimizer("adamax"), "unknown optimizer 'adamax'; choose one of sgd, heavy"),
     ],
 )
 def test_settings_out_of_range_are_refused(make, message):

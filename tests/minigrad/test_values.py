@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from minigrad import ops
+from minigrad import Parameter, Tape, ops
 from minigrad.device import to_host
 from minigrad.testing import on_device
 
@@ -33,9 +33,14 @@ ONE = {
     ops.sigmoid: element_by_element(lambda v: 1 / (1 + math.exp(-v))),
     ops.relu: element_by_element(lambda v: max(v, 0.0)),
     ops.leaky_relu: element_by_element(lambda v: v if v > 0 else 0.01 * v),
-    ops.gelu: element_by_element(
-        lambda v: 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
-    ),
+    ops.gelu: element_by_element(lambda v: v * math.erfc(-v / math.sqrt(2)) / 2),
+    ops.silu: element_by_element(lambda v: v / (1 + math.exp(-v))),
+    ops.softplus: element_by_element(lambda v: math.log(1 + math.exp(v))),
+    ops.log_sigmoid: element_by_element(lambda v: -math.log(1 + math.exp(-v))),
+    ops.elu: element_by_element(lambda v: v if v > 0 else math.exp(v) - 1),
+    ops.hardswish: element_by_element(lambda v: v * min(max(v + 3, 0), 6) / 6),
+    ops.sin: element_by_element(math.sin),
+    ops.cos: element_by_element(math.cos),
     ops.sum: np.sum,
     ops.mean: np.mean,
     ops.max: np.max,
@@ -69,8 +74,33 @@ def test_ops_of_two_arrays(op):
 
 
 def test_gelu_in_its_tanh_form_is_near_the_exact_one():
-    exact = element_by_element(lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))))(X)
-    np.testing.assert_allclose(ops.gelu(on_device(X)).numpy(), exact, atol=1e-3)
+    book = element_by_element(
+        lambda v: 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+    )
+    y = ops.gelu(on_device(X), approximate="tanh").numpy()
+    np.testing.assert_allclose(y, book(X), rtol=1e-14, atol=1e-15)
+    np.testing.assert_allclose(y, ops.gelu(on_device(X)).numpy(), atol=1e-3)
+
+
+def test_softplus_is_linear_above_its_threshold():
+    x, g = Parameter(on_device([-1.0, 1.9, 2.1])), np.ones(3)
+    with Tape() as tape:
+        y = ops.softplus(x, beta=2, threshold=4)
+    tape.backward(y, on_device(g))
+    expected = [math.log1p(math.exp(-2)) / 2, math.log1p(math.exp(3.8)) / 2, 2.1]
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-14)
+    assert x.grad is not None
+    slopes = [1 / (1 + math.exp(2)), 1 / (1 + math.exp(-3.8)), 1]
+    np.testing.assert_allclose(to_host(x.grad), slopes, rtol=1e-14)
+
+
+def test_hardswish_has_the_slopes_of_pytorch_at_its_ends():
+    x = Parameter(on_device([-4.0, -3.0, 0.0, 3.0, 4.0]))
+    with Tape() as tape:
+        y = ops.hardswish(x)
+    tape.backward(y, 1.0)
+    assert x.grad is not None
+    assert to_host(x.grad).tolist() == [0, 0, 0.5, 1, 1]
 
 
 def test_cross_entropy_is_the_mean_of_minus_the_log_of_the_labels_probability():
@@ -127,7 +157,11 @@ def test_nothing_overflows_where_the_result_is_finite():
         assert ops.binary_cross_entropy_with_logits(big, on_device([[0.0, 1, 1]])).item() == pytest.approx(
             2000 / 3
         )
-        assert to_host(ops.gelu(big).data).tolist() == [[1000, 0, 999]]
+        assert to_host(ops.gelu(big, approximate="tanh").data).tolist() == [[1000, 0, 999]]
+        for op in (ops.gelu, ops.silu, ops.hardswish, ops.softplus):
+            assert op(big).numpy().tolist() == [[1000, 0, 999]]
+        assert ops.elu(big).numpy().tolist() == [[1000, -1, 999]]
+        assert ops.log_sigmoid(big).numpy().tolist() == [[0, -1000, 0]]
 
 
 def test_dropout_keeps_the_mean_and_drops_the_share():

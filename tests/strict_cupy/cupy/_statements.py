@@ -10,6 +10,7 @@ integers, / and % cut off as in C++; ``choose`` computes all its operands, so gu
 """
 
 import ast
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import numpy as np
 
 # Two threads must not build syntax trees at once: Python 3.11.7 counts both depths in one place (gh-106905).
 TREE = threading.RLock()
-FUNCTIONS = {"choose": np.where} | {
+FUNCTIONS = {"choose": np.where, "erfc": np.vectorize(math.erfc, otypes=[float])} | {
     name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "tanh", "floor", "ceil")
 }
 TYPES = {"int": "i4", "ptrdiff_t": "i8"}

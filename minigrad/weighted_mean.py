@@ -1,0 +1,49 @@
+"""A loss that is divided by something else than the number of samples, for parts of a batch as for the whole.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by
+``cross_entropy_loss.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .device import on_gpu
+from .forward_pass import check_whole_batch
+from .tensor import Tensor
+
+
+class WeightedMean:
+    """The loss ``total(out, y) / divisor(y)``, which every strategy trains on as one machine does.
+
+    Both are sums over samples. ``divisor`` sees the targets alone: every rank has those of the whole batch,
+    so that no rank must ask another. A plain function that divides by something else than the number of its
+    samples would be wrong for parts of a batch, which a backend weights by their samples. Called with a part
+    this one raises ValueError.
+
+    >>> masked = WeightedMean(lambda out, y: ((out - y) ** 2 * (y >= 0)).sum(), lambda y: (y >= 0).sum())
+    """
+
+    def __init__(self, total: Callable[[Tensor, Any], Tensor], divisor: Callable[[Any], Any]):
+        self.total, self.divisor = total, divisor
+
+    def __call__(self, out: Any, y: Any) -> Tensor:
+        check_whole_batch(type(self).__name__)
+        return divided(self.total(out, y), self.divisor(y))
+
+    def for_parts_of(self, y: Any) -> Callable[[Tensor, Any], Tensor]:
+        """The loss of parts of a batch with targets ``y``.
+
+        The parts' losses, each times its share of the samples, add up to the loss of the batch.
+        """
+        per_sample = self.divisor(y) / len(y)
+        return lambda out, part: divided(self.total(out, part), per_sample * len(part))
+
+
+def divided(total: Tensor, divisor: Any) -> Tensor:
+    """``total / divisor`` in the dtype of the total; the host waits for no GPU."""
+    with np.errstate(invalid="ignore"):
+        return total / (divisor.astype(total.dtype) if on_gpu(divisor) else float(divisor))
