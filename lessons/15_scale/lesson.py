@@ -635,9 +635,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # which says what the next lines print
     on_ranks = run_mortal_ranks(4, train_on, {1: 60}, seed=0)
 alive = [result for result in on_ranks if result is not None]
-died, joined = alive[0][2]["lost"], alive[0][2]["arrivals"]
-print(f"   of {len(losses)} steps, rank 1 died in step {died['1']}, rank 3 joined in step {joined['3']}")
-assert len(alive) == 3 and 0 < died["1"] < len(losses), f"{len(alive)} ranks live, {died}; expected 3"
+death, arrival = alive[0][2]["lost"]["1"]["steps"], alive[0][2]["arrivals"]["3"]
+print(f"   of {len(losses)} steps, rank 1 died in step {death}, rank 3 joined in step {arrival}")
+assert len(alive) == 3 and 0 < death < len(losses), f"{len(alive)} ranks live, death {death}; expected 3"
 furthest = max(float(np.abs(weights[name] - result[1][name]).max()) for result in alive for name in weights)
 print(f"   weights of the {len(alive)} ranks that live and of one serial machine: within {furthest:.0e}")
 assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from backends.comm import run_ranks
+from backends.comm.collectives import automatic
+from backends.comm.link import Link
 from backends.comm.recoverable_threads import run_mortal_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
@@ -54,7 +57,7 @@ class Outcome:
     optimizer: dict[str, np.ndarray]
     generators: dict[str, Any]
     teams: dict[int, tuple[int, ...]]
-    lost: dict[int, int]
+    deaths: dict[int, int]
 
 
 @dataclass
@@ -146,7 +149,7 @@ def elastic_run(strategy: Any, faults: Faults, net: Any = Plain, optimizer: str 
         )
         states = {name: rng.state for name, rng in generators_of(model).items()}
         run.outcomes[comm.rank] = Outcome(
-            history.losses, model.state_dict(), state_of(model, method), states, teams, backend.lost
+            history.losses, model.state_dict(), state_of(model, method), states, teams, backend.deaths
         )
 
     run_mortal_ranks(faults.ranks, work, faults.deaths, seed=faults.seed)
@@ -172,6 +175,16 @@ def all_that_live_train_like_serial(
         close({"losses": np.array(outcome.losses)}, {"losses": np.array(serial.losses)}, bound)
         close(outcome.arrays, serial.arrays, bound)
         close(outcome.optimizer, serial.optimizer, bound)
+
+
+def links_are_measured_by_all_that_live(strategy: Any, victim: int, left: int) -> None:
+    """Where a rank dies while the ranks measure their links, some have done so to the end, and others not."""
+
+    def with_own_links(comm: Any, target: Any) -> Any:
+        return strategy(comm, automatic.AutomaticAllreduce(), target=target)
+
+    with patch.object(automatic, "measure_ring", lambda comm: Link(1e-6, 1e9)):  # the same messages each time
+        all_that_live_train_like_serial(with_own_links, Faults(3, {victim: left}, seed=left))
 
 
 def every_sample_counts_once(strategy: Any, faults: Faults) -> None:

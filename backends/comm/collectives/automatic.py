@@ -74,9 +74,9 @@ class AutomaticAllreduce:
         return {"links": {"inside": list(self.machine.inside), "between": list(self.machine.between)}}
 
     def set_chosen(self, comm: Communicator, chosen: Mapping[str, Any]) -> None:
-        """Take the links of ``chosen``, where it has some; all ranks call together."""
-        if links := chosen.get("links"):
-            self.machine = Machine(tuple(comm.nodes), Link(*links["inside"]), Link(*links["between"]))
+        """Take the links of ``chosen``, or if it has none, measure them anew; all ranks call together."""
+        links = chosen.get("links")
+        self.machine = links and Machine(tuple(comm.nodes), Link(*links["inside"]), Link(*links["between"]))
 
     def words(self) -> str:
         """What it took, and by which links."""
