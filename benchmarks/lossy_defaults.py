@@ -101,14 +101,14 @@ def some(given: str, choices: tuple[str, ...]) -> list[str]:
 
 def row(net: str, given: tuple[str, ...], seeds: int, epochs: int) -> str:
     """The rest of a line: the accuracies, their differences from serial's, and the CPU seconds."""
-    wanted = [trained(net, (), seed, epochs) for seed in range(seeds)]
+    expected = [trained(net, (), seed, epochs) for seed in range(seeds)]
     start = cpu_seconds()
     try:
-        found = [trained(net, given, seed, epochs) for seed in range(seeds)]
+        actual = [trained(net, given, seed, epochs) for seed in range(seeds)]
     except ValueError as error:
         return f"{error} |"
-    behind = [100 * (a - b) for a, b in zip(found, wanted, strict=True)]
-    figures = [f"{100 * x:.1f} %" for x in (min(found), median(found), max(found))]
+    behind = [100 * (a - b) for a, b in zip(actual, expected, strict=True)]
+    figures = [f"{100 * x:.1f} %" for x in (min(actual), median(actual), max(actual))]
     figures += [f"{median(behind):+.1f}", f"{min(behind):+.1f}"]
     print(f"{cpu_seconds() - start:.0f} s of CPU time", file=sys.stderr)
     return " | ".join(figures) + " |"

@@ -358,10 +358,10 @@ CLASSES = {
 
 def kinds_of(root):
     """The classes of the library that inherit from ``root``, and itself."""
-    found = {root}
-    while more := {n for n, (_, c) in CLASSES.items() if found & set(map(names_of, c.bases))} - found:
-        found |= more
-    return found
+    kinds = {root}
+    while more := {n for n, (_, c) in CLASSES.items() if kinds & set(map(names_of, c.bases))} - kinds:
+        kinds |= more
+    return kinds
 
 
 def behaviour():
@@ -458,8 +458,8 @@ def strategies_named(module, package):
 
 @pytest.mark.parametrize("path", [p for p in LIBRARY if p.parts[0] == "backends"], ids=str)
 def test_only_a_strategys_own_package_names_it(path):
-    found = set(strategies_named(tree(path), path.parts[1]))
-    assert not found
+    names = set(strategies_named(tree(path), path.parts[1]))
+    assert not names
 
 
 def test_the_check_of_names_sees_a_strategy():
@@ -473,7 +473,7 @@ def test_the_check_of_names_sees_a_strategy():
 
 def array_functions():
     """Dotted names used after xp. or array_module(...). in the engine, with one place each."""
-    found = {}
+    functions = {}
     for path in ENGINE:
         for node in ast.walk(tree(path)):
             names, inner = [], node
@@ -485,8 +485,8 @@ def array_functions():
                 "_cupy",
             )
             if names and (is_module or (isinstance(inner, ast.Name) and inner.id == "xp")):
-                found.setdefault(".".join(names), str(path))
-    return found
+                functions.setdefault(".".join(names), str(path))
+    return functions
 
 
 def test_the_engine_uses_array_functions():
@@ -495,10 +495,10 @@ def test_the_engine_uses_array_functions():
 
 @pytest.mark.parametrize("name", sorted(array_functions()))
 def test_every_array_function_exists_in_cupy(name):
-    found = pytest.importorskip("cupy", reason="CuPy is not installed")
+    function = pytest.importorskip("cupy", reason="CuPy is not installed")
     for part in name.split("."):
-        assert hasattr(found, part), f"{array_functions()[name]} uses xp.{name}"
-        found = getattr(found, part)
+        assert hasattr(function, part), f"{array_functions()[name]} uses xp.{name}"
+        function = getattr(function, part)
 
 
 # Communicators: one contract, with defaults; nothing looks for abilities of a communicator.

@@ -25,9 +25,9 @@ def test_what_is_no_array_is_refused_in_words(junk):
 
     for n in (0, 1, 3):  # too few pullbacks, one, three
         ops = {name: junk_back(getattr(right, name), n) for name in ALL - {"Tape"}}
-        found = faults(A1, SimpleNamespace(Tape=Tape, **ops), few=ALL)
-        assert set(found) == ALL
-        assert all("should" in words or "not an array" in words for words in found.values()), found
+        actual = faults(A1, SimpleNamespace(Tape=Tape, **ops), few=ALL)
+        assert set(actual) == ALL
+        assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 RECURSIVE = """

@@ -30,10 +30,10 @@ def test_what_is_no_array_is_refused_in_words(junk):
         buckets=lambda *_: junk,
         Reducer=Reducer,
     )
-    found = faults(A3, given, few=ALL)
-    assert set(found) == ALL
-    del found["broadcast_parameters"]  # a send's own error
-    assert all("should" in words or "not an array" in words for words in found.values()), found
+    actual = faults(A3, given, few=ALL)
+    assert set(actual) == ALL
+    del actual["broadcast_parameters"]  # a send's own error
+    assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 ONE_BY_ONE = """

@@ -30,9 +30,9 @@ def test_what_is_no_array_is_refused_in_words(junk):
     given = SimpleNamespace(
         top_k=lambda *_: junk, pack=lambda *_: junk, feedback=feedback, exchange=exchange, Momentum=Momentum
     )
-    found = faults(A4, given, few=ALL)
-    assert set(found) == ALL
-    assert all("should" in words or "not an array" in words for words in found.values()), found
+    actual = faults(A4, given, few=ALL)
+    assert set(actual) == ALL
+    assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 APART = """

@@ -23,8 +23,8 @@ BY_NUMBER = load_file(A8.folder / "tasks.py", "tasks_of_a8_for_the_tests")
 def test_implementations_that_properties_are_tried_on_are_what_they_are_called(number):
     name = BY_NUMBER.PARTS[number][0]
     for implementation in (*BY_NUMBER.RIGHT[number], *BY_NUMBER.WRONG[number]):
-        found = counterexample(TASKS[name], SimpleNamespace(**{name: implementation}))
-        assert (found is not None) == (implementation in BY_NUMBER.WRONG[number]), (implementation, found)
+        message = counterexample(TASKS[name], SimpleNamespace(**{name: implementation}))
+        assert (message is not None) == (implementation in BY_NUMBER.WRONG[number]), (implementation, message)
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)

@@ -199,8 +199,8 @@ def every_sample_counts_once(strategy: Any, faults: Faults) -> None:
         for team in teams:
             parts = [run.samples.get((step, team, rank), []) for rank in team]
             ids = sorted(id for part in parts for id in part)
-            wanted = sorted(batch.x[:, 0].astype(int).tolist())
-            assert ids == wanted, f"step {step} took the samples {ids}, its batch has {wanted}"
+            expected = sorted(batch.x[:, 0].astype(int).tolist())
+            assert ids == expected, f"step {step} took the samples {ids}, its batch has {expected}"
 
 
 def is_data_parallel_on_the_ranks_of_each_step(
@@ -282,7 +282,7 @@ def gradients_add_up(strategy: Any, faults: Faults) -> None:
     serial, model = Serial(), built(Plain)
     for batch in batches()[:3]:
         serial.step(model, batch, ops.cross_entropy)
-    wanted = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
+    expected = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
     assert totals
     for total in totals.values():
-        close(total, wanted, 1e-11)
+        close(total, expected, 1e-11)

@@ -46,10 +46,10 @@ def everything_once(schedule: Schedule, p: int, m: int, v: int) -> None:
         for micro in i.micros if isinstance(i, Weight) else (i.micro,):
             done[type(i), micro, event.rank, i.chunk] += 1
     places = [(micro, *place) for micro, route in enumerate(table.routes) for place in route]
-    wanted = [(kind, *place) for kind in (Forward, Backward) for place in places]
+    expected = [(kind, *place) for kind in (Forward, Backward) for place in places]
     weights = [deed for deed in done if deed[0] is Weight]
     # A schedule that splits one backward need not split another (DualPipe), but computes no weights twice.
-    assert done == Counter(wanted + weights)
+    assert done == Counter(expected + weights)
 
 
 def memory_as_promised(schedule: Schedule, p: int, m: int, v: int) -> None:

@@ -201,14 +201,14 @@ def test_what_was_left_of_a_parameter_still_comes_when_no_loss_reaches_it():
         backend = Compressed(comm, compress="random-k", density=0.5)
         model = Sometimes(np.random.default_rng(0))
         backend.place(model.to(dtype=np.float64))
-        found = np.zeros((3, 6))
+        result = np.zeros((3, 6))
         for batch in batches_of([4] * 20):
             for p in model.parameters():
                 p.grad = None
             backend.step(model, batch, ops.cross_entropy)
-            found += 0 if model.two.weight.grad is None else model.two.weight.grad
+            result += 0 if model.two.weight.grad is None else model.two.weight.grad
         assert model.two.weight.grad is None  # all of it came
-        assert (found != 0).all()
+        assert (result != 0).all()
 
     run_ranks(2, work)
 
@@ -390,6 +390,6 @@ def test_dgc_on_the_command_line_takes_the_momentum_from_the_optimizer(minigrad,
     options += ["--net", "mlp", "--data", "2", "--transport", "threads", "--epochs", "1"]
     status, out, errors = minigrad("train", *options, "--json", "figures.json")
     assert status == 0, errors
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert found["config"]["momentum"] == 0.0
-    assert found["losses"][-1] < found["losses"][0] / 2
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["config"]["momentum"] == 0.0
+    assert figures["losses"][-1] < figures["losses"][0] / 2

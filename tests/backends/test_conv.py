@@ -224,12 +224,12 @@ MODELS = {
 )
 def test_messages_and_numbers_are_the_closed_form(model, plan, forward, backward, ranks):
     x = np.ones((N, C, 6, 6))
-    wanted = [count(ranks, *numbers) for count, *numbers in (forward, backward)]
+    expected = [count(ranks, *numbers) for count, *numbers in (forward, backward)]
 
     def counted(comm):
         return sent(comm, nn.Sequential(*MODELS[model]).to(dtype=np.float64), plan, x)
 
-    assert run_ranks(ranks, counted) == [wanted] * ranks
+    assert run_ranks(ranks, counted) == [expected] * ranks
 
 
 @pytest.mark.parametrize(

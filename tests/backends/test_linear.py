@@ -174,10 +174,10 @@ def test_a_pair_sends_half_of_the_naive_form_backward_at_equal_widths():
 
 def test_the_first_layer_sends_nothing_backward():
     build, x = mlp((12, 12, 12), ["tanh"]), np.ones((6, 12))
-    found = run_ranks(
+    results = run_ranks(
         3, lambda comm: sent(comm, build(), {"1": "column", "3": "row"}, x, wants_gradient=False)
     )
-    assert [backward for _, backward in found] == [(0, 0)] * 3
+    assert [backward for _, backward in results] == [(0, 0)] * 3
 
 
 # Seeded bugs

@@ -146,12 +146,12 @@ def test_every_rank_has_all_arrays_under_their_serial_names():
         held = {name: p.shape for name, p in placed.named_parameters().items()}
         return held, {**backend.full_parameters(placed), **backend.full_state(placed)}
 
-    for held, found in run_ranks(3, work):
+    for held, results in run_ranks(3, work):
         assert list(held) == list(serial.named_parameters())
         assert held["5.weight"][0] == 8 and held["5.weight"][1] in (4, 8)  # 1, 1 and 2 channels of 4 pixels
-        assert found.keys() == serial.state_dict().keys()
+        assert results.keys() == serial.state_dict().keys()
         for name, value in serial.state_dict().items():
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(results[name], value)
 
 
 # Disagreement and mistakes
@@ -376,9 +376,9 @@ class CountsWholeParametersOften(ModelParallel):
 
     def global_square_norms(self, model, squares):
         self.rank, rank = 0, self.rank
-        found = super().global_square_norms(model, squares)
+        result = super().global_square_norms(model, squares)
         self.rank = rank
-        return found
+        return result
 
 
 class KnowsOnlyItsOwnNorm(ModelParallel):
@@ -388,8 +388,8 @@ class KnowsOnlyItsOwnNorm(ModelParallel):
 
 class ForgetsTheOrderOfParts(ModelParallel):
     def unshard_values(self, model, values):
-        found = super().unshard_values(model, values)
-        return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in found.items()}
+        result = super().unshard_values(model, values)
+        return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in result.items()}
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def trained_serially(sizes, make):
 @pytest.mark.parametrize("name", METHODS)
 @given(servers=st.integers(1, 4), sizes=SIZES, settings=st.sampled_from(RULES))
 def test_one_worker_is_serial_to_the_last_bit(name, servers, sizes, settings):
-    wanted = trained_serially(sizes, METHODS[name])
+    expected = trained_serially(sizes, METHODS[name])
     for run in run_ranks(1 + servers, training(sizes, METHODS[name], servers=servers, **settings)):
-        close(run.state, wanted, bound=0)
+        close(run.state, expected, bound=0)
         assert run.staleness == {0: len(sizes)}
 
 
@@ -143,7 +143,7 @@ def test_servers_are_one_server_to_the_last_bit(workers, settings, seed):
             training([9, 8, 7, 6], METHODS["adagrad"], servers=servers, **settings)
         )
         states.append([run.state for run in runs])
-    for state in [s for found in states for s in found]:
+    for state in [s for rank_states in states for s in rank_states]:
         close(state, states[0][0], bound=0)
 
 
@@ -204,8 +204,8 @@ def test_running_statistics_are_the_workers_mean():
 def test_equal_workers_are_stale_by_all_the_others(workers):
     """tau = p - 1 in steady state; the first round, of one version, brings 0, 1, ..., p - 1."""
     steps = 6
-    wanted = Counter(range(workers)) + Counter({workers - 1: workers * (steps - 1)})
-    assert cluster([1.0] * workers).run(training([9] * steps, METHODS["sgd"]))[0].staleness == wanted
+    expected = Counter(range(workers)) + Counter({workers - 1: workers * (steps - 1)})
+    assert cluster([1.0] * workers).run(training([9] * steps, METHODS["sgd"]))[0].staleness == expected
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8])

@@ -50,8 +50,8 @@ def test_a_flag_is_its_option(minigrad, tmp_path, strategy, flags):
 def test_flags_and_other_options_go_together(minigrad, tmp_path):
     given = ["--compress", "dgc", "--option", "masking=False", "--option", "micro_batches=2"]
     assert minigrad(*TRAIN, "--data", "2", *COMPRESSED, *given, "--json", "m.json")[0] == 0
-    found = json.loads((tmp_path / "m.json").read_text())["config"]["options"]
-    assert found == {"compress": "dgc", "masking": False, "micro_batches": 2}
+    options = json.loads((tmp_path / "m.json").read_text())["config"]["options"]
+    assert options == {"compress": "dgc", "masking": False, "micro_batches": 2}
 
 
 def test_prove_takes_the_compressor_that_loses_nothing(minigrad):
@@ -155,10 +155,10 @@ def place_and_train(compress, *layers, ranks=3, steps=3, strategy=Compressed):
             backend.step(model, batch, ops.cross_entropy)
             backend.update(model, optimizer)
 
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         run_ranks(ranks, work)
-    return [str(warning.message) for warning in found]
+    return [str(warning.message) for warning in messages]
 
 
 def linear(rng):

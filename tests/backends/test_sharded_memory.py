@@ -47,13 +47,13 @@ def array_bytes():
 def weighed(strategy, ranks, make_optimizer):
     """Bytes of all ranks' arrays in the second step, after backward and after ``finish``."""
     batch = Batch(np.ones((2 * ranks, 67), np.float32), np.ones((2 * ranks, 11), np.float32))
-    found = []
+    results = []
 
     def train(comm):
         def weigh():
             barrier(comm)
             if comm.rank == 0:
-                found.append(array_bytes())
+                results.append(array_bytes())
             barrier(comm)
 
         backend = strategy(comm)
@@ -72,7 +72,7 @@ def weighed(strategy, ranks, make_optimizer):
         run_ranks(ranks, train)
     finally:
         tracemalloc.stop()
-    return found[-2:]
+    return results[-2:]
 
 
 def formula(stage, n, k):

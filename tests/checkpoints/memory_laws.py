@@ -96,13 +96,15 @@ def lost_pieces_come_back_or_are_named(
     if len(lost) == len(pieces):
         for_ever = []
     try:
-        step, found = restored(left)
+        step, contents = restored(left)
     except Lost as error:
         assert for_ever or len(lost) == len(pieces), f"{said}: nothing is lost for ever, and it says {error}"
         assert str(for_ever or "no rank holds") in str(error), f"{said}: lost are {for_ever}, it says {error}"
         return
-    assert not for_ever, f"{said}: {for_ever} cannot come back, and it gives {found}"
-    assert step == 1 and found == pieces, f"{said}: saved were {pieces}, restored {found} of step {step}"
+    assert not for_ever, f"{said}: {for_ever} cannot come back, and it gives {contents}"
+    assert step == 1 and contents == pieces, (
+        f"{said}: saved were {pieces}, restored {contents} of step {step}"
+    )
 
 
 def a_lost_host_is_no_loss(kind: Kind, ranks_per_host: int = 2) -> None:
@@ -112,8 +114,8 @@ def a_lost_host_is_no_loss(kind: Kind, ranks_per_host: int = 2) -> None:
     for host in (4, 0, 1, 1):
         of_host = range(host * ranks_per_host, (host + 1) * ranks_per_host)
         stores = [store for rank, store in enumerate(stores) if rank not in of_host]
-        found_step, found = restored(stores)
-        assert (found_step, found) == (step, pieces), f"host {host} is lost: step {found_step}, {found}"
+        found_step, contents = restored(stores)
+        assert (found_step, contents) == (step, pieces), f"host {host} is lost: step {found_step}, {contents}"
         if len(stores) > ranks_per_host:
             pieces, step = [bytes([step]) * rank for rank in range(len(stores))], step + 1
             save_again(stores, pieces, step)
@@ -136,9 +138,9 @@ def a_loss_while_ranks_save_leaves_a_whole_generation(kind: Kind, ranks_per_host
                 run_ranks(ranks, work, seed=messages)
             except Killed:
                 ended = True
-            step, found = restored([store for rank, store in enumerate(stores) if rank != victim])
+            step, contents = restored([store for rank, store in enumerate(stores) if rank != victim])
             said = f"{kind.__name__}: rank {victim} ended before message {messages}"
-            assert found == (new if step == 2 else old), f"{said}: step {step} is a mix, {found}"
+            assert contents == (new if step == 2 else old), f"{said}: step {step} is a mix, {contents}"
             messages += 1
         assert step == 2 and messages > 1, f"{kind.__name__}: all ranks saved step 2, restored is {step}"
 
@@ -164,11 +166,13 @@ def bytes_sent_are_the_formulas(kind: Kind, sizes: list[int], ranks_per_host: in
         kind(ranks_per_host).save(traced, 1, bytes(sizes[comm.rank]))
         return traced.record.ledger.sent().bytes
 
-    for rank, found in enumerate(run_ranks(ranks, work)):
+    for rank, actual in enumerate(run_ranks(ranks, work)):
         longest = max(sizes[rank % ranks_per_host :: ranks_per_host])
         parts = (hosts - 1) * (8 + -(-(8 + longest) // (hosts - 1)))
-        wanted = sizes[rank] if kind is PartnerCopies else parts
-        assert found == wanted, f"{kind.__name__}: rank {rank} of {ranks} sent {found} bytes, not {wanted}"
+        expected = sizes[rank] if kind is PartnerCopies else parts
+        assert actual == expected, (
+            f"{kind.__name__}: rank {rank} of {ranks} sent {actual} bytes, not {expected}"
+        )
 
 
 # Without arguments, for the seeded bugs

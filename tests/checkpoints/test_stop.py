@@ -90,5 +90,5 @@ def test_the_command_that_goes_on_starts_the_ranks_as_the_user_did(monkeypatch, 
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.argv", ["x", "train", "--resume=old", "--checkpoint", "a b", "--lr", "1"])
-    wanted = "minigrad train --checkpoint 'a b' --lr 1 --resume 'a b'"
-    assert resume_command("a b") == start + wanted
+    expected = "minigrad train --checkpoint 'a b' --lr 1 --resume 'a b'"
+    assert resume_command("a b") == start + expected

@@ -50,9 +50,9 @@ BUGS = [
 
 def differences(folder: Path, drawn: list[dict]) -> list[dict]:
     """The drawn timetables whose verdict by the modules in ``folder`` is not Python's, with it."""
-    found = node.run(VERDICTS, drawn, folder)
+    actual = node.run(VERDICTS, drawn, folder)
     expected = json.loads(json.dumps([one["verdict"] for one in drawn]))
-    pairs = zip(drawn, expected, found, strict=True)
+    pairs = zip(drawn, expected, actual, strict=True)
     return [one | {"found": theirs} for one, ours, theirs in pairs if ours != theirs]
 
 

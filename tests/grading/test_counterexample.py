@@ -114,8 +114,8 @@ def tells_the_smallest_case_in_words(search):
         long_winded: "1 ranks of 0: xxxxx",
     }
     for submission, words in told.items():
-        found = search.counterexample(task(check_given), submission)
-        assert found is not None and words in found and len(found) < 2100, (submission, found)
+        result = search.counterexample(task(check_given), submission)
+        assert result is not None and words in result and len(result) < 2100, (submission, result)
     assert search.counterexample(task(check_given), lambda case, comm: None) is None
 
 

@@ -116,9 +116,9 @@ def attempts(tmp_path):
 
     def attempts(without="", before=()):
         command = [*before, sys.executable, "-c", PROGRAM, str(victim.pid), without, str(mine)]
-        found = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=60)
-        assert found.returncode == 0, found.stderr
-        held, done = json.loads(found.stdout)
+        process = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=60)
+        assert process.returncode == 0, process.stderr
+        held, done = json.loads(process.stdout)
         return held, {*done}
 
     yield attempts

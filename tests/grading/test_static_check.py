@@ -168,11 +168,11 @@ def plain_objects():
 def allowed_objects():
     """What is allowed to be taken from every module, what starters import, and Python's own."""
     for module, names in ALLOWED.items():
-        found = importlib.import_module(module)
-        for name in dir(found) if names == ["*"] else names:
+        value = importlib.import_module(module)
+        for name in dir(value) if names == ["*"] else names:
             whole = f"{module}.{name}"  # np.ndarray is compared with, and nothing more
-            if is_allowed(module, name) and whole not in {*ALLOWED, "numpy.ndarray"} and hasattr(found, name):
-                yield f"{module}.{name}", getattr(found, name)
+            if is_allowed(module, name) and whole not in {*ALLOWED, "numpy.ndarray"} and hasattr(value, name):
+                yield f"{module}.{name}", getattr(value, name)
     for assignment in ASSIGNMENTS.values():
         for _, module, name in starter_imports(assignment):
             yield f"{module}.{name}", getattr(importlib.import_module(module), name)
@@ -240,7 +240,7 @@ def dangerous(x):
 
 def reached(roots, steps, hidden):
     """``name: object`` of what is dangerous among all that so many attributes or elements lead to."""
-    seen, found, kinds = {}, {}, collections.Counter()
+    seen, dangers, kinds = {}, {}, collections.Counter()
     front = list(roots)
     for step in range(steps + 1):
         following = []
@@ -249,7 +249,7 @@ def reached(roots, steps, hidden):
                 continue
             seen[id(x)] = x  # held, so that no other gets its number
             if dangerous(x):
-                found[name] = x
+                dangers[name] = x
                 continue
             kinds[type(x)] += 1
             if kinds[type(x)] > ENOUGH and not isinstance(x, type | dict | types.FunctionType):
@@ -257,7 +257,7 @@ def reached(roots, steps, hidden):
             if step < steps and not isinstance(x, int | float | str | bytes | complex | None):
                 following += led_to(name, x, hidden)
         front = following
-    return found, len(seen)
+    return dangers, len(seen)
 
 
 def led_to(name, x, hidden):
@@ -284,8 +284,8 @@ def nothing_dangerous_is_reached(module, steps=5):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         roots = [*allowed_objects(), *((type(x).__name__, x) for x in plain_objects())]
-    found, count = reached(roots, steps, hidden_by(module))
-    assert not found, found
+    dangers, count = reached(roots, steps, hidden_by(module))
+    assert not dangers, dangers
     assert count > 2000
 
 

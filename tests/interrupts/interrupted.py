@@ -101,26 +101,26 @@ class Run:
     @property
     def processes(self) -> list[int]:
         """All that the command has started and that runs."""
-        found = []
+        results = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-        return sorted(found)
+                    results.append(int(folder.name))
+        return sorted(results)
 
     def pid_of(self, target: str) -> int | None:
         """The process ``launcher``, ``rank 1``, or that of another program; None before it is there."""
         if target == "launcher":
             return self.process.pid
         rank = f"PMI_RANK={target.removeprefix('rank ')}".encode()
-        found = None
+        last = None
         for pid in self.processes:
             with suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 if target.encode() in line.split(b"\0")[0] or (rank in variables and b"backends" in line):
-                    found = pid  # the last one: behind its shield
-        return found
+                    last = pid  # the last one: behind its shield
+        return last
 
     def figures(self) -> bool:
         """Whether a training has written figures."""
@@ -211,12 +211,12 @@ def finish(run: Run, shared: set[str]) -> None:
 
 def memory(began: float) -> set[str]:
     """The files of shared memory, of MPI's libraries, that are younger than ``began``."""
-    found = set()
+    mappings = set()
     for file in Path("/dev/shm").glob("*"):
         with suppress(OSError):
             if file.name.startswith(SHARED) and file.stat().st_mtime >= began:
-                found.add(file.name)
-    return found
+                mappings.add(file.name)
+    return mappings
 
 
 def bound() -> float:

@@ -107,8 +107,8 @@ def test_the_statistics_of_parts_make_those_of_the_whole(counts, offset):
     n, mean, squares = merged([on_device(row) for row in rows])
     assert n == len(whole)
     np.testing.assert_allclose(to_host(mean), whole.mean(0), rtol=1e-13, atol=1e-13)
-    wanted = ((whole - whole.mean(0)) ** 2).sum(0)
-    np.testing.assert_allclose(to_host(squares), wanted, rtol=1e-8 if offset else 1e-12, atol=1e-12)
+    expected = ((whole - whole.mean(0)) ** 2).sum(0)
+    np.testing.assert_allclose(to_host(squares), expected, rtol=1e-8 if offset else 1e-12, atol=1e-12)
 
 
 def alone(*arrays):

@@ -23,11 +23,11 @@ def rates(schedule, steps):
 
 
 def test_step_is_goyals_recipe():
-    found = rates(step(3.2, 90), 91)
-    assert found[:30] == [3.2] * 30
-    assert found[30:60] == [0.32] * 30
-    assert found[60:80] == [3.2 / 100] * 20
-    assert found[80:] == [3.2 / 1000] * 11
+    values = rates(step(3.2, 90), 91)
+    assert values[:30] == [3.2] * 30
+    assert values[30:60] == [0.32] * 30
+    assert values[60:80] == [3.2 / 100] * 20
+    assert values[80:] == [3.2 / 1000] * 11
 
 
 def test_the_milestones_and_the_divisor_of_step_can_be_chosen():
@@ -44,9 +44,9 @@ def stays_at_its_end(make, lr, steps, beyond):
     """The law: asked for a step past its last, a schedule gives the rate of that, and rates never rise."""
     schedule = make(lr, steps)
     assert schedule(steps + beyond) == schedule(steps)
-    found = rates(schedule, steps + beyond + 1)
-    assert all(after <= before for before, after in pairwise(found)), "the rate rises again"
-    assert all(0 <= rate <= lr for rate in found)
+    values = rates(schedule, steps + beyond + 1)
+    assert all(after <= before for before, after in pairwise(values)), "the rate rises again"
+    assert all(0 <= rate <= lr for rate in values)
 
 
 @given(

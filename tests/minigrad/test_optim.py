@@ -210,8 +210,8 @@ def moved(make, rates, corrected=True, skip=None, **settings):
 
 def is_sgd_at_any_rates(make, **settings):
     """The law: with the momentum corrected, heavy ball goes where SGD goes."""
-    found, wanted = moved(make, **settings)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    actual, expected = moved(make, **settings)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 @given(
@@ -225,15 +225,15 @@ def test_heavy_ball_corrected_is_sgd_at_any_rates(rates, momentum, weight_decay,
 
 
 def test_heavy_ball_uncorrected_overshoots_when_the_rate_falls():
-    found, wanted = moved(optim.HeavyBall, [1.0, 0.1], corrected=False, momentum=0.9)
-    assert np.abs(found - wanted).max() > 0.1 * np.abs(wanted).max()
+    actual, expected = moved(optim.HeavyBall, [1.0, 0.1], corrected=False, momentum=0.9)
+    assert np.abs(actual - expected).max() > 0.1 * np.abs(expected).max()
 
 
 def test_heavy_ball_goes_on_after_a_rate_of_0():
-    found, wanted = moved(optim.HeavyBall, [0.0, 0.5, 0.25], momentum=0.9)
-    assert np.isfinite(found).all()
-    found, wanted = moved(optim.HeavyBall, [0.0], momentum=0.9)
-    np.testing.assert_array_equal(found, wanted)
+    actual, expected = moved(optim.HeavyBall, [0.0, 0.5, 0.25], momentum=0.9)
+    assert np.isfinite(actual).all()
+    actual, expected = moved(optim.HeavyBall, [0.0], momentum=0.9)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def lars(ws, gs, lr, *, momentum, weight_decay, trust):
@@ -264,8 +264,8 @@ def lars_follows_the_paper(make, lr=2.0, momentum=0.5, weight_decay=0.1, trust=0
         for w, g in zip(ws, gs, strict=True):
             w.grad = on_device(g.copy())
         optimizer.step()
-    for w, wanted in zip(ws, lars(starts, gradients, lr, **settings), strict=True):
-        np.testing.assert_allclose(to_host(w.data), wanted, rtol=1e-12, atol=1e-14)
+    for w, expected in zip(ws, lars(starts, gradients, lr, **settings), strict=True):
+        np.testing.assert_allclose(to_host(w.data), expected, rtol=1e-12, atol=1e-14)
 
 
 @given(lr=RATES, momentum=SHARES, weight_decay=DECAYS, trust=SHARES, steps=st.integers(1, 4))

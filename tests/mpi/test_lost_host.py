@@ -101,8 +101,8 @@ def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
     ]
     subprocess.run(command, cwd=undisturbed, check=True, timeout=180, stdout=subprocess.DEVNULL)
     assert len(json.loads((tmp_path / "resumed.json").read_text())["losses"]) == STEPS
-    found, wanted = weights(tmp_path), weights(undisturbed)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        difference = np.abs(found[name] - value).max() / np.abs(value).max()
+    actual, expected = weights(tmp_path), weights(undisturbed)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        difference = np.abs(actual[name] - value).max() / np.abs(value).max()
         assert difference <= BOUND, f"{name} differs by {difference}"

@@ -52,8 +52,8 @@ with warnings.catch_warnings(record=True) as told:
 lost = {rank: [one.steps, one.applied, one.reason] for rank, one in backend.lost.items()}
 comm.close()
 values = np.concatenate([v.reshape(-1) for v in model.state_dict().values()])
-found = [backend.staleness_counts.total(), lost], [str(w.message) for w in told], values.tolist()
-json.dump(found, open(f"{comm.rank}.json", "w"))
+result = [backend.staleness_counts.total(), lost], [str(w.message) for w in told], values.tolist()
+json.dump(result, open(f"{comm.rank}.json", "w"))
 """
 
 

@@ -75,8 +75,9 @@ class AutomaticAllreduce:
 
     def set_chosen(self, comm: Communicator, chosen: Mapping[str, Any]) -> None:
         """Take the links of ``chosen``, or if it has none, measure them anew; all ranks call together."""
-        links = chosen.get("links")
-        self.machine = links and Machine(tuple(comm.nodes), Link(*links["inside"]), Link(*links["between"]))
+        self.machine = None
+        if links := chosen.get("links"):
+            self.machine = Machine(tuple(comm.nodes), Link(*links["inside"]), Link(*links["between"]))
 
     def words(self) -> str:
         """What it took, and by which links."""

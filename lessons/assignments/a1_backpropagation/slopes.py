@@ -53,19 +53,19 @@ def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer
     names, arrays = list(inputs), list(inputs.values())
     before, exact = [x.copy() for x in arrays], [x.astype(np.float64) for x in arrays]
     slack = 1e-4 if case.dtype == "float32" else 1e-12 if step == 1 else 1e-6
-    found, wanted = op(*arrays), oracle(*exact)
+    actual, expected = op(*arrays), oracle(*exact)
     check_unchanged(inputs, before)
-    pullbacks = found[1] if isinstance(found, tuple) and len(found) == 2 else ()
+    pullbacks = actual[1] if isinstance(actual, tuple) and len(actual) == 2 else ()
     listed = isinstance(pullbacks, tuple | list) and all(map(callable, pullbacks))
     if not listed or len(pullbacks) != len(names):
         raise Wrong(f"it should return a value and a tuple of pullbacks, one for each of {', '.join(names)}")
-    value = np.asarray(found[0], case.dtype) if isinstance(found[0], float | np.floating) else found[0]
-    check_like("the value", value, np.shape(wanted), case.dtype)
-    check_equal("the value", value, np.asarray(wanted), slack * (1 + abs(wanted).max(initial=0)), ABOUT)
+    value = np.asarray(actual[0], case.dtype) if isinstance(actual[0], float | np.floating) else actual[0]
+    check_like("the value", value, np.shape(expected), case.dtype)
+    check_equal("the value", value, np.asarray(expected), slack * (1 + abs(expected).max(initial=0)), ABOUT)
     check_private("the value", value, inputs)
     rng = np.random.default_rng(case.seed)
     for order in (range(len(names)), reversed(range(len(names)))):
-        g = ORDERS[case.order](signs(rng, np.shape(wanted)).astype(case.dtype))
+        g = ORDERS[case.order](signs(rng, np.shape(expected)).astype(case.dtype))
         kept = g.astype(np.float64)
         for k in order:
             d, what, v = pullbacks[k](g), f"the gradient of {names[k]}", signs(rng, arrays[k].shape)

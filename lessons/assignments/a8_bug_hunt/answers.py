@@ -12,10 +12,10 @@ def mean_gradient(comm, gradient, samples):
 
 
 def property_1(mean_gradient, comm, gradient, samples):
-    found = mean_gradient(comm, gradient.copy(), samples)
+    actual = mean_gradient(comm, gradient.copy(), samples)
     counts, gradients = allgather(comm, np.array(samples)), allgather(comm, gradient)
-    wanted = sum(n * g for n, g in zip(counts, gradients, strict=True)) / max(sum(counts), 1)
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    expected = sum(n * g for n, g in zip(counts, gradients, strict=True)) / max(sum(counts), 1)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 class Inbox:
@@ -45,13 +45,13 @@ def update_tied(comm, weight, gradient, lr, holders):
 
 
 def property_3(update_tied, comm, weight, gradient, lr, holders):
-    found = update_tied(comm, weight, gradient, lr, holders)
+    actual = update_tied(comm, weight, gradient, lr, holders)
     gradients = allgather(comm, np.zeros(0) if gradient is None else gradient)
     if comm.rank in holders:
-        wanted = weight - lr * sum(gradients[rank] for rank in holders)
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+        expected = weight - lr * sum(gradients[rank] for rank in holders)
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
     else:
-        assert found is None
+        assert actual is None
 
 
 class ErrorFeedback:
@@ -85,8 +85,8 @@ def sparse_sum(comm, indices, values, size):
 def property_5(sparse_sum, comm, indices, values, size):
     dense = np.zeros(size)
     dense[indices] = values
-    found = sparse_sum(comm, indices, values, size)
-    np.testing.assert_allclose(found, allreduce(comm, dense), atol=1e-12)
+    result = sparse_sum(comm, indices, values, size)
+    np.testing.assert_allclose(result, allreduce(comm, dense), atol=1e-12)
 
 
 def with_halo(comm, x):
@@ -126,5 +126,5 @@ def property_6(make_filter, comm, weight, steps):
             (to_x, (weight[::-1] @ back)[mine]),
             (sum(parts), seen @ back[1]),
         ]
-    for found, wanted in pairs:
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    for actual, expected in pairs:
+        np.testing.assert_allclose(actual, expected, atol=1e-12)

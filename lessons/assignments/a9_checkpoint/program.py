@@ -174,26 +174,26 @@ def gives(
     submission: Any, disk: RecordedDisk, case: Run, allowed: Sequence[int | None], when: str
 ) -> int | None:
     try:
-        found = submission.load(readable(disk))
+        actual = submission.load(readable(disk))
     except (Wrong, NotImplementedError):
         raise
     except Exception as error:
         raise Wrong(f"{when}: load raises {type(error).__name__}: {error}") from None
-    if found is None:
+    if actual is None:
         if None not in allowed:
             raise Wrong(f"{when}: load gives nothing, it should give {steps_in_words(allowed)}")
         return None
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise Wrong(f"{when}: load returned {found!r:.60}, not (step, shards) or None")
-    step, shards = found
+    if not isinstance(actual, tuple) or len(actual) != 2:
+        raise Wrong(f"{when}: load returned {actual!r:.60}, not (step, shards) or None")
+    step, shards = actual
     if type(step) is not int or not isinstance(shards, list | tuple):
         raise Wrong(f"{when}: load returned ({step!r:.20}, {shards!r:.40}), not a step and a list of shards")
     if odd := [shard for shard in shards if type(shard) is not bytes]:
         raise Wrong(f"{when}: load returned a shard that is {type(odd[0]).__name__}, not bytes")
     if step not in allowed:
         raise Wrong(f"{when}: load gives step {step}, it should give {steps_in_words(allowed)}")
-    if list(shards) != (wanted := case.shards(step)):
-        raise Wrong(f"{when}: of step {step} load gives {mixture(case, step, shards, wanted)}")
+    if list(shards) != (expected := case.shards(step)):
+        raise Wrong(f"{when}: of step {step} load gives {mixture(case, step, shards, expected)}")
     return step
 
 
@@ -201,15 +201,15 @@ def steps_in_words(allowed: Sequence[int | None]) -> str:
     return " or ".join("nothing" if step is None else f"step {step}" for step in dict.fromkeys(allowed))
 
 
-def mixture(case: Run, step: int, shards: Sequence[Any], wanted: list[bytes]) -> str:
+def mixture(case: Run, step: int, shards: Sequence[Any], expected: list[bytes]) -> str:
     """What is wrong with the shards."""
-    if len(shards) != len(wanted):
-        return f"{counted(len(shards), 'shard')}, it should be {len(wanted)}"
-    rank = next(rank for rank, shard in enumerate(shards) if shard != wanted[rank])
+    if len(shards) != len(expected):
+        return f"{counted(len(shards), 'shard')}, it should be {len(expected)}"
+    rank = next(rank for rank, shard in enumerate(shards) if shard != expected[rank])
     other = [s for s in case.steps(case.saves + 4) if shards[rank] == case.shard(s, rank)]
     if other:
         return f"a mix: the shard of rank {rank} is that of step {other[0]}"
-    return f"for rank {rank} {shards[rank]!r:.60}, it should be {wanted[rank]!r}"
+    return f"for rank {rank} {shards[rank]!r:.60}, it should be {expected[rank]!r}"
 
 
 def is_new(seen: set[Any], disk: RecordedDisk, allowed: Sequence[int | None]) -> bool:

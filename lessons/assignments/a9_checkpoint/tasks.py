@@ -27,12 +27,14 @@ def check_seal(submission: Any, case: Any, comm: Communicator) -> None:
     data = submission.seal(case.content)
     if type(data) is not bytes:
         raise Wrong(f"seal returned {type(data).__name__}, not bytes")
-    for what, changed, wanted in case.changes(data):
-        found = submission.unseal(changed)
-        if found is not None and type(found) is not bytes:
-            raise Wrong(f"unseal returned {type(found).__name__}, not bytes or None")
-        if found != wanted:
-            raise Wrong(f"{what}: unseal gives {found!r}, it should be {wanted!r}; the file is {changed!r}")
+    for what, changed, expected in case.changes(data):
+        actual = submission.unseal(changed)
+        if actual is not None and type(actual) is not bytes:
+            raise Wrong(f"unseal returned {type(actual).__name__}, not bytes or None")
+        if actual != expected:
+            raise Wrong(
+                f"{what}: unseal gives {actual!r}, it should be {expected!r}; the file is {changed!r}"
+            )
 
 
 # Task 2
@@ -67,8 +69,8 @@ def check_kill(submission: Any, case: Any, comm: Communicator) -> None:
             allowed = recorded.allowed(length - (number > 0))
             when = recorded.moment("the program is killed", length, number > 0)
             if program.is_new(seen, disk, allowed):
-                found = recorded.gives(submission, disk, allowed, when)
-                following = case.steps(1)[0] if found is None else found + 1
+                result = recorded.gives(submission, disk, allowed, when)
+                following = case.steps(1)[0] if result is None else result + 1
                 goes_on(submission, recorded, disk, following, when, cleans=len(seen) % 3 == 1)
 
 
