@@ -76,10 +76,10 @@ class Metered:
         self.count = np.zeros(3)  # seconds, bytes, messages
         self.left = thread_time()
 
-    def inside(self, call: Callable[..., Any], *given: Any) -> Any:
+    def inside(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """``call(*given)``, whose own CPU time is the link's."""
         self.work()
-        result = call(*given)
+        result = call(*arguments)
         self.left = thread_time()
         return partial(self.inside, result) if callable(result) else result
 
@@ -98,11 +98,11 @@ class Metered:
         self.count[1:] += x.nbytes, 1
         return self.inside(self.comm.start_send, x, to, tag)
 
-    def recv(self, *given: Any) -> Any:
-        return self.inside(self.comm.recv, *given)
+    def recv(self, *arguments: Any) -> Any:
+        return self.inside(self.comm.recv, *arguments)
 
-    def start_recv(self, *given: Any) -> Any:
-        return self.inside(self.comm.start_recv, *given)
+    def start_recv(self, *arguments: Any) -> Any:
+        return self.inside(self.comm.start_recv, *arguments)
 
     def recv_any(self, tag: int = 0) -> Any:
         return self.inside(self.comm.recv_any, tag)

@@ -53,10 +53,10 @@ def over_link(
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "figures.json"
         for setting, variables in settings.items():
-            given = {**environment(hosts), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
-            given["MINIGRAD_DATA_PARALLEL"] = str(result)
+            environ = {**environment(hosts), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
+            environ["MINIGRAD_DATA_PARALLEL"] = str(result)
             with Hosts(Path(folder), LINKS[link], hosts) as built:
-                done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=given, timeout=1800)
+                done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=environ, timeout=1800)
             if done.returncode:
                 raise typer.Exit(done.returncode)
             figures[setting] = json.loads(result.read_text())

@@ -75,9 +75,9 @@ def torch_pipeline_stepper(
     def step() -> float:
         optimizer.zero_grad()
         losses: list[Any] = []
-        given = (x,) if comm.rank == 0 else ()
-        asked = {"target": y, "losses": losses} if comm.rank == comm.size - 1 else {}
-        run.step(*given, **asked)
+        inputs = (x,) if comm.rank == 0 else ()
+        keywords = {"target": y, "losses": losses} if comm.rank == comm.size - 1 else {}
+        run.step(*inputs, **keywords)
         optimizer.step()
         loss = torch.tensor([sum(one.item() for one in losses) / micro_batches])
         torch.distributed.broadcast(loss, comm.size - 1)

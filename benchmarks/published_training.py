@@ -77,7 +77,7 @@ def stale(
     workers = staleness + 1
     rounds = math.ceil(epochs * (len(train) // size) / workers)
     stream = chain.from_iterable(minibatches(train, size, seed=seed, epoch=e) for e in count())
-    batches = [joined(list(islice(stream, workers))) for _ in range(rounds)]
+    batches = [concatenation(list(islice(stream, workers))) for _ in range(rounds)]
 
     def work(comm: Any) -> tuple[State, dict[int, int]]:
         backend = ParameterServer(comm, stale_rate=stale_rate)
@@ -156,7 +156,7 @@ def network(seed: int) -> nn.Sequential:
     return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
 
-def joined(parts: list[Batch]) -> Batch:
+def concatenation(parts: list[Batch]) -> Batch:
     return Batch(np.concatenate([b.x for b in parts]), np.concatenate([b.y for b in parts]))
 
 

@@ -210,9 +210,9 @@ class Checkpoints:
         names = generation_names(self.disk, self.folder)
         names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
         last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
-        kept = list(last.values())[-self.keep :]
+        newest_names = list(last.values())[-self.keep :]
         for name in [*self.leftovers, *names]:
-            if name not in kept:
+            if name not in newest_names:
                 self.remove(self.folder / name)
         self.leftovers = []
 

@@ -72,10 +72,10 @@ class MemoryCheckpoints(ABC):
         Raises Lost where no step is whole.
         """
         rows = np.array([saved[:3] for saved in self.generations], np.int64).reshape(-1, 3)
-        held = {tuple(map(int, row)) for rows in allgather(comm, rows) for row in rows}
+        rows_of_all = {tuple(map(int, row)) for rows in allgather(comm, rows) for row in rows}
         problem = "no rank holds a checkpoint"
-        for step, ranks in sorted({(step, ranks) for step, ranks, _ in held}, reverse=True):
-            left = {rank for of_step, of_ranks, rank in held if (of_step, of_ranks) == (step, ranks)}
+        for step, ranks in sorted({(step, ranks) for step, ranks, _ in rows_of_all}, reverse=True):
+            left = {rank for of_step, of_ranks, rank in rows_of_all if (of_step, of_ranks) == (step, ranks)}
             if not (lost := self.irrecoverable(left, ranks)):
                 self.generations = [saved for saved in self.generations if saved[:2] == (step, ranks)]
                 pieces = self.pieces(comm, left, ranks)

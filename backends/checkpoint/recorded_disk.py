@@ -193,22 +193,22 @@ class RecordedDisk(Disk):
 
     def power_loss(self, random: Random) -> RecordedDisk:
         """One of the states that a loss of power may leave now."""
-        share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which are kept
-        kept: list[Operation] = []
+        share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which stay
+        rest: list[Operation] = []
         for place in range(len(self.operations)):
             whole, *others = after_power_loss(self.operations, place)
-            kept += random.choice(others) if others and random.random() >= share else whole
-        return RecordedDisk(replayed(self.safe, kept))
+            rest += random.choice(others) if others and random.random() >= share else whole
+        return RecordedDisk(replayed(self.safe, rest))
 
     def power_losses(self, length: int | None = None, *, draws: int = 100) -> Iterator[RecordedDisk]:
         """Each state that a loss of power after ``length`` operations may leave, once each."""
         operations = self.operations[:length]
-        seen = set()
+        states = set()
         for outcome in outcomes(operations, draws):
             nodes = replayed(self.safe, outcome)
             state = frozenset(tree(nodes))
-            if state not in seen:
-                seen.add(state)
+            if state not in states:
+                states.add(state)
                 yield RecordedDisk(nodes)
 
 
@@ -263,10 +263,10 @@ def outcomes(operations: list[Operation], draws: int) -> Iterator[list[Operation
         random = Random(len(operations))
         ways += [tuple(random.choice(count) for count in counts) for _ in range(draws)]
     for way in ways:
-        kept: list[Operation] = list(operations)
+        survivors: list[Operation] = list(operations)
         for place, number in reversed(list(zip(unsafe, way, strict=True))):
-            kept[place : place + 1] = options[place][number]
-        yield kept
+            survivors[place : place + 1] = options[place][number]
+        yield survivors
 
 
 def after_power_loss(operations: list[Operation], place: int) -> list[list[Operation]]:

@@ -28,10 +28,10 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
     return module
 
 
-def faults(assignment: Assignment, given: object, few: Container[str] = ()) -> dict[str, str]:
+def faults(assignment: Assignment, submission: object, few: Container[str] = ()) -> dict[str, str]:
     """What is said of each task that is lost, by its name; of the tasks in ``few`` some cases will do."""
     results = {
-        task.name: counterexample(task, given, 0, 10 if task.name in few else None)
+        task.name: counterexample(task, submission, 0, 10 if task.name in few else None)
         for task in assignment.tasks
     }
     return {name: words for name, words in results.items() if words is not None}
@@ -51,7 +51,7 @@ def costs(
     """The law: a right solution with these mistakes loses the tasks ``lost``, no other, and is told why."""
     short = assignment.name.partition("_")[0]
     names = {task.name for task in assignment.tasks}
-    kept = {name for name in names if name not in lost}
-    grades = faults(assignment, submission(f"solved_{short}.py", *changes), few=kept)
-    assert set(grades) == names - kept, grades
+    rest = {name for name in names if name not in lost}
+    grades = faults(assignment, submission(f"solved_{short}.py", *changes), few=rest)
+    assert set(grades) == names - rest, grades
     assert any(words in said for said in grades.values()), grades

@@ -23,14 +23,14 @@ def test_what_is_no_array_is_refused_in_words(junk):
         def finish(self):
             return [junk for _ in super().finish()]
 
-    given = SimpleNamespace(
+    junk_submission = SimpleNamespace(
         share=lambda *_: junk,
         broadcast_parameters=lambda comm, parameters: comm.rank or comm.send(junk, 1),
         gradients=gradients,
         buckets=lambda *_: junk,
         Reducer=Reducer,
     )
-    actual = faults(A3, given, few=ALL)
+    actual = faults(A3, junk_submission, few=ALL)
     assert set(actual) == ALL
     del actual["broadcast_parameters"]  # a send's own error
     assert all("should" in words or "not an array" in words for words in actual.values()), actual

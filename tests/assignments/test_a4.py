@@ -27,10 +27,10 @@ def test_what_is_no_array_is_refused_in_words(junk):
             return junk
 
     right = submission("solved_a4.py")
-    given = SimpleNamespace(
+    junk_submission = SimpleNamespace(
         top_k=lambda *_: junk, pack=lambda *_: junk, feedback=feedback, exchange=exchange, Momentum=Momentum
     )
-    actual = faults(A4, given, few=ALL)
+    actual = faults(A4, junk_submission, few=ALL)
     assert set(actual) == ALL
     assert all("should" in words or "not an array" in words for words in actual.values()), actual
 

@@ -29,12 +29,14 @@ def test_implementations_that_properties_are_tried_on_are_what_they_are_called(n
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_what_is_no_array_is_refused_in_words(junk):
-    given = SimpleNamespace(**dict.fromkeys(("mean_gradient", "update_tied", "sparse_sum"), lambda *_: junk))
-    given.Inbox = lambda: SimpleNamespace(take=lambda _: junk, give_back=lambda _: None)
-    given.ErrorFeedback = lambda *_: SimpleNamespace(compress=lambda _: junk)
-    given.SplitFilter = lambda *_: SimpleNamespace(forward=lambda _: junk, backward=lambda _: junk)
+    junk_submission = SimpleNamespace(
+        **dict.fromkeys(("mean_gradient", "update_tied", "sparse_sum"), lambda *_: junk)
+    )
+    junk_submission.Inbox = lambda: SimpleNamespace(take=lambda _: junk, give_back=lambda _: None)
+    junk_submission.ErrorFeedback = lambda *_: SimpleNamespace(compress=lambda _: junk)
+    junk_submission.SplitFilter = lambda *_: SimpleNamespace(forward=lambda _: junk, backward=lambda _: junk)
     for name in PARTS:
-        words = counterexample(TASKS[name], given, 0, 10)
+        words = counterexample(TASKS[name], junk_submission, 0, 10)
         assert words is not None and "Error" not in words, words
 
 

@@ -306,7 +306,7 @@ class Counting:
     """How many tapes each thread rank holds at most; its ``Tape`` is to stand in the engine's place."""
 
     def __init__(self):
-        self.held: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         counting = self
 
@@ -316,11 +316,11 @@ class Counting:
             def __init__(self):
                 super().__init__()
                 self.rank = threading.current_thread().name
-                counting.held[self.rank] += 1
-                counting.most[self.rank] = max(counting.most[self.rank], counting.held[self.rank])
+                counting.in_flight[self.rank] += 1
+                counting.most[self.rank] = max(counting.most[self.rank], counting.in_flight[self.rank])
 
             def __del__(self):
-                counting.held[self.rank] -= 1
+                counting.in_flight[self.rank] -= 1
 
         self.Tape = Counted
 

@@ -102,13 +102,13 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
         version += 1
 
     for first, last in pairwise([0, *drains, len(batches)]):
-        held = {w: (model.state_dict(), version) for w in range(workers)}
+        copies = {w: (model.state_dict(), version) for w in range(workers)}
         clocks, waiting, pending = [first] * workers, [], []
         events = [(slowness[w], w) for w in range(workers)] if first < last else []
         heapq.heapify(events)
         while events:
             now, w = heapq.heappop(events)
-            values, used = held[w]
+            values, used = copies[w]
             batch = batches[clocks[w]]
             mine = batch[shares(len(batch), workers)[w]]
             pending.append((w, clocks[w], used, len(mine), gradients_at(values, mine)))
@@ -124,7 +124,7 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
             for free in list(waiting):
                 if staleness is None or clocks[free] - min(clocks) <= staleness:
                     waiting.remove(free)
-                    held[free] = model.state_dict(), version
+                    copies[free] = model.state_dict(), version
                     if clocks[free] < last:
                         heapq.heappush(events, (now + slowness[free], free))
         if pending:

@@ -204,9 +204,9 @@ def law(
     run = train_stale(versions, bounds, build, batches, make, micros=micros, rates=rates, drains=drains)
 
     def work(comm):
-        given = {"versions": versions, "micro_batches": micros}
+        options = {"versions": versions, "micro_batches": micros}
         return follows(
-            lambda comm: strategy(comm, bounds, **given),
+            lambda comm: strategy(comm, bounds, **options),
             comm,
             versions,
             run,

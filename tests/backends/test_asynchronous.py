@@ -145,8 +145,8 @@ def test_versions_held_and_staleness(versions, ranks):
     steps = 2 * ranks + 2
     for s, backend in enumerate(law(versions, ranks, build=plain, sizes=[4] * steps)):
         behind = {"stashing": ranks - 1 - s, "vertical": ranks - 1, "2bw": int(ranks > 1)}[versions]
-        held = {"stashing": ranks - s, "vertical": ranks, "2bw": min(2, ranks - s)}[versions]
-        assert backend.versions_held == held
+        versions_of_stage = {"stashing": ranks - s, "vertical": ranks, "2bw": min(2, ranks - s)}[versions]
+        assert backend.versions_held == versions_of_stage
         expected = [min(t, behind) for t in range(steps)]  # the first batches find the first weights
         assert sorted(backend.staleness.elements()) == sorted(expected)
 
@@ -309,9 +309,9 @@ def test_no_rank_waits_once_the_pipeline_is_full(versions, p):
 # What cannot be, and losses that are not finite
 
 
-def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, **given):
+def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, **options):
     def work(comm):
-        backend = wrap(AsynchronousPipeline(comm, **given), comm)
+        backend = wrap(AsynchronousPipeline(comm, **options), comm)
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches_of([4, 4]), backend)
 
@@ -343,9 +343,9 @@ def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, *
         ),
     ],
 )
-def test_what_cannot_be_is_refused(message, given):
+def test_what_cannot_be_is_refused(message, options):
     with pytest.raises(ValueError, match=message):
-        tried(**given)
+        tried(**options)
 
 
 def test_ranks_with_different_rules_are_told():

@@ -89,26 +89,26 @@ def averaged_by_the_textbook(ranks, sizes, make, period, build=Net):
     """The state that each average leaves: every model on its share, then their mean by samples seen."""
     models = [built(build) for _ in range(ranks)]
     optimizers = [make(m.parameters()) for m in models]
-    seen, steps_losses = [0] * ranks, []
+    counts, steps_losses = [0] * ranks, []
     for t, batch in enumerate(batches_of(sizes), 1):
         for rank, share in enumerate(shares(len(batch), ranks)):
             if len(mine := batch[share]):
                 step(Serial(), models[rank], optimizers[rank], mine)
-                seen[rank] += len(mine)
+                counts[rank] += len(mine)
         if t == len(sizes) or (period and t % period == 0):
             dicts = [m.state_dict() for m in models]
-            mean = {name: mean_of([d[name] for d in dicts], seen) for name in dicts[0]}
+            mean = {name: mean_of([d[name] for d in dicts], counts) for name in dicts[0]}
             for m in models:
                 m.load_state_dict(mean)
             for i, p in enumerate(models[0].parameters()):
                 keys = {key for o in optimizers for key in o.state[i]} if period else set()
                 for key in keys:
                     zero = 0 if key == "t" else np.zeros_like(p.data)
-                    value = mean_of([o.state[i].get(key, zero) for o in optimizers], seen)
+                    value = mean_of([o.state[i].get(key, zero) for o in optimizers], counts)
                     for o in optimizers:
                         o.state[i][key] = round(float(value)) if key == "t" else value.copy()
             steps_losses.append(mean)
-            seen = [0] * ranks
+            counts = [0] * ranks
     return steps_losses
 
 
@@ -178,9 +178,9 @@ class CountsAgain(LocalSGD):
     """Samples of earlier periods count again."""
 
     def average(self, arrays, model):
-        seen = self.samples
+        before = self.samples
         super().average(arrays, model)
-        self.samples = seen
+        self.samples = before
 
 
 class AveragesBeforeTheUpdate(LocalSGD):
@@ -199,9 +199,9 @@ class ForgetsTheLastUpdates(LocalSGD):
 
 class ForgetsTheStatistics(LocalSGD):
     def average(self, arrays, model):
-        kept = [s.copy() for s in running_statistics(model)]
+        copies = [s.copy() for s in running_statistics(model)]
         super().average(arrays, model)
-        for s, own in zip(running_statistics(model), kept, strict=True):
+        for s, own in zip(running_statistics(model), copies, strict=True):
             s[...] = own
 
 
@@ -209,9 +209,9 @@ class OnlyRankZero(LocalSGD):
     """The others keep their own: invisible to a test that looks at rank 0."""
 
     def average(self, arrays, model):
-        kept = [a.copy() for a in arrays]
+        copies = [a.copy() for a in arrays]
         super().average(arrays, model)
-        for a, own in zip(arrays, kept, strict=True):
+        for a, own in zip(arrays, copies, strict=True):
             a[...] = a if self.rank == 0 else own
 
 

@@ -219,7 +219,7 @@ def test_an_idle_background_holds_nobody_up(world):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.timeout(5)
 def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
-    seen = []
+    texts = []
 
     def job(comm):
         if comm.rank == 1:
@@ -230,12 +230,12 @@ def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
         try:
             comm.background().start(job, "allreduce", X.nbytes)()
         except RankFailed as error:
-            seen.append(str(error))
+            texts.append(str(error))
             raise
 
     with pytest.raises(ZeroDivisionError, match="of rank 1"):
         WORLDS[world](3, program)
-    assert len(seen) == 2 and all("rank 1 failed" in text for text in seen)
+    assert len(texts) == 2 and all("rank 1 failed" in text for text in texts)
 
 
 @pytest.mark.parametrize("world", WORLDS)

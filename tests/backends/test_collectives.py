@@ -282,7 +282,7 @@ def test_scatter_and_gather_undo_each_other(sized):
 
         def work(comm, sizes=sizes, parts=parts):
             for root in roots(comm.size):
-                given = parts if comm.rank == root else None
+                parts_of_root = parts if comm.rank == root else None
                 for scatter, gather in (
                     (collectives.scatter, collectives.gather),
                     (
@@ -290,7 +290,7 @@ def test_scatter_and_gather_undo_each_other(sized):
                         partial(collectives.tree_gather, sizes=sizes),
                     ),
                 ):
-                    part = scatter(Strict(comm), given, root=root)
+                    part = scatter(Strict(comm), parts_of_root, root=root)
                     np.testing.assert_array_equal(part, parts[comm.rank])
                     back = gather(Strict(comm), part, root=root)
                     assert_same(back, parts if comm.rank == root else [])

@@ -63,11 +63,11 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
     """Ranks, micro-batches, LARS, clipping and warm-up: the losses are those of one machine."""
     common = ["train", "--net", "mlp", "--batch", "500", "--epochs", "1", "--dtype", "float64"]
     common += ["--optimizer", "lars", "--clip", "0.5", "--warm-up", "4", "--lr-schedule", "step"]
-    for file, *asked in (
+    for file, *words in (
         ["one.json"],
         ["two.json", *THREADS, "--option", "micro_batches=2", "--option", "batch_norm=ranks"],
     ):
-        assert minigrad(*common, *asked, "--json", file)[0] == 0
+        assert minigrad(*common, *words, "--json", file)[0] == 0
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
     actual, expected = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
@@ -378,12 +378,12 @@ def test_what_cannot_be_is_refused_before_a_rank_starts(minigrad, monkeypatch):
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
     minigrad("train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--json", "kept.json")
-    kept = (tmp_path / "kept.json").read_bytes()
+    content = (tmp_path / "kept.json").read_bytes()
     arguments = ["train", "--net", "mlp", "--lr", "1e6", "--epochs", "1", "--json", "kept.json"]
     status, _, err = minigrad(*arguments)
     assert status == 1 and err.count("\n") == 1
     assert "the loss is" in err and "at step" in err and "try a smaller --lr" in err
-    assert (tmp_path / "kept.json").read_bytes() == kept  # the finished run's file is whole
+    assert (tmp_path / "kept.json").read_bytes() == content  # the finished run's file is whole
 
 
 @pytest.mark.parametrize("verb", ["train", "prove"])
@@ -557,9 +557,9 @@ def test_options_of_another_type_are_refused(options, message):
 
 
 def test_options_are_python_values_or_text():
-    given = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
+    words = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
     expected = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
-    assert registry.read_options(given) == expected
+    assert registry.read_options(words) == expected
 
 
 def test_the_ranks_share_the_cores():

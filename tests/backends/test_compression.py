@@ -292,7 +292,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
         backend.step(model, good, ops.cross_entropy)
         names = list(model.named_parameters())
         error = backend.error
-        kept = None if error is None else error.tobytes()
+        residual = None if error is None else error.tobytes()
         shard = backend.shard(good)
         loss = backend.forward_backward(Work(model, shard, ops.cross_entropy, 1 / 3, backend.on_grad))
         if comm.rank == 1 and (g := backend.summary.parameters[2].grad) is not None:
@@ -301,7 +301,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
             FloatingPointError, match=f"rank 1 has a gradient of {names[2]} that is not finite"
         ):
             backend.finish(model, loss)
-        assert backend.error is error and (error is None or error.tobytes() == kept)
+        assert backend.error is error and (error is None or error.tobytes() == residual)
         for p in model.parameters():
             p.grad = None
         assert np.isfinite(backend.step(model, good, ops.cross_entropy))

@@ -234,11 +234,11 @@ def test_dgc_is_the_corrected_update_and_top_k_with_momentum_the_basic_one(seed,
 def test_dgc_clips_each_rank_to_its_share_of_the_norm(seed, ranks, clip):
     dgc = started(DeepGradientCompression(clip=clip), (4, 5), size=ranks)
     g = vector(dgc.layout, seed)
-    kept = g.copy()
+    original = g.copy()
     v = dgc.apply_feedback(None, g)
     scale = min(1.0, clip / np.sqrt(ranks) / np.linalg.norm(g))
     np.testing.assert_allclose(v, scale * g, rtol=1e-12)
-    assert np.array_equal(g, kept)
+    assert np.array_equal(g, original)
 
 
 def test_dgc_sends_less_from_one_quarter_of_the_warm_up_to_the_next():

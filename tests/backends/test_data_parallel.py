@@ -99,9 +99,9 @@ class NoReduction(DataParallel):
 class ForgetsTheLastParameter(DataParallel):
     def finish(self, model, loss):
         *_, last = [p for p in model.parameters() if p.grad is not None]
-        kept = last.grad
+        gradient = last.grad
         loss = super().finish(model, loss)
-        last.grad = kept
+        last.grad = gradient
         return loss
 
 

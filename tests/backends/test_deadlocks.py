@@ -135,18 +135,18 @@ def test_who_has_returned_is_said():
 
 
 def test_every_rank_gets_the_same_picture():
-    seen = []
+    texts = []
 
     def program(comm):
         try:
             both_receive_first(comm)
         except Deadlock as error:
-            seen.append(str(error))
+            texts.append(str(error))
             raise
 
     with pytest.raises(Deadlock):
         run_ranks(2, program)
-    assert len(seen) == 2 and seen[0] == seen[1]
+    assert len(texts) == 2 and texts[0] == texts[1]
 
 
 @pytest.mark.timeout(5)

@@ -121,14 +121,14 @@ def values(op, p, inputs, **settings):
 
 def test_forward_is_what_the_name_says():
     xs = [laws.integers((4, 3), r) for r in range(3)]
-    total, joined = np.sum(xs, axis=0), np.concatenate(xs, axis=1)
+    total, whole = np.sum(xs, axis=0), np.concatenate(xs, axis=1)
     rows = [slice(0, 1), slice(1, 2), slice(2, 4)]  # as even as they can be
     np.testing.assert_array_equal(values(differentiable.fan_out, 3, xs), xs)
     np.testing.assert_array_equal(values(differentiable.fan_in, 3, xs), [total] * 3)
     np.testing.assert_array_equal(values(differentiable.all_reduce, 3, xs), [total] * 3)
     np.testing.assert_array_equal(values(differentiable.broadcast, 3, xs, root=1), [xs[1]] * 3)
-    np.testing.assert_array_equal(values(differentiable.all_gather, 3, xs, axis=1), [joined] * 3)
-    np.testing.assert_array_equal(values(differentiable.join_in, 3, xs, axis=1), [joined] * 3)
+    np.testing.assert_array_equal(values(differentiable.all_gather, 3, xs, axis=1), [whole] * 3)
+    np.testing.assert_array_equal(values(differentiable.join_in, 3, xs, axis=1), [whole] * 3)
     for actual, share in zip(values(differentiable.share_out, 3, [total] * 3), rows, strict=True):
         np.testing.assert_array_equal(actual, total[share])
     for actual, share in zip(values(differentiable.scatter, 3, xs, root=2), rows, strict=True):

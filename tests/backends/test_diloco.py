@@ -54,24 +54,24 @@ def diloco_by_the_textbook(ranks, sizes, period, rate, momentum):
     """The common model after every outer step: p models one after the other, then Nesterov on their mean."""
     models = [built(Plain) for _ in range(ranks)]
     optimizers = [optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in models]
-    common, seen, losses = models[0].state_dict(), [0] * ranks, []
+    common, counts, losses = models[0].state_dict(), [0] * ranks, []
     velocity = {name: np.zeros_like(value) for name, value in common.items()}
     for t, batch in enumerate(batches_of(sizes), 1):
         for rank, share in enumerate(shares(len(batch), ranks)):
             if len(mine := batch[share]):
                 step(Serial(), models[rank], optimizers[rank], mine)
-                seen[rank] += len(mine)
+                counts[rank] += len(mine)
         if t % period == 0 or t == len(sizes):
             dicts = [m.state_dict() for m in models]
             for name in common:
-                mean = sum(n * d[name] for n, d in zip(seen, dicts, strict=True)) / sum(seen)
+                mean = sum(n * d[name] for n, d in zip(counts, dicts, strict=True)) / sum(counts)
                 gradient = common[name] - mean
                 velocity[name] = momentum * velocity[name] + gradient
                 common[name] = common[name] - rate * (gradient + momentum * velocity[name])
             for m in models:
                 m.load_state_dict(common)
             losses.append(dict(common))
-            seen = [0] * ranks
+            counts = [0] * ranks
     return losses
 
 

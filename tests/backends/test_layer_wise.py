@@ -134,8 +134,8 @@ def test_a_rank_holds_its_own_layers_only():
     results = run_ranks(3, work)
     assert set.union(*(own for own, *_ in results)) == set(serial.named_parameters())
     assert sum(len(own) for own, *_ in results) == len(serial.parameters())
-    for _, left, held, (parameters, state) in results:
-        assert left == {id(p) for p in held}
+    for _, left, parameters_of_rank, (parameters, state) in results:
+        assert left == {id(p) for p in parameters_of_rank}
         assert parameters | state == serial.state_dict().keys()
 
 

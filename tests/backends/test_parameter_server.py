@@ -189,9 +189,9 @@ def test_running_statistics_are_the_workers_mean():
         return backend.samples, own, np.concatenate(running_statistics(model)), model.state_dict()
 
     runs = run_ranks(5, work)
-    seen = [run[0] for run in runs]
-    assert seen == [3, 4, 5, 0, 0]
-    mean = sum(n * run[1] for n, run in zip(seen, runs, strict=True)) / sum(seen)
+    statistics = [run[0] for run in runs]
+    assert statistics == [3, 4, 5, 0, 0]
+    mean = sum(n * run[1] for n, run in zip(statistics, runs, strict=True)) / sum(statistics)
     for run in runs:
         np.testing.assert_allclose(run[2], mean, rtol=1e-12)
         close(run[3], runs[0][3], bound=0)
@@ -312,15 +312,15 @@ def test_shards_are_even_and_cover_everything_once(n, servers):
     if servers > sum(sizes):
         return
     layout = FlatLayout(parameters, servers)
-    seen = [np.zeros(size) for size in sizes]
+    counts = [np.zeros(size) for size in sizes]
     for i in range(servers):
         part = layout.parts[i]
         assert part.stop - part.start in (sum(sizes) // servers, -(-sum(sizes) // servers))
         for piece in layout.segments(i):
-            seen[piece.n][piece.within] += 1
+            counts[piece.n][piece.within] += 1
             assert piece.within.stop - piece.within.start == piece.place.stop - piece.place.start
         assert sum(p.place.stop - p.place.start for p in layout.segments(i)) == part.stop - part.start
-    assert all((s == 1).all() for s in seen)
+    assert all((s == 1).all() for s in counts)
 
 
 @given(workers=st.integers(1, 4), servers=st.integers(1, 3), steps=st.integers(1, 3))

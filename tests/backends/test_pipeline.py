@@ -218,12 +218,12 @@ def test_a_rank_keeps_its_own_parameters_only(schedule):
         }
         return {name for name, ref in alive.items() if ref() is not None}
 
-    held = run_ranks(numbers.ranks, work)
-    assert set.union(*held) == set(tied(np.random.default_rng(0)).named_parameters())
+    names_of_ranks = run_ranks(numbers.ranks, work)
+    assert set.union(*names_of_ranks) == set(tied(np.random.default_rng(0)).named_parameters())
     if schedule in ONE_WAY:
-        assert all("0.weight" not in names for names in held[1:])
+        assert all("0.weight" not in names for names in names_of_ranks[1:])
     else:
-        assert held == held[::-1]
+        assert names_of_ranks == names_of_ranks[::-1]
 
 
 def test_an_order_alone_is_a_schedule_and_one_backend_cuts_one_model_after_another():

@@ -121,7 +121,7 @@ def test_tapes_held_are_the_micro_batches_in_flight(monkeypatch, schedule, recom
         plan = simulate(SCHEDULES[schedule].of(*numbers))
         expected = [1 if recompute else plan.in_flight(rank) for rank in range(numbers.ranks)]
         assert counting.by_rank(numbers.ranks) == expected
-        assert set(counting.held.values()) == {0}
+        assert set(counting.in_flight.values()) == {0}
         if schedule in ("gpipe", "1f1b") and not recompute:
             p, m, _ = numbers
             assert expected == [m if schedule == "gpipe" else min(m, p - s) for s in range(p)]

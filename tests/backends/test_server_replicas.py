@@ -184,10 +184,10 @@ def replayed(order, workers, sizes):
     model = net(np.random.default_rng(0)).to(dtype=np.float64)
     optimizer = OPTIMIZERS["momentum"](model.parameters())
     rate, batches, clocks = optimizer.lr, batches_of(sizes), [0] * workers
-    held = [(model.state_dict(), 0)] * workers
+    copies = [(model.state_dict(), 0)] * workers
     for version, worker in enumerate(order):
         batch, current = batches[clocks[worker]], model.state_dict()
-        own, used = held[worker]
+        own, used = copies[worker]
         model.load_state_dict(own)
         optimizer.zero_grad()
         Serial().step(model, batch[shares(len(batch), workers)[worker]], ops.cross_entropy)
@@ -195,7 +195,7 @@ def replayed(order, workers, sizes):
         optimizer.lr = rate / (workers + version - used)
         optimizer.step()
         clocks[worker] += 1
-        held[worker] = model.state_dict(), version + 1
+        copies[worker] = model.state_dict(), version + 1
     return model.state_dict()
 
 

@@ -185,9 +185,9 @@ def test_all_ranks_can_evaluate_between_epochs_and_train_on_afterwards(stage, ov
     def train(backend):
         model = backend.place(convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         method = OPTIMIZERS["momentum"](model.parameters())
-        seen = []
+        values = []
         for _ in range(2):  # the second time after finalize, with other weights
-            if seen:
+            if values:
                 model.load_state_dict({name: value / 2 for name, value in model.state_dict().items()})
             fit(
                 model,
@@ -197,13 +197,13 @@ def test_all_ranks_can_evaluate_between_epochs_and_train_on_afterwards(stage, ov
                 backend=backend,
                 batch_size=4,
                 epochs=3,
-                on_epoch=lambda *_: seen.append(accuracy(model, data)),
+                on_epoch=lambda *_: values.append(accuracy(model, data)),
             )
-        return seen, model.state_dict()
+        return values, model.state_dict()
 
     expected, serial = train(Serial())
-    for seen, state in run_ranks(3, lambda comm: train(Sharded(comm, stage=stage, overlap=overlap))):
-        assert seen == expected
+    for values, state in run_ranks(3, lambda comm: train(Sharded(comm, stage=stage, overlap=overlap))):
+        assert values == expected
         for name, value in serial.items():
             np.testing.assert_allclose(state[name], value, rtol=1e-11, atol=1e-13)
 

@@ -111,9 +111,11 @@ class KeepsGradients(Sharded):
     """Reduces in time, and forgets to forget."""
 
     def on_grad(self, parameter):
-        kept = [(p, p.grad) for p in self.flat_of[parameter].parameters] if parameter in self.flat_of else []
+        gradients = (
+            [(p, p.grad) for p in self.flat_of[parameter].parameters] if parameter in self.flat_of else []
+        )
         super().on_grad(parameter)
-        self.kept = [*getattr(self, "kept", [])[-6:], *kept]
+        self.latest = [*getattr(self, "latest", [])[-6:], *gradients]
 
 
 class StateForAll(Sharded):
@@ -143,10 +145,10 @@ class Counting(GatheredWeights):
 
     def unshard(self, flats, *, in_step=True):
         super().unshard(flats, in_step=in_step)
-        held = (
+        sizes = (
             f.unsharded.nbytes * (bool(f.ref_count) + bool(f.pending_all_gather)) for f in self.backend.flats
         )
-        self.backend.most_weights = max(self.backend.most_weights, sum(held))
+        self.backend.most_weights = max(self.backend.most_weights, sum(sizes))
 
 
 class Watched(Sharded):

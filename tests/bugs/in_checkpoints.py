@@ -247,8 +247,8 @@ BUGS = [
     Bug(
         "a step that was written again counts twice",
         CHECKPOINTS,
-        "        kept = list(last.values())[-self.keep :]\n",
-        "        kept = names[: self.keep]\n",
+        "        newest_names = list(last.values())[-self.keep :]\n",
+        "        newest_names = names[: self.keep]\n",
         a_damaged_generation_is_no_reason_to_remove_another,
         "was written, there are",
     ),

@@ -27,7 +27,7 @@ from tests.explorables import node
 
 SUMS = """
     const { bytesOf } = await load("bytes_sum.mjs");
-    return given.choices.map((choice) => bytesOf(choice, given.data));
+    return data.choices.map((choice) => bytesOf(choice, data.data));
 """
 BUGS = [
     ("Math.ceil(choice.batch / choice.data)", "choice.batch"),

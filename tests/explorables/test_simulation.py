@@ -18,7 +18,7 @@ DRAWN = int(os.environ.get("MINIGRAD_DRAWN", 1000))
 VERDICTS = """
     const { ROUTES, errorOf, instructionOf, upTo, wordOf } = await load("timetable.mjs");
     const { scoreOf, simulate } = await load("simulation.mjs");
-    return given.map(({ costs, bound, route, ...table }) => {
+    return data.map(({ costs, bound, route, ...table }) => {
         table.routes ??= upTo(table.micros).map((micro) => ROUTES[route](micro, table.ranks, table.chunks));
         table.instructions = table.instructions.map((mine) => mine.map(instructionOf));
         const error = errorOf(table, bound);

@@ -65,8 +65,8 @@ def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
 
     def of(seed):
         report = graded(text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +"), seed=seed)
-        kept = tuple(replace(r, seconds=0.0) for r in report.results)
-        untimed = replace(report, seconds=0.0, results=kept)
+        untimed_results = tuple(replace(r, seconds=0.0) for r in report.results)
+        untimed = replace(report, seconds=0.0, results=untimed_results)
         return [as_text(untimed, kind) for kind in ("json", "junit", "gradescope")]
 
     first = of(1)
@@ -150,7 +150,7 @@ GRADESCOPE = {  # all that https://gradescope-autograders.readthedocs.io/en/late
 
 
 def fits(result, schema):
-    """Whether ``found`` has no names but the schema's, and values of their kinds."""
+    """Whether ``result`` has no names but the schema's, and values of their kinds."""
     if isinstance(schema, dict):
         return isinstance(result, dict) and all(k in schema and fits(v, schema[k]) for k, v in result.items())
     if isinstance(schema, list):
@@ -207,10 +207,10 @@ def test_the_reports_say_the_same_in_every_format(graded):
     cases = suite.findall("testcase")
     assert [case.get("name") for case in cases] == ["total", "double"]
     assert [len(case.findall("failure")) for case in cases] == [1, 0]
-    told = cases[0][0].text or ""
-    for text in (plain["tasks"][0]["message"], result["tests"][0]["output"], told):
+    junit = cases[0][0].text or ""
+    for text in (plain["tasks"][0]["message"], result["tests"][0]["output"], junit):
         assert "rank 0 has" in text
-    assert "here" in told and as_gradescope(report) == result
+    assert "here" in junit and as_gradescope(report) == result
 
 
 # The command

@@ -180,13 +180,13 @@ def interrupted(
         run.listened = listens(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-    told = time.monotonic()
-    while run.process.poll() is None and time.monotonic() - told < STOP:
+    moment = time.monotonic()
+    while run.process.poll() is None and time.monotonic() - moment < STOP:
         run.read(0.01)
     killed = number == signal.SIGKILL and target == "launcher"
-    while killed and run.processes and time.monotonic() - told < STOP / 4:
+    while killed and run.processes and time.monotonic() - moment < STOP / 4:
         run.read(0.01)
-    run.seconds = time.monotonic() - told
+    run.seconds = time.monotonic() - moment
     finish(run, shared)
     return run
 

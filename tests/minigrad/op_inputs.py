@@ -146,7 +146,7 @@ def any_index(shape) -> SearchStrategy[Any]:
     return basic | mask | integers | first
 
 
-def joined(joins) -> SearchStrategy[Drawn]:
+def concatenation(joins) -> SearchStrategy[Drawn]:
     @st.composite
     def strategy(draw) -> Drawn:
         shape = draw(shapes(min_dims=1))

@@ -129,15 +129,15 @@ def test_gathered_from_one_it_is_batch_norm(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gathering_keeps_no_memory_for_backward(shape):
-    held = []
+    sizes = []
     for gather in (None, lambda a: [a]):
         norm = layer()
         if gather is not None:
             norm.synchronize("data", gather)
         with Tape() as tape:
             norm(on_device(drawn(shape)[0]))
-        held.append(tape.nbytes)
-    assert held[0] == held[1]
+        sizes.append(tape.nbytes)
+    assert sizes[0] == sizes[1]
 
 
 # Groups

@@ -123,7 +123,7 @@ def test_one_large_step_is_k_small_ones_where_the_gradient_is_constant():
 
 
 def test_the_warmed_up_rate_reaches_the_optimizer():
-    seen = []
+    values = []
     model = nn.Linear(2, 2, rng=np.random.default_rng(0))
     optimizer = optim.SGD(model.parameters(), 1.0)
     data = Batch(np.zeros((4, 2), np.float32), np.zeros(4, int))
@@ -135,9 +135,9 @@ def test_the_warmed_up_rate_reaches_the_optimizer():
         epochs=2,
         batch_size=2,
         schedule=warm_up(constant(1.0, 4), 2, 0.5),
-        on_step=lambda *_: seen.append(optimizer.lr),
+        on_step=lambda *_: values.append(optimizer.lr),
     )
-    assert seen == [0.5, 0.75, 1.0, 1.0]
+    assert values == [0.5, 0.75, 1.0, 1.0]
 
 
 MISTAKES = [

@@ -342,9 +342,9 @@ def test_clipping_keeps_the_direction_and_limits_the_norm(limit, scale):
 
 def test_gradients_below_the_limit_are_left_bit_for_bit():
     w = Parameter(on_device(np.zeros(3)))
-    w.grad = given = on_device(np.array([0.1, 0.2, 0.3]))
+    w.grad = gradient = on_device(np.array([0.1, 0.2, 0.3]))
     optim.SGD([w], 1.0).clipped(0.4).step()
-    assert given.tolist() == [0.1, 0.2, 0.3]
+    assert gradient.tolist() == [0.1, 0.2, 0.3]
 
 
 def test_gradients_of_0_are_not_divided_by_their_norm():
@@ -401,9 +401,9 @@ def test_a_parameter_given_more_than_once_moves_once(counts, seed):
         ends = []
         for several in (counts, [1] * len(counts)):
             ws = [Parameter(on_device(np.full((2, 2), i + 1.0))) for i in range(len(counts))]
-            given = [w for w, n in zip(ws, several, strict=True) for _ in range(n)]
-            order = rng.permutation(len(given)) if several is counts else range(len(given))
-            optimizer = make([given[i] for i in order], 0.1).clipped(1.0)
+            parameters = [w for w, n in zip(ws, several, strict=True) for _ in range(n)]
+            order = rng.permutation(len(parameters)) if several is counts else range(len(parameters))
+            optimizer = make([parameters[i] for i in order], 0.1).clipped(1.0)
             for w in ws:
                 w.grad = on_device(to_host(w.data).copy())
             optimizer.step()
@@ -430,9 +430,9 @@ LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
     ],
     ids=["module", "sequence", "parameter", "names", "modules", "arrays", "lists", "none", "no layers"],
 )
-def test_what_is_no_list_of_parameters_is_refused(make, given, kind, message):
+def test_what_is_no_list_of_parameters_is_refused(make, value, kind, message):
     with pytest.raises(kind, match=re.escape(message)):
-        make(given, 0.1)
+        make(value, 0.1)
 
 
 @pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)

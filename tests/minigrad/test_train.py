@@ -100,7 +100,7 @@ class TurnsBad(Serial):
 def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_step(value):
     model = small_model()
     optimizer = optim.SGD(model.parameters(), 0.1)
-    seen = []
+    steps = []
     with pytest.raises(FloatingPointError, match=r"the loss is -?(nan|inf) at step 4 \(epoch 1\)"):
         fit(
             model,
@@ -110,10 +110,10 @@ def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_step(va
             backend=TurnsBad(value),
             epochs=3,
             batch_size=8,
-            on_step=lambda *_: seen.append([p.data.copy() for p in model.parameters()]),
+            on_step=lambda *_: steps.append([p.data.copy() for p in model.parameters()]),
         )
-    assert len(seen) == 4
-    np.testing.assert_array_equal(seen[-1][0], model.parameters()[0].data)
+    assert len(steps) == 4
+    np.testing.assert_array_equal(steps[-1][0], model.parameters()[0].data)
 
 
 def test_an_empty_batch_has_no_mean():

@@ -53,7 +53,7 @@ for reduce in (allreduce, naive_allreduce, window):
             before = x.copy()
             expected = sum(np.random.default_rng(r).integers(-50, 50, n) for r in range(size)).astype(dtype)
             actual = reduce(comm, x)
-            assert (actual == expected).all() and actual.dtype == dtype and (x == before).all(), (rank, n, dtype)
+            assert (actual == expected).all() and actual.dtype == dtype and (x == before).all(), (rank, n)
     assert (reduce(comm, np.ones((3, 4)).T) == size).all()
     assert reduce(comm, np.array(2.0)).shape == ()
 assert broadcast(comm, np.array([rank]), root=size - 1)[0] == size - 1

@@ -60,8 +60,8 @@ class Program:
     def __str__(self) -> str:
         names = [f"{'leaf' if leaf else 'constant'} v{i}" for i, leaf in enumerate(self.is_leaf)]
         for k, (sign, operands) in enumerate(self.steps()[: len(self.drawn)], len(names)):
-            joined = f" {sign} ".join(f"v{i}" for i in operands)
-            names.append(f"v{k} = {'-' if sign == 'neg' else ''}{joined}")
+            total = f" {sign} ".join(f"v{i}" for i in operands)
+            names.append(f"v{k} = {'-' if sign == 'neg' else ''}{total}")
         return "; ".join([*names, *([f"negated {self.more} times"] if self.more else [])])
 
 
@@ -115,7 +115,7 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
     """Gradients are those of forward differentiation, by one call of each pullback that leads to a leaf."""
     count, steps = len(program.is_leaf), program.steps()
     inputs = [integers(SIZE, program.seed + i) % 3 - 1 for i in range(count)]
-    kept = [x.copy() for x in inputs]
+    copies = [x.copy() for x in inputs]
     calls: Counter[tuple[int, int]] = Counter()
 
     def counted(k: int, sign: str) -> Any:
@@ -124,9 +124,9 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         def op(*arrays: np.ndarray, **settings: Any) -> Any:
             calls[k, -1] += 1
             value, pullbacks = OPS[sign](*arrays, **settings)
-            return value, tuple(noted(place, pullback) for place, pullback in enumerate(pullbacks))
+            return value, tuple(recorder(place, pullback) for place, pullback in enumerate(pullbacks))
 
-        def noted(place: int, pullback: Any) -> Any:
+        def recorder(place: int, pullback: Any) -> Any:
             def call(g: Any) -> Any:
                 calls[k, place] += 1
                 if not isinstance(g, np.ndarray) or g.shape != (SIZE,):
@@ -149,7 +149,7 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         nodes.append(run(counted(k, sign), *[nodes[i] for i in operands], **settings))
     seed = integers(SIZE, program.seed + 9)
     kept_seed = seed.copy()
-    values = forward(program, kept, -1)
+    values = forward(program, copies, -1)
     for i in {*range(count + len(program.drawn)), len(nodes) - 1}:
         actual, value = nodes[i].value, values[i].value
         if not np.array_equal(actual, value):
@@ -166,7 +166,7 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         )
     for leaf, gradient in zip(leaves, actual, strict=True):
         check_gradient(
-            leaf, gradient, kept_seed * forward(program, kept, leaf)[-1].slope if leaf in used else None
+            leaf, gradient, kept_seed * forward(program, copies, leaf)[-1].slope if leaf in used else None
         )
     arrays = {f"the gradient of v{i}": g for i, g in zip(leaves, actual, strict=True) if g is not None}
     others = {"the seed": seed, **{f"the value of v{i}": x for i, x in enumerate(inputs)}}
@@ -174,7 +174,7 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         for other, x in [*list(arrays.items())[i + 1 :], *others.items()]:
             if np.may_share_memory(gradient, x):
                 raise Wrong(f"{name} and {other} are the same memory: copy")
-    if not np.array_equal(seed, kept_seed) or not all(map(np.array_equal, inputs, kept)):
+    if not np.array_equal(seed, kept_seed) or not all(map(np.array_equal, inputs, copies)):
         raise Wrong("the seed or an input was changed")
 
 

@@ -66,18 +66,18 @@ def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer
     rng = np.random.default_rng(case.seed)
     for order in (range(len(names)), reversed(range(len(names)))):
         g = ORDERS[case.order](signs(rng, np.shape(expected)).astype(case.dtype))
-        kept = g.astype(np.float64)
+        exact_g = g.astype(np.float64)
         for k in order:
             d, what, v = pullbacks[k](g), f"the gradient of {names[k]}", signs(rng, arrays[k].shape)
             check_like(what, d, v.shape, case.dtype)
             along = (d * v).astype(np.float64)
-            apart = abs(along.sum() - slope(oracle, exact, kept, k, v, step))
+            apart = abs(along.sum() - slope(oracle, exact, exact_g, k, v, step))
             if not apart <= slack * (1 + abs(along).sum()):  # so also where it is not a number
                 units = np.eye(v.size).reshape(v.size, *v.shape)
-                slopes = [slope(oracle, exact, kept, k, unit, step) for unit in units]
+                slopes = [slope(oracle, exact, exact_g, k, unit, step) for unit in units]
                 check_equal(what, d, np.reshape(slopes, v.shape), 0, ABOUT)
             check_private(what, d, {**inputs, "the value": value})
-            if not np.array_equal(g, kept):
+            if not np.array_equal(g, exact_g):
                 raise Wrong(f"the pullback to {names[k]} changed g, which others still need")
     check_unchanged(inputs, before)
 

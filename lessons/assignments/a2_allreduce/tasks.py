@@ -88,7 +88,7 @@ def places(case: Any) -> np.ndarray:
     return numbers[: size(case)].reshape(case.shape)
 
 
-def brought(case: Any, rank: int) -> np.ndarray:
+def own_array(case: Any, rank: int) -> np.ndarray:
     return ORDERS[case.order]((places(case) * 16**rank).astype(case.dtype))
 
 
@@ -118,7 +118,7 @@ class Cost(NamedTuple):
 def check_call(
     comm: Communicator, call: Callable[[Any], Any], x: np.ndarray, expected: Wanted, cost: Cost
 ) -> None:
-    """``call(comm)``, which was given ``x``, is ``wanted``, in new memory, and sends ``cost``."""
+    """``call(comm)``, which was given ``x``, is ``expected``, in new memory, and sends ``cost``."""
     let_sends_wait(comm)
     traced, before, me = Traced(comm), x.copy(), f"rank {comm.rank}"
     actual = call(RestrictedComm(traced))
@@ -158,8 +158,10 @@ def difference(actual: np.ndarray, expected: Wanted, ranks: int) -> str:
     if rest == 0 and 0 <= times < 16**ranks:
         counts = [int(times) // 16**rank % 16 for rank in range(ranks)]
         words = {0: "not in it", 1: "in it once", 2: "in it twice"}
-        held = [f"rank {rank} is {words.get(n, f'in it {n} times')}" for rank, n in enumerate(counts)]
-        return f"element {place} is wrong: {', '.join(held)}"
+        words_of_ranks = [
+            f"rank {rank} is {words.get(n, f'in it {n} times')}" for rank, n in enumerate(counts)
+        ]
+        return f"element {place} is wrong: {', '.join(words_of_ranks)}"
     return f"element {place} is {actual[at]:g}, it should be {expected.total[at]:g}"
 
 
@@ -178,8 +180,8 @@ def naive_cost(case: Any, rank: int) -> Cost:
 def ring_cost(case: Any, rank: int, *without: int) -> Cost:
     """A ring for each chunk in ``without``, counted from the rank: the one that it does not send."""
     n, p = size(case), case.ranks
-    kept = sum(len(chunk(np.arange(n), p, rank + which)) for which in without)
-    return Cost(len(without) * (p - 1), len(without) * n - kept, (rank + 1) % p)
+    length = sum(len(chunk(np.arange(n), p, rank + which)) for which in without)
+    return Cost(len(without) * (p - 1), len(without) * n - length, (rank + 1) % p)
 
 
 def doubling_cost(case: Any, rank: int) -> Cost:
@@ -193,14 +195,14 @@ def sums(name: str, cost: Callable[[Any, int], Cost]) -> Callable[[Any, Any, Com
     """The check of an all-reduce."""
 
     def check(submission: Any, case: Any, comm: Communicator) -> None:
-        x, expected = brought(case, comm.rank), Wanted(total(case), places(case))
+        x, expected = own_array(case, comm.rank), Wanted(total(case), places(case))
         check_call(comm, lambda comm: getattr(submission, name)(comm, x), x, expected, cost(case, comm.rank))
 
     return check
 
 
 def check_reduce_scatter(submission: Any, case: Vector, comm: Communicator) -> None:
-    x = brought(case, comm.rank)
+    x = own_array(case, comm.rank)
     expected = Wanted(*(chunk(whole, case.ranks, comm.rank + 1) for whole in (total(case), places(case))))
     cost = ring_cost(case, comm.rank, 1)
     check_call(comm, lambda comm: submission.ring_reduce_scatter(comm, x), x, expected, cost)
@@ -208,7 +210,7 @@ def check_reduce_scatter(submission: Any, case: Vector, comm: Communicator) -> N
 
 def check_allgather(submission: Any, case: Vector, comm: Communicator) -> None:
     """Here chunk k + 1 is brought by rank k alone, so a digit tells whose it is."""
-    pieces = [chunk(brought(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
+    pieces = [chunk(own_array(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
     x, expected = pieces[comm.rank].copy(), Wanted(np.concatenate(pieces[-1:] + pieces[:-1]), places(case))
     cost = ring_cost(case, comm.rank, 2)
     check_call(comm, lambda comm: submission.ring_allgather(comm, x, case.length), x, expected, cost)

@@ -188,7 +188,7 @@ class Overlapped(Watched):
 
     def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
         self.started: list[np.ndarray] = []
-        self.kept: list[np.ndarray] = []
+        self.inputs: list[np.ndarray] = []
         self.sums: list[np.ndarray] = []
         self.in_finish, self.waited = False, set[int]()
         mine = self.shard(batch)
@@ -197,9 +197,9 @@ class Overlapped(Watched):
         final = [p.grad for p in self.parameters.values()] if len(mine) else []
         rng = np.random.default_rng([self.case.seed, self.rank])
         order = rng.permutation(len(final)).tolist() if self.case.seed % 2 else range(len(final))[::-1]
-        told: list[int] = []
+        numbers: list[int] = []
         for number in order:
-            self.announce(number, final[number], told)
+            self.announce(number, final[number], numbers)
         self.in_finish = True
         gradients = self.reducer.finish()
         if len(self.started) != len(self.groups):
@@ -209,19 +209,19 @@ class Overlapped(Watched):
             raise Wrong(f"{self.me} did not wait for the sum of bucket {min(late)}{self.when}")
         return float(allreduce(self.comm, np.array([loss]))[0]), gradients
 
-    def announce(self, number: int, gradient: Any, told: list[int]) -> None:
+    def announce(self, number: int, gradient: Any, numbers: list[int]) -> None:
         """Tell the reducer of a gradient, and see that it starts what is complete, and nothing else."""
         lent = gradient.copy()
         self.reducer.on_grad(number, lent)
         check_unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
         lent[...] = np.nan
-        told.append(number)
-        complete = [set(group) <= set(told) for group in self.groups]
+        numbers.append(number)
+        complete = [set(group) <= set(numbers) for group in self.groups]
         expected = (complete + [False]).index(False)
         if len(self.started) != expected:
             has = f"{self.me} has started {plural(len(self.started), 'all-reduce')}{self.when}"
             raise Wrong(
-                f"{has} when the gradients {told} are final, it should be {expected}: "
+                f"{has} when the gradients {numbers} are final, it should be {expected}: "
                 f"the buckets are {self.groups}"
             )
 
@@ -232,7 +232,7 @@ class Overlapped(Watched):
             raise Wrong(f"{self.me} starts more all-reduces{self.when} than the {i} of its buckets")
         self.vector("start_allreduce", v, self.sizes[i], f"bucket {i}, {self.groups[i]}, is next")
         self.started.append(v)
-        self.kept.append(v.copy())
+        self.inputs.append(v.copy())
 
         def wait() -> np.ndarray:
             if not self.in_finish:
@@ -241,11 +241,11 @@ class Overlapped(Watched):
                 )
             while len(self.sums) <= i:
                 next_one = len(self.sums)
-                if not np.array_equal(self.started[next_one], self.kept[next_one], equal_nan=True):
+                if not np.array_equal(self.started[next_one], self.inputs[next_one], equal_nan=True):
                     raise Wrong(
                         f"{self.me} changed bucket {next_one}{self.when} after its all-reduce was started"
                     )
-                self.sums.append(allreduce(self.comm, self.kept[next_one]))
+                self.sums.append(allreduce(self.comm, self.inputs[next_one]))
             self.waited.add(i)
             return self.sums[i]
 

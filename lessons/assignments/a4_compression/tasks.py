@@ -51,7 +51,7 @@ def check_selection(submission: Any, case: Any, comm: Communicator) -> None:
 
 
 def chosen_by(what: str, result: Any, v: np.ndarray, count: int) -> np.ndarray:
-    """The indices that are not in ``found``; raises Wrong unless that has ``count`` different ones."""
+    """The indices that are not in ``result``; raises Wrong unless that has ``count`` different ones."""
     check_like(f"what {what} returned", result, (np.size(result),), np.int32)
     if result.size != count:
         raise Wrong(f"{what} chose {entries(result.size)}, it should be {count}")
@@ -65,7 +65,7 @@ def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     rng = case.rng
     values = rng.normal(size=2 * case.k).astype(case.dtype)[::2]
     indices = rng.permutation(1000)[: case.k].astype(rng.choice(["int32", "int64"]))
-    kept = [values.copy(), indices.copy()]
+    copies = [values.copy(), indices.copy()]
     expected = np.frombuffer(values.tobytes() + indices.astype(np.int32).tobytes(), np.uint8)
     message = submission.pack(values, indices)
     size = f"{case.k} values of {values.itemsize} bytes, {case.k} indices of 4"
@@ -73,7 +73,7 @@ def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     if message.size != expected.size:
         raise Wrong(f"pack made {plural(message.size, 'byte')}, it should be {expected.size}: {size}")
     inputs = {"values": values, "indices": indices}
-    check_unchanged(inputs, kept)
+    check_unchanged(inputs, copies)
     check_private("what pack returned", message, inputs)
     if not np.array_equal(message, expected):
         raise Wrong(f"the message is not {size}, in this order")
@@ -81,7 +81,7 @@ def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     if not isinstance(actual, tuple | list) or len(actual) != 2:
         raise Wrong("unpack should return (values, indices)")
     for what, x, right in zip(
-        ("values", "indices"), actual, (kept[0], kept[1].astype(np.int32)), strict=True
+        ("values", "indices"), actual, (copies[0], copies[1].astype(np.int32)), strict=True
     ):
         check_like(f"what unpack returned as {what}", x, right.shape, right.dtype)
         check_equal(f"what unpack returned as {what}", x, right)
@@ -92,20 +92,22 @@ def check_feedback(submission: Any, case: Any, comm: Communicator) -> None:
     rng, error = case.rng, np.zeros(case.n, case.dtype)
     for step in range(1, STEPS + 1):
         g = rng.normal(size=case.n).astype(case.dtype)
-        v, asked = error + g, []
+        v, arguments = error + g, []
         indices = largest(v, case.k)
 
-        def choose(x: Any, v: Any = v, asked: Any = asked, indices: Any = indices, step: int = step) -> Any:
+        def choose(
+            x: Any, v: Any = v, arguments: Any = arguments, indices: Any = indices, step: int = step
+        ) -> Any:
             check_like(f"what choose is given in step {step}", x, v.shape, v.dtype)
             check_equal(f"what choose is given in step {step}", x, v)
-            asked.append(x)
+            arguments.append(x)
             return indices.copy()
 
         inputs, before = {"error": error, "g": g}, [error.copy(), g.copy()]
         result = submission.feedback(error, g, choose)
         check_unchanged(inputs, before)
-        if len(asked) != 1:
-            raise Wrong(f"choose was called {plural(len(asked), 'time')}, it should be 1")
+        if len(arguments) != 1:
+            raise Wrong(f"choose was called {plural(len(arguments), 'time')}, it should be 1")
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise Wrong("feedback should return (sent, error)")
         for what, x in zip(("sent", "the new error"), result, strict=True):
@@ -170,10 +172,10 @@ def check_momentum(submission: Any, case: Any, comm: Communicator) -> None:
     w, dense, dense_velocity = np.zeros(case.n), np.zeros(case.n), np.zeros(case.n)
     for step in range(1, STEPS + 1):
         g = rng.integers(-50, 50, case.n).astype(float)
-        kept = g.copy()
+        original = g.copy()
         sent = mine.step(g)
         check_like(f"what {me} sends in step {step}", sent, g.shape, g.dtype)
-        check_unchanged({f"{me}'s g": g}, [kept])
+        check_unchanged({f"{me}'s g": g}, [original])
         check_private(f"what {me} sends in step {step}", sent, {"g": g})
         w -= allreduce(comm, sent)
         dense_velocity = (0 if case.masking else m) * dense_velocity + allreduce(comm, g)

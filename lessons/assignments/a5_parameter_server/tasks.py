@@ -57,22 +57,22 @@ def check_work(submission: Any, case: Any, comm: Communicator) -> None:
     if comm.rank >= case.workers:
         script.answer_by_script(comm, case)
         return
-    me, asked, start = f"worker {comm.rank}", 0, case.start()
-    expected = [start, *(case.told(comm.rank, step) for step in range(case.steps[comm.rank]))]
+    me, calls, start = f"worker {comm.rank}", 0, case.start()
+    expected = [start, *(case.answer(comm.rank, step) for step in range(case.steps[comm.rank]))]
 
     def gradient(parameters: Any) -> np.ndarray:
-        nonlocal asked
-        asked += 1
-        if asked == len(expected):
-            raise Wrong(f"{me} computes gradient number {asked}; it has {asked - 1} steps to make")
-        same(parameters, expected[asked - 1], f"{me} computes gradient number {asked} of")
-        return case.gradient(comm.rank, asked - 1)
+        nonlocal calls
+        calls += 1
+        if calls == len(expected):
+            raise Wrong(f"{me} computes gradient number {calls}; it has {calls - 1} steps to make")
+        same(parameters, expected[calls - 1], f"{me} computes gradient number {calls} of")
+        return case.gradient(comm.rank, calls - 1)
 
     actual = submission.work(
         RestrictedComm(comm, CALLS), case.workers, start, case.steps[comm.rank], gradient
     )
-    if asked < len(expected) - 1:
-        raise Wrong(f"{me} computed {counted(asked, 'gradient')}, not {len(expected) - 1}")
+    if calls < len(expected) - 1:
+        raise Wrong(f"{me} computed {counted(calls, 'gradient')}, not {len(expected) - 1}")
     same(actual, expected[-1], f"{me} returned")
     new_memory(me, actual, start, case.start())
 
@@ -114,7 +114,7 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
     start, applied, computed = case.start(), np.zeros(case.elements), 0
     is_worker, server = comm.rank < case.workers, comm.rank - case.workers
     me = f"worker {comm.rank}" if is_worker else f"server {server}"
-    own_end = comm if is_worker else Watched(comm, *held(case, server), RATE, case.bound)
+    own_end = comm if is_worker else Watched(comm, *part_of(case, server), RATE, case.bound)
     traced = Traced(own_end)
 
     def gradient(parameters: Any) -> np.ndarray:
@@ -146,7 +146,7 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
         )
 
 
-def held(case: Any, server: int) -> tuple[int, np.ndarray]:
+def part_of(case: Any, server: int) -> tuple[int, np.ndarray]:
     return case.workers, case.start()[case.places()[server]]
 
 
@@ -170,8 +170,8 @@ def worker_cost(case: Any, steps: int) -> tuple[int, int]:
 
 def server_cost(case: Any, server: int) -> tuple[int, int]:
     place = case.places()[server]
-    held, others = place.stop - place.start, case.ranks - 1
-    return sum(case.steps) + others, 8 * (sum(case.steps) * (1 + held) + others * held)
+    length, others = place.stop - place.start, case.ranks - 1
+    return sum(case.steps) + others, 8 * (sum(case.steps) * (1 + length) + others * length)
 
 
 # What the checks have in common
@@ -195,10 +195,10 @@ def same(actual: Any, expected: np.ndarray, what: str, why: str = "") -> None:
         raise Wrong(f"{what} {list(actual)}, it should be {list(expected)}{why and f': {why}'}")
 
 
-def new_memory(me: str, outcome: np.ndarray, given: np.ndarray, before: np.ndarray) -> None:
-    if not np.array_equal(given, before):
+def new_memory(me: str, outcome: np.ndarray, argument: np.ndarray, before: np.ndarray) -> None:
+    if not np.array_equal(argument, before):
         raise Wrong(f"{me}'s input was changed: work on a copy")
-    if np.may_share_memory(outcome, given):
+    if np.may_share_memory(outcome, argument):
         raise Wrong(f"{me}'s result is the input's memory: return a new array")
 
 

@@ -49,7 +49,7 @@ class Call:
         nbytes: int,
         hints: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """``wanted`` are the gradients by the inputs' names, ``hints`` other values of the first."""
+        """``expected`` are the gradients by the inputs' names, ``hints`` other values of the first."""
         before, name = copies((*self.inputs, g)), f"{self.layer}_backward"
         result = getattr(self.submission, name)(self.offered, saved, g)
         if type(result) is not tuple or len(result) != len(expected):

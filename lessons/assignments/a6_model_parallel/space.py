@@ -46,7 +46,7 @@ class Image:
         start, stop = self.rows(rank)
         return whole[:, :, start:stop].copy()
 
-    def given(self, owner: int, asker: int) -> int:
+    def rows_for(self, owner: int, asker: int) -> int:
         """How many rows ``asker`` wants of those that ``owner`` has."""
         (start, stop), (first, last) = self.rows(owner), self.rows(asker)
         if first == last or owner == asker:
@@ -54,7 +54,7 @@ class Image:
         return max(0, min(stop, last + self.radius) - max(start, first - self.radius))
 
     def halo_bytes(self, owner: int, asker: int) -> int:
-        return self.given(owner, asker) * self.samples * self.channels * self.width * NUMBER
+        return self.rows_for(owner, asker) * self.samples * self.channels * self.width * NUMBER
 
     def __str__(self) -> str:
         rows = " and ".join(str(n) for n in self.heights)

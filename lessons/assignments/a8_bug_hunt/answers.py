@@ -27,15 +27,15 @@ class Inbox:
 
 
 def property_2(make_inbox, messages, given_back):
-    inbox, wire, held = make_inbox(), np.empty_like(messages[0]), {}
+    inbox, wire, copies = make_inbox(), np.empty_like(messages[0]), {}
     for i, message in enumerate(messages):
         wire[...] = message
-        held[i] = inbox.take(wire)
+        copies[i] = inbox.take(wire)
         wire[...] = np.nan
-        for j, x in held.items():
+        for j, x in copies.items():
             np.testing.assert_array_equal(x, messages[j])
         if given_back[i] is not None:
-            inbox.give_back(held.pop(given_back[i]))
+            inbox.give_back(copies.pop(given_back[i]))
 
 
 def update_tied(comm, weight, gradient, lr, holders):
@@ -106,11 +106,11 @@ class SplitFilter:
         self.comm, self.weight = comm, weight
 
     def forward(self, x):
-        self.seen = windows(with_halo(self.comm, x))
-        return self.weight @ self.seen
+        self.windows = windows(with_halo(self.comm, x))
+        return self.weight @ self.windows
 
     def backward(self, g):
-        return self.weight[::-1] @ windows(with_halo(self.comm, g)), self.seen @ g
+        return self.weight[::-1] @ windows(with_halo(self.comm, g)), self.windows @ g
 
 
 def property_6(make_filter, comm, weight, steps):
@@ -119,12 +119,12 @@ def property_6(make_filter, comm, weight, steps):
     for x, g in steps:
         y, (to_x, to_w) = split.forward(x), split.backward(g)
         at, parts = start(comm, x), allgather(comm, to_w)
-        seen, back = (windows(np.pad(np.concatenate(allgather(comm, piece)), 1)) for piece in (x, g))
+        patches, back = (windows(np.pad(np.concatenate(allgather(comm, piece)), 1)) for piece in (x, g))
         mine = slice(at, at + x.size)
         pairs += [
-            (y, (weight @ seen)[mine]),
+            (y, (weight @ patches)[mine]),
             (to_x, (weight[::-1] @ back)[mine]),
-            (sum(parts), seen @ back[1]),
+            (sum(parts), patches @ back[1]),
         ]
     for actual, expected in pairs:
         np.testing.assert_allclose(actual, expected, atol=1e-12)
