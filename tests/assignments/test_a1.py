@@ -134,7 +134,7 @@ MISTAKES = {
         "conv2d",
         "weight (1, 1, 2, 3), bias (1,), stride 1, padding 0, float64, C order: the gradient of weight is 0",
     ),
-    "windows written over": ("d[seen(i, j)] += np", "d[seen(i, j)] = np", "conv2d", "the gradient of x"),
+    "windows written over": ("d[window(i, j)] += np", "d[window(i, j)] = np", "conv2d", "the gradient of x"),
     "the last use counts": (
         "d.copy() if gradients[source] is None else gradients[source] + d",
         "d.copy()",

@@ -133,7 +133,10 @@ MISTAKES = {
     ),
     "full is too full": ([("sizes[i] > room", "sizes[i] >= room")], "buckets", "bucket 0 is"),
     "a large one leaves an empty bucket": (
-        [("found, room = [], 0\n", "found, room = [[]], most\n"), ("if not found or sizes", "if sizes")],
+        [
+            ("results, room = [], 0\n", "results, room = [[]], most\n"),
+            ("if not results or sizes", "if sizes"),
+        ],
         "buckets",
         "bucket 0 is [], it should be",
     ),

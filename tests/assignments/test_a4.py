@@ -108,19 +108,23 @@ MISTAKES = {
         {"pack", "exchange"},
         "what unpack returned as values",
     ),
-    "nothing is kept": ([("    kept = v.copy()", "    kept = 0 * v")], {"feedback"}, "is sent and 0.0 kept"),
+    "nothing is kept": (
+        [("    residual = v.copy()", "    residual = 0 * v")],
+        {"feedback"},
+        "is sent and 0.0 kept",
+    ),
     "what was sent is kept too": (
-        [("    kept[indices] = 0\n", "")],
+        [("    residual[indices] = 0\n", "")],
         {"feedback"},
         "step 1, entry",
     ),
     "the gradient's rest only": (
-        [("    kept = v.copy()", "    kept = g.copy()")],
+        [("    residual = v.copy()", "    residual = g.copy()")],
         {"feedback"},
         "step 2, entry",
     ),
     "kept in another order of sums": (
-        [("    kept = v.copy()\n    kept[indices] = 0\n", "    kept = error + (g - sent)\n")],
+        [("    residual = v.copy()\n    residual[indices] = 0\n", "    residual = error + (g - sent)\n")],
         {"feedback"},
         "had accumulated",
     ),

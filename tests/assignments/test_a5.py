@@ -166,11 +166,11 @@ MISTAKES = {
         [
             (
                 "        work(comm, workers, parameters, steps, gradient)\n",
-                "        seen = work(comm, workers, parameters, steps, gradient)\n",
+                "        result = work(comm, workers, parameters, steps, gradient)\n",
             ),
             (
                 "    return np.concatenate(parts)",
-                "    return np.concatenate(parts) if finishes else seen",
+                "    return np.concatenate(parts) if finishes else result",
             ),
         ],
         {"train"},

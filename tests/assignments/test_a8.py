@@ -115,8 +115,8 @@ MISTAKES = {
         "gradient of x in step 0",
     ),
     "raises while others still wait for it": (
-        [("        found.append([allgather",
-          "        assert comm.rank < 1\n        found.append([allgather")],
+        [("        results.append([allgather",
+          "        assert comm.rank < 1\n        results.append([allgather")],
         {"property_6"},
         "no rank can go on",
     ),

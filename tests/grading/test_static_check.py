@@ -82,7 +82,7 @@ def plain_objects():
             Plain,
             Plain(),
             Plain.value,
-            Plain.value,
+            Plain.cached_value,
             Plain().value,
         ),
         *(
