@@ -319,7 +319,7 @@ def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, *
 
 
 @pytest.mark.parametrize(
-    ("message", "given"),
+    ("message", "options"),
     [
         ("unknown versions 'old'; choose one of stashing, vertical, 2bw, no_stash", {"versions": "old"}),
         (

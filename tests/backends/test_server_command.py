@@ -126,7 +126,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), MISTAKES, ids=lambda x: " ".join(x) if type(x) is list else "")
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=lambda x: " ".join(x) if type(x) is list else "")
 def test_a_mistake_ends_in_one_line_before_any_rank_starts(minigrad, monkeypatch, tmp_path, words, message):
     monkeypatch.setattr(launch, "run_ranks", lambda *_: pytest.fail("ranks were started"))
     status, _, err = minigrad(*TRAIN, *words)

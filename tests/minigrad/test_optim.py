@@ -416,7 +416,7 @@ LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
 
 @pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
 @pytest.mark.parametrize(
-    ("given", "kind", "message"),
+    ("value", "kind", "message"),
     [
         (LAYER, TypeError, "a list of parameters, such as model.parameters(); got Linear"),
         (nn.Sequential(LAYER), TypeError, "such as model.parameters(); got Sequential"),
