@@ -53,7 +53,9 @@ def look(done=[]):
 def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, toys):
     file = toys / "a1_toy" / "tasks.py"
     file.write_text(
-        TASKS.replace("expected = naive_allreduce(comm, x)", f"expected = naive_allreduce(comm, x) + {SECRET}")
+        TASKS.replace(
+            "expected = naive_allreduce(comm, x)", f"expected = naive_allreduce(comm, x) + {SECRET}"
+        )
     )
     text = SEARCH + TOTAL.replace("    return x +", "    look()\n    return x +") + DOUBLE
     report = graded(
