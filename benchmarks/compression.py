@@ -76,12 +76,12 @@ class Metered:
         self.count = np.zeros(3)  # seconds, bytes, messages
         self.left = thread_time()
 
-    def inside(self, call: Callable[..., Any], *given: Any) -> Any:
+    def inside(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """``call(*given)``, whose own CPU time is the link's."""
         self.work()
-        found = call(*given)
+        result = call(*arguments)
         self.left = thread_time()
-        return partial(self.inside, found) if callable(found) else found
+        return partial(self.inside, result) if callable(result) else result
 
     def work(self) -> None:
         """Count the CPU time since the last communication."""
@@ -98,11 +98,11 @@ class Metered:
         self.count[1:] += x.nbytes, 1
         return self.inside(self.comm.start_send, x, to, tag)
 
-    def recv(self, *given: Any) -> Any:
-        return self.inside(self.comm.recv, *given)
+    def recv(self, *arguments: Any) -> Any:
+        return self.inside(self.comm.recv, *arguments)
 
-    def start_recv(self, *given: Any) -> Any:
-        return self.inside(self.comm.start_recv, *given)
+    def start_recv(self, *arguments: Any) -> Any:
+        return self.inside(self.comm.start_recv, *arguments)
 
     def recv_any(self, tag: int = 0) -> Any:
         return self.inside(self.comm.recv_any, tag)
@@ -117,7 +117,7 @@ def measure(comm: Any, steps: int) -> dict[str, Cost]:
 
     The time is rank 0's, which is no server; the other figures are those of each step's rank that has most.
     """
-    found = {}
+    figures = {}
     warnings.filterwarnings("ignore", "compress=power-sgd")  # its vectors are in the closed form
     for peer in peers(comm.size):
         metered = Metered(comm)
@@ -135,8 +135,8 @@ def measure(comm: Any, steps: int) -> dict[str, Cost]:
         backend.finalize(model)
         every = np.array(allgather(comm, np.diff(counts[WARM - 1 :], axis=0)))  # ranks, steps, figures
         most = np.median(every.max(axis=0), axis=0).tolist()
-        found[peer] = Cost(float(np.median(every[0, :, 0])), *most[1:])
-    return found
+        figures[peer] = Cost(float(np.median(every[0, :, 0])), *most[1:])
+    return figures
 
 
 def peers(ranks: int) -> list[str]:
@@ -202,8 +202,8 @@ def main(
     if under_mpiexec():
         comm = load_mpi()()
         with threadpool_limits(1):
-            found = measure(comm, steps)
-        leave(found if comm.rank == 0 else {})
+            result = measure(comm, steps)
+        leave(result if comm.rank == 0 else {})
         comm.close()
         return
     figures: dict[str, dict[str, Cost]] = {}
@@ -213,12 +213,12 @@ def main(
                 cluster = VirtualCluster(ranks, Link(LATENCY, rate / 8))
                 figures[name] = cluster.run(lambda comm: measure(comm, steps))[0]
     else:
-        (found,) = over_link(link, sys.argv[1:], console, __file__, ranks, {"": {}}).values()
-        figures[link] = {peer: Cost(*cost) for peer, cost in found.items()}
+        (result,) = over_link(link, sys.argv[1:], console, __file__, ranks, {"": {}}).values()
+        figures[link] = {peer: Cost(*cost) for peer, cost in result.items()}
     for name, costs in figures.items():
         console.print(table(LINKS[name], ranks, costs, VIRTUAL if link is None else "processes"))
     if json_file is not None:
-        costs = {name: {peer: c._asdict() for peer, c in found.items()} for name, found in figures.items()}
+        costs = {name: {peer: c._asdict() for peer, c in result.items()} for name, result in figures.items()}
         json_file.write_text(json.dumps({"ranks": ranks, "steps": steps, "link": link, "costs": costs}))
 
 

@@ -57,9 +57,9 @@ def main(
             leave({name: measure_hidden(comm, workload(name, batch), rounds) for name in names})
             comm.close()
             return
-        found = over_link(link, sys.argv[1:], console)
+        figures = over_link(link, sys.argv[1:], console)
         for name in names:
-            console.print(hidden_table(titles[name], link, {how: by[name] for how, by in found.items()}))
+            console.print(hidden_table(titles[name], link, {how: by[name] for how, by in figures.items()}))
     elif under_mpiexec():
         comm = load_mpi()()
         start_torch(comm)
@@ -68,11 +68,11 @@ def main(
         comm.close()
         return
     else:
-        found = on_this_machine(__file__, sys.argv[1:])
+        figures = on_this_machine(__file__, sys.argv[1:])
         for name in names:
-            console.print(speedup_table(titles[name], TARGETS[name], found[name]))
+            console.print(speedup_table(titles[name], TARGETS[name], figures[name]))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "link": link, "seconds": found}))
+        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "link": link, "seconds": figures}))
 
 
 def on_this_machine(script: str, arguments: list[str]) -> dict[str, Any]:
@@ -97,15 +97,15 @@ def leave(figures: dict[str, Any]) -> None:
 def measure(comm: Any, work: Any, rounds: int) -> Times:
     """Seconds per step of every peer; first their losses are compared. Nothing but on rank 0."""
     with threadpool_limits(1):
-        found = peers(work, comm)
-        check_losses(comm, found, work.tolerance)
-        return interleaved(comm, found, rounds)
+        peers_by_name = peers(work, comm)
+        check_losses(comm, peers_by_name, work.tolerance)
+        return interleaved(comm, peers_by_name, rounds)
 
 
-def check_losses(comm: Any, found: dict[str, Peer], tolerance: float) -> None:
+def check_losses(comm: Any, peers_by_name: dict[str, Peer], tolerance: float) -> None:
     """Raises RuntimeError where a few steps from the same weights lead a peer elsewhere than serial ones."""
     losses = {}
-    for name, peer in found.items():
+    for name, peer in peers_by_name.items():
         own = [peer.step() for _ in range(STEPS_COMPARED)][-1] if comm.rank == 0 or not peer.alone else 0.0
         every = comm.mpi.allgather(own)
         losses[name] = every[0] if peer.whole else sum(every) / comm.size
@@ -118,17 +118,17 @@ def check_losses(comm: Any, found: dict[str, Peer], tolerance: float) -> None:
             )
 
 
-def interleaved(comm: Any, found: dict[str, Peer], rounds: int) -> Times:
+def interleaved(comm: Any, peers_by_name: dict[str, Peer], rounds: int) -> Times:
     """Seconds per step of each peer in each round, in an order that is shuffled but the same on all ranks."""
-    repeats = {name: 1 for name in found}
-    for name, peer in found.items():
+    repeats = {name: 1 for name in peers_by_name}
+    for name, peer in peers_by_name.items():
         once = comm.mpi.bcast(seconds(comm, peer, 2))
         repeats[name] = max(2, round(LEAST_SECONDS / once))
-    times: Times = {name: [] for name in found}
+    times: Times = {name: [] for name in peers_by_name}
     order = random.Random(0)
     for _ in range(rounds):
-        for name in order.sample(list(found), len(found)):
-            times[name].append(seconds(comm, found[name], repeats[name]))
+        for name in order.sample(list(peers_by_name), len(peers_by_name)):
+            times[name].append(seconds(comm, peers_by_name[name], repeats[name]))
     return times if comm.rank == 0 else {}
 
 

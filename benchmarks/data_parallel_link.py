@@ -49,18 +49,18 @@ def over_link(
     if reason := mpi_problem() or problem():
         console.print(f"--link {link}: {reason}")
         raise typer.Exit(2)
-    found = {}
+    figures = {}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "figures.json"
         for setting, variables in settings.items():
-            given = {**environment(hosts), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
-            given["MINIGRAD_DATA_PARALLEL"] = str(result)
+            environ = {**environment(hosts), **dict.fromkeys(THREAD_VARIABLES, "1"), **variables}
+            environ["MINIGRAD_DATA_PARALLEL"] = str(result)
             with Hosts(Path(folder), LINKS[link], hosts) as built:
-                done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=given, timeout=1800)
+                done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=environ, timeout=1800)
             if done.returncode:
                 raise typer.Exit(done.returncode)
-            found[setting] = json.loads(result.read_text())
-    return found
+            figures[setting] = json.loads(result.read_text())
+    return figures
 
 
 def measure_hidden(comm: Any, work: Any, rounds: int) -> Figures:
@@ -78,12 +78,12 @@ def measure_hidden(comm: Any, work: Any, rounds: int) -> Figures:
     pause = comm.mpi.bcast(median(seconds(comm, compute, 5) for _ in range(3)))
     made = {"replicated": stepper(work, DataParallel(comm))}
     made |= {f"bucketed, {p}": stepper(work, Bucketed(comm, progress=p)) for p in PROGRESS}
-    found = {"compute": compute}
+    results = {"compute": compute}
     for peer, (step, backend) in made.items():
         step()
-        found[peer] = Peer(step)
-        found[f"{peer}: communication"] = Peer(communication(backend, pause))
-    times = interleaved(comm, found, rounds)
+        results[peer] = Peer(step)
+        results[f"{peer}: communication"] = Peer(communication(backend, pause))
+    times = interleaved(comm, results, rounds)
     return {
         peer: {
             "compute": median(times["compute"]),

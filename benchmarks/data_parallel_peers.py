@@ -53,15 +53,15 @@ def workload(name: str, batch: int | None = None) -> Network:
 def peers(work: Network, comm: Any) -> dict[str, Peer]:
     """All that take turns in one run: serial on rank 0, half the batch on each rank, strategies, PyTorch."""
     mine = shares(work.input[0], comm.size)[comm.rank]
-    found = {
+    by_name = {
         "serial": Peer(stepper(work, Serial())[0], alone=True),
         "half batch": Peer(stepper(work, Serial(), mine)[0], whole=False),
     }
-    found |= {name: Peer(stepper(work, backend)[0]) for name, backend in strategies(comm).items()}
+    by_name |= {name: Peer(stepper(work, backend)[0]) for name, backend in strategies(comm).items()}
     if torch is not None:
-        found["torch"] = Peer(torch_stepper(work, slice(None)), alone=True)
-        found["torch DDP"] = Peer(torch_stepper(work, mine, parallel=True), whole=False)
-    return found
+        by_name["torch"] = Peer(torch_stepper(work, slice(None)), alone=True)
+        by_name["torch DDP"] = Peer(torch_stepper(work, mine, parallel=True), whole=False)
+    return by_name
 
 
 def stepper(

@@ -36,13 +36,13 @@ def product_peers(name: str) -> dict[str, Step]:
 
 def products(shapes: Sequence[tuple[int, ...]], library: str) -> Pairs:
     """The products of all layers; nobody asks for the gradient of the data."""
-    found: Pairs = {"forward": [], "input gradient": [], "weight gradient": []}
+    results: Pairs = {"forward": [], "input gradient": [], "weight gradient": []}
     for i, shape in enumerate(shapes):
         layer = (linear if len(shape) == 3 else convolution)(*shape, library=library, data=i == 0)
         for kind, pairs in layer.items():
             if i or kind != "input gradient":
-                found[kind] += pairs
-    return found
+                results[kind] += pairs
+    return results
 
 
 def linear(batch: int, n_in: int, n_out: int, *, library: str, data: bool) -> Pairs:

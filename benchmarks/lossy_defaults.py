@@ -66,14 +66,14 @@ def main(
                 for served in map(int, servers.split(",")) if one == "server" else (0,):
                     for number in map(int, workers.split(",")):
                         for by in some(transport, TRANSPORTS):
-                            given = [*axis_of(one), str(number + served), "--transport", by]
-                            given += ["--servers", str(served)] if served else []
-                            given += [text for pair in option or () for text in setting(one, pair)]
+                            words = [*axis_of(one), str(number + served), "--transport", by]
+                            words += ["--servers", str(served)] if served else []
+                            words += [text for pair in option or () for text in setting(one, pair)]
                             kind = ", ".join([one, *(option or ())])
                             ranks = f"{number} + {served}" if served else str(number)
                             print(
                                 f"| {kind} | {name} | {ranks} | {by} | {machine} | {seeds} |",
-                                row(name, tuple(given), seeds, epochs),
+                                row(name, tuple(words), seeds, epochs),
                                 flush=True,
                             )
 
@@ -91,36 +91,36 @@ def setting(strategy: str, pair: str) -> list[str]:
     return [f"--{name.replace('_', '-')}", value] if strategy == "pipedream" else ["--option", pair]
 
 
-def some(given: str, choices: tuple[str, ...]) -> list[str]:
+def some(text: str, choices: tuple[str, ...]) -> list[str]:
     """The names in a list with commas; BadParameter for one that is no choice."""
-    names = given.split(",")
+    names = text.split(",")
     if unknown := [name for name in names if name not in choices]:
         raise typer.BadParameter(f"unknown {unknown[0]!r}; choose some of {','.join(choices)}")
     return names
 
 
-def row(net: str, given: tuple[str, ...], seeds: int, epochs: int) -> str:
+def row(net: str, words: tuple[str, ...], seeds: int, epochs: int) -> str:
     """The rest of a line: the accuracies, their differences from serial's, and the CPU seconds."""
-    wanted = [trained(net, (), seed, epochs) for seed in range(seeds)]
+    expected = [trained(net, (), seed, epochs) for seed in range(seeds)]
     start = cpu_seconds()
     try:
-        found = [trained(net, given, seed, epochs) for seed in range(seeds)]
+        actual = [trained(net, words, seed, epochs) for seed in range(seeds)]
     except ValueError as error:
         return f"{error} |"
-    behind = [100 * (a - b) for a, b in zip(found, wanted, strict=True)]
-    figures = [f"{100 * x:.1f} %" for x in (min(found), median(found), max(found))]
+    behind = [100 * (a - b) for a, b in zip(actual, expected, strict=True)]
+    figures = [f"{100 * x:.1f} %" for x in (min(actual), median(actual), max(actual))]
     figures += [f"{median(behind):+.1f}", f"{min(behind):+.1f}"]
     print(f"{cpu_seconds() - start:.0f} s of CPU time", file=sys.stderr)
     return " | ".join(figures) + " |"
 
 
 @cache
-def trained(net: str, given: Sequence[str], seed: int, epochs: int) -> float:
+def trained(net: str, words: Sequence[str], seed: int, epochs: int) -> float:
     """The test accuracy of one run; ``FAILED`` where it diverged, ValueError where it could not begin."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "run.json")
         command = [sys.executable, "-m", "backends", "train", "--net", net]
-        command += ["--seed", str(seed), "--epochs", str(epochs), "--json", str(file), *given]
+        command += ["--seed", str(seed), "--epochs", str(epochs), "--json", str(file), *words]
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # ranks are enough for the cores
         quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
         run = subprocess.run(command, cwd=folder, env=environment, **quiet)

@@ -57,8 +57,8 @@ def main(
         os.environ[RESULT] = str(Path(folder) / "figures.json")
         if status := start_mpiexec(ranks, [str(Path(__file__).resolve()), *sys.argv[1:]]):
             raise typer.Exit(status)
-        for name, found in json.loads(Path(os.environ[RESULT]).read_text()).items():
-            figures[name] = {what: {int(n): t for n, t in by.items()} for what, by in found.items()}
+        for name, times in json.loads(Path(os.environ[RESULT]).read_text()).items():
+            figures[name] = {what: {int(n): t for n, t in by.items()} for what, by in times.items()}
     console.print(message_table(figures["threads"]["message"], figures["mpi"]["message"]))
     console.print(allreduce_table(figures["allreduce"], ranks))
     console.print(name_table(figures["by name"], ranks))
@@ -94,7 +94,7 @@ def messages(comm: Communicator, sizes: list[int], rounds: int) -> Figures:
     for _ in range(rounds + 1):  # the first warms up
         for size in sizes:
             times[size].append(one_way(comm, 0, 1, size, repeats(size)))
-    return {"message": {size: found[1:] for size, found in times.items()}}
+    return {"message": {size: row[1:] for size, row in times.items()}}
 
 
 def allreduces(comm: Any, sizes: list[int], rounds: int) -> Figures:

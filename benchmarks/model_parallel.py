@@ -71,11 +71,11 @@ def main(
         leave({name: measure(comm, name, batch, rounds, pictures) for name in names})
         comm.close()
         return
-    found = on_this_machine(__file__, sys.argv[1:])
+    figures = on_this_machine(__file__, sys.argv[1:])
     for name in names:
-        console.print(table(name, f"{name} {workload(name, batch).title}", **found[name]))
+        console.print(table(name, f"{name} {workload(name, batch).title}", **figures[name]))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": found}))
+        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": figures}))
 
 
 def measure(
@@ -130,20 +130,20 @@ def show(trace: Trace, picture: Path, title: str) -> None:
 
 def table(name: str, title: str, times: Times, nbytes: dict[str, int]) -> Table:
     """Milliseconds, speedups over serial, and megabytes."""
-    found = Table(
+    actual = Table(
         title=f"{title}; {RANKS} MPI processes, one BLAS thread each",
         caption="MB: what rank 0 hands to messages and all-reduces in a step; an array that is all-reduced "
         "counts once",
         caption_justify="left",
     )
     for column in ("", "ms", "speedup", "target", "met", "MB"):
-        found.add_column(column, justify="left" if not column else "right", no_wrap=True)
+        actual.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for peer, t in times.items():
         speedup, target = median_ratio(times["serial"], t), TARGETS.get((name, peer))
-        wanted = ("", "") if target is None else (f">= {target}", "yes" if speedup >= target else "no")
+        expected = ("", "") if target is None else (f">= {target}", "yes" if speedup >= target else "no")
         sent = f"{nbytes[peer] / 1e6:.2f}" if peer in nbytes else ""
-        found.add_row(peer, f"{median(t) * 1000:.2f}", f"{speedup:.2f}", *wanted, sent)
-    return found
+        actual.add_row(peer, f"{median(t) * 1000:.2f}", f"{speedup:.2f}", *expected, sent)
+    return actual
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ def main(
         stop_torch()
         comm.close()
         return
-    found = on_this_machine(__file__, sys.argv[1:])
-    for case, figures in found.items():
+    result = on_this_machine(__file__, sys.argv[1:])
+    for case, figures in result.items():
         name, batch, micro_batches = case.split()
         console.print(table(name, int(batch), int(micro_batches), **figures))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "found": found}))
+        json_file.write_text(json.dumps({"rounds": rounds, "found": result}))
 
 
 def measure(
@@ -68,9 +68,9 @@ def measure(
     """Seconds per step of every peer; bubbles and peaks of every schedule. Nothing but on rank 0."""
     work = network(name, batch)
     with threadpool_limits(1):
-        found = peers(comm, work, micro_batches)
-        check_losses(comm, found, work.tolerance)
-        times = interleaved(comm, found, rounds)
+        peers_by_name = peers(comm, work, micro_batches)
+        check_losses(comm, peers_by_name, work.tolerance)
+        times = interleaved(comm, peers_by_name, rounds)
         bubbles, peaks = {}, {}
         for schedule in SCHEDULES:
             picture = None if gantt is None else gantt / f"{name}-{batch}-{schedule}.png"
@@ -125,7 +125,7 @@ def table(
 ) -> Table:
     """Milliseconds, speedups, bubbles and peaks."""
     ideal = micro_batches * RANKS / (micro_batches + RANKS - 1)
-    found = Table(
+    actual = Table(
         title=f"{name}: {NETWORKS[name].title}, batch {batch}, {micro_batches} micro-batches; {RANKS} MPI "
         "processes, one BLAS thread each",
         caption=f"speedup: over serial, of torch's pipelines over torch; {ideal:.2f} for equal stages, if "
@@ -135,7 +135,7 @@ def table(
         caption_justify="left",
     )
     for column in ("", "ms", "speedup", "target", "met", "bubble: plan", "run", "peak MB"):
-        found.add_column(column, justify="left" if not column else "right", no_wrap=True)
+        actual.add_column(column, justify="left" if not column else "right", no_wrap=True)
     speedups = {
         peer: median_ratio(times["torch" if peer.startswith("torch") else "serial"], t)
         for peer, t in times.items()
@@ -146,12 +146,14 @@ def table(
     }
     for peer, t in times.items():
         target = best.get(peer)
-        wanted = ("", "") if target is None else (f">= {target}", "yes" if speedups[peer] >= target else "no")
+        expected = (
+            ("", "") if target is None else (f">= {target}", "yes" if speedups[peer] >= target else "no")
+        )
         plan, run = bubbles.get(peer, (None, None))
         shares = ("", "") if plan is None else (f"{plan:.0%}", f"{run:.0%}")
         peak = " ".join(f"{n / 1e6:.0f}" for n in peaks.get(peer, ()))
-        found.add_row(peer, f"{median(t) * 1000:.1f}", f"{speedups[peer]:.2f}", *wanted, *shares, peak)
-    return found
+        actual.add_row(peer, f"{median(t) * 1000:.1f}", f"{speedups[peer]:.2f}", *expected, *shares, peak)
+    return actual
 
 
 if __name__ == "__main__":

@@ -41,19 +41,19 @@ def pipeline(comm: Any, schedule: str, work: Network, micro_batches: int) -> Pip
 
 def peers(comm: Any, work: Network, micro_batches: int) -> dict[str, Peer]:
     """All that take turns in one run: serial on rank 0, every schedule, PyTorch serially and pipelined."""
-    found = {
+    by_name = {
         "serial": Peer(stepper(work, Serial())[0], alone=True),
         "serial, micro-batches": Peer(stepper(work, Serial(micro_batches))[0], alone=True),
     }
     for schedule in SCHEDULES:
         step, backend = stepper(work, pipeline(comm, schedule, work, micro_batches))
-        found[schedule] = Peer(step)
+        by_name[schedule] = Peer(step)
     if torch is not None:
         bounds = backend.bounds  # pyright: ignore
-        found["torch"] = Peer(torch_stepper(work, slice(None)), alone=True)
+        by_name["torch"] = Peer(torch_stepper(work, slice(None)), alone=True)
         for name in ("gpipe", "1f1b"):
-            found[f"torch {name}"] = Peer(torch_pipeline_stepper(comm, work, name, micro_batches, bounds))
-    return found
+            by_name[f"torch {name}"] = Peer(torch_pipeline_stepper(comm, work, name, micro_batches, bounds))
+    return by_name
 
 
 def torch_pipeline_stepper(
@@ -75,9 +75,9 @@ def torch_pipeline_stepper(
     def step() -> float:
         optimizer.zero_grad()
         losses: list[Any] = []
-        given = (x,) if comm.rank == 0 else ()
-        asked = {"target": y, "losses": losses} if comm.rank == comm.size - 1 else {}
-        run.step(*given, **asked)
+        inputs = (x,) if comm.rank == 0 else ()
+        keywords = {"target": y, "losses": losses} if comm.rank == comm.size - 1 else {}
+        run.step(*inputs, **keywords)
         optimizer.step()
         loss = torch.tensor([sum(one.item() for one in losses) / micro_batches])
         torch.distributed.broadcast(loss, comm.size - 1)

@@ -80,10 +80,10 @@ def show(console: Console, figure: Figure, measured: Measured) -> int:
     """Print the figure's table and its orders; the number of those that do not hold."""
     rows = {name: measured[line.train] for name, line in figure.lines.items()}
     console.print(table(figure, rows))
-    found = verdicts(figure.orders, rows)
-    for order, holds in found:
+    answers = verdicts(figure.orders, rows)
+    for order, holds in answers:
         console.print(f"  {order}: {'holds' if holds else '[bold red]does not hold[/]'}", highlight=False)
-    return sum(not holds for _, holds in found)
+    return sum(not holds for _, holds in answers)
 
 
 def table(figure: Figure, rows: dict[str, Row]) -> Table:

@@ -77,7 +77,7 @@ def stale(
     workers = staleness + 1
     rounds = math.ceil(epochs * (len(train) // size) / workers)
     stream = chain.from_iterable(minibatches(train, size, seed=seed, epoch=e) for e in count())
-    batches = [joined(list(islice(stream, workers))) for _ in range(rounds)]
+    batches = [concatenation(list(islice(stream, workers))) for _ in range(rounds)]
 
     def work(comm: Any) -> tuple[State, dict[int, int]]:
         backend = ParameterServer(comm, stale_rate=stale_rate)
@@ -101,9 +101,11 @@ def stale(
             state, ages = VirtualCluster(workers + 1, Link(0.0)).run(work)[0]
         except FloatingPointError:
             return math.inf, 0.0
-        wanted = {**dict.fromkeys(range(staleness), 1), staleness: rounds * workers - staleness}
-        if ages != wanted:
-            raise RuntimeError(f"gradients had the ages {ages}, not {wanted}; the workers did not take turns")
+        expected = {**dict.fromkeys(range(staleness), 1), staleness: rounds * workers - staleness}
+        if ages != expected:
+            raise RuntimeError(
+                f"gradients had the ages {ages}, not {expected}; the workers did not take turns"
+            )
         return quality(state, train, test)
 
 
@@ -138,9 +140,9 @@ def two_numbers(
 
 def digits() -> tuple[Batch, Batch]:
     """4,000 samples to learn from and 1,000 to test on, as rows of 784 numbers in [0, 1]."""
-    found = mnist.load("mnist5k").train
-    order = np.random.default_rng(0).permutation(len(found))
-    shuffled = Batch(found.x[order].reshape(len(found), -1), found.y[order])
+    batch = mnist.load("mnist5k").train
+    order = np.random.default_rng(0).permutation(len(batch))
+    shuffled = Batch(batch.x[order].reshape(len(batch), -1), batch.y[order])
     return shuffled[:4000], shuffled[4000:]
 
 
@@ -154,7 +156,7 @@ def network(seed: int) -> nn.Sequential:
     return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
 
-def joined(parts: list[Batch]) -> Batch:
+def concatenation(parts: list[Batch]) -> Batch:
     return Batch(np.concatenate([b.x for b in parts]), np.concatenate([b.y for b in parts]))
 
 

@@ -348,8 +348,8 @@ def state_of(name: str, like: Array, values: dict[str, Values]) -> dict[str, Any
     }
 
 
-def at_least_one(name: str, given: int) -> int:
-    """``given``; raises ValueError, with its name, for less than 1."""
-    if given < 1:
-        raise ValueError(f"{name} must be at least 1, got {given}")
-    return given
+def at_least_one(name: str, value: int) -> int:
+    """``value``; raises ValueError, with its name, for less than 1."""
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value

@@ -63,7 +63,11 @@ class Declaration:
         """Take the settings that a run chose which this one resumes; called before the model is placed."""
 
     def figures(self) -> dict[str, Any]:
-        """What it measured, for metrics.json. ``lost`` holds the ranks that ended before the others."""
+        """What it measured, for metrics.json.
+
+        ``lost`` holds the ranks that ended before the others: the number of each, and "steps", how many steps
+        were taken before, with what else is known of it.
+        """
         return {}
 
     def rows(self) -> dict[str, str]:

@@ -40,11 +40,13 @@ def build(folder: Path, old: str = "", new: str = "") -> ZipFile:
 
 def every_file_is_in(wheel: ZipFile) -> None:
     files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
-    wanted = {path.relative_to(ROOT) for path in files}
-    wanted = {path.as_posix() for path in wanted if not any(part in NO_SOURCES for part in path.parts)}
-    wanted = {re.sub("^lessons/(?!minigrad_course/)", "minigrad_course/lessons/", path) for path in wanted}
-    wanted = {path.removeprefix("lessons/") for path in wanted}
-    missing = sorted(wanted - set(wheel.namelist()))
+    expected = {path.relative_to(ROOT) for path in files}
+    expected = {path.as_posix() for path in expected if not any(part in NO_SOURCES for part in path.parts)}
+    expected = {
+        re.sub("^lessons/(?!minigrad_course/)", "minigrad_course/lessons/", path) for path in expected
+    }
+    expected = {path.removeprefix("lessons/") for path in expected}
+    missing = sorted(expected - set(wheel.namelist()))
     assert not missing, f"not in the wheel: {', '.join(missing)}"
 
 

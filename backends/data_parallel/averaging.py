@@ -32,7 +32,8 @@ class ModelAveraging(AllreduceChoice, Backend):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
-    of a step is the mean over this rank's own share (0 where that is empty), and so are the gradients.
+    of a step is the mean over this rank's own share (0 where that is empty), and so are the gradients. A
+    checkpoint holds the losses of rank 0, from which all ranks resume.
     With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
     """
 

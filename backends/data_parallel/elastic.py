@@ -41,8 +41,8 @@ class Elastic(DataParallel):
     should have, by default all but the spares; the team grows to it while ranks wait. At the end those that
     still wait receive the trained model.
 
-    ``lost`` and ``arrivals`` give the step before which each rank, by its number in the world, was found
-    dead or joined. Spares need a training loop that calls ``begin_training``, as ``fit`` does. Raises
+    ``deaths`` and ``arrivals`` give, by a rank's number in the world, the step before which its death was
+    noticed or it joined. Spares need a training loop that calls ``begin_training``, as ``fit`` does. Raises
     RuntimeError where the transport ends all ranks with one.
     """
 
@@ -78,7 +78,7 @@ class Elastic(DataParallel):
         self.model: Module | None = None
         self.optimizer: Optimizer | None = None
         self.history: History | None = None
-        self.lost: dict[int, int] = {}
+        self.deaths: dict[int, int] = {}
         self.arrivals: dict[int, int] = {}
 
     @property
@@ -88,9 +88,10 @@ class Elastic(DataParallel):
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of the first living rank, also on spares."""
-        own = model.state_dict()
+        own, chosen = model.state_dict(), self.chosen()
         while not self.world.completes(lambda: DataParallel.place(self, model)):
             model.load_state_dict(own)
+            self.set_chosen(chosen)  # only some ranks may have measured the links to the end
             self.world = self.comm = self.world.shrink()
             self.rank, self.size = self.comm.rank, self.comm.size
         self.model = model
@@ -205,13 +206,13 @@ class Elastic(DataParallel):
 
     def note_changes(self, plan: Plan) -> None:
         """Remember which ranks have died and joined; the first of the team says so."""
-        died = sorted(set(self.members) - set(self.world.members))
+        dead = sorted(set(self.members) - set(self.world.members))
         joiners = [] if plan.is_end else [self.world.members[rank] for rank in plan.joiners]
         self.members = list(self.world.members)
-        self.lost |= dict.fromkeys(died, plan.step)
+        self.deaths |= dict.fromkeys(dead, plan.step)
         self.arrivals |= dict.fromkeys(joiners, plan.step)
-        if self.world.rank == plan.trainers[0] and (died or joiners):
-            changes = [f"rank {rank} died" for rank in died] + [f"rank {rank} joined" for rank in joiners]
+        if self.world.rank == plan.trainers[0] and (dead or joiners):
+            changes = [f"rank {rank} died" for rank in dead] + [f"rank {rank} joined" for rank in joiners]
             left = f"{len(plan.trainers)} {'rank trains' if len(plan.trainers) == 1 else 'ranks train'} on"
             warnings.warn(f"step {plan.step}: {', '.join(changes)}; {left}", stacklevel=2)
 
@@ -230,13 +231,13 @@ class Elastic(DataParallel):
     def figures(self) -> dict[str, Any]:
         """The steps in which ranks died and joined."""
         return {
-            "lost": {str(rank): step for rank, step in self.lost.items()},
+            "lost": {str(rank): {"steps": step} for rank, step in self.deaths.items()},
             "arrivals": {str(rank): step for rank, step in self.arrivals.items()},
         }
 
     def rows(self) -> dict[str, str]:
-        steps = {"ranks that died": self.lost, "ranks that joined": self.arrivals}
-        texts = {n: ", ".join(f"{r} in step {s}" for r, s in those.items()) for n, those in steps.items()}
+        changes = {"ranks that died": self.deaths, "ranks that joined": self.arrivals}
+        texts = {n: ", ".join(f"{r} in step {s}" for r, s in those.items()) for n, those in changes.items()}
         return {name: text for name, text in texts.items() if text}
 
 

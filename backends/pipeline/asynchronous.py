@@ -82,7 +82,7 @@ class AsynchronousPipeline(LayerWise):
 
     equals_serial = False
     outermost_only = True
-    own_state = ("versions_held", "drained_steps")
+    own_state = ("versions_held",)
     flags = {
         "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
         "stale_rate": Flag(
@@ -119,7 +119,6 @@ class AsynchronousPipeline(LayerWise):
         self.delay = self.late if self.rule.same_step else self.behind  # steps until this one applies it
         self.staleness: Counter[int] = Counter()
         self.versions_held = 1
-        self.drained_steps = 0  # those of earlier engines
         self.engine: AsynchronousEngine | None = None
         self.ready: Gradient | None = None
         self.optimizer: Optimizer | None = None
@@ -203,10 +202,9 @@ class AsynchronousPipeline(LayerWise):
                 self.ready = self.engine.take_back(batch)
                 if self.optimizer is not None:
                     self.update(model, self.optimizer)
-        for step, loss in enumerate(self.end(), self.drained_steps):
+        for step, loss in enumerate(self.end(), self.step_number - steps):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
-        self.drained_steps += steps
 
     def own_values(self) -> dict[str, Any]:
         staleness = [list(pair) for pair in sorted(self.staleness.items())]

@@ -82,7 +82,7 @@ class Job:
     ranks: int
     every: int = 2
     keep: int = 2
-    find: Callable[[str], Strategy] = field(default=registered, compare=False, repr=False)
+    find: Callable[[str], Strategy] = field(default=registered, repr=False)
 
     def __str__(self) -> str:
         ranks = counted(self.ranks, "rank")

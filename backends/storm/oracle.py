@@ -132,9 +132,11 @@ class Oracle:
         ]:
             self.say(f"rank {rank} has other losses {when}: {history.losses}")
         elif state != (
-            wanted := self.run.final(rank) if when == "at the end" else self.run.states[rank][step]
+            expected := self.run.final(rank) if when == "at the end" else self.run.states[rank][step]
         ):
-            self.say(f"rank {rank} at step {step}, {when}, has another state in {differences(state, wanted)}")
+            self.say(
+                f"rank {rank} at step {step}, {when}, has another state in {differences(state, expected)}"
+            )
 
     def say(self, problem: str) -> None:
         self.problems.append(problem)
@@ -143,11 +145,11 @@ class Oracle:
         self.events.append(Event(comm.time(), comm.rank, kind, text))
 
 
-def differences(state: RankState, wanted: RankState) -> str:
+def differences(state: RankState, expected: RankState) -> str:
     """The names of what differs."""
     names = [
         name
-        for one, other in zip(state, wanted, strict=True)
+        for one, other in zip(state, expected, strict=True)
         for name in sorted(one.keys() | other.keys())
         if one.get(name) != other.get(name)
     ]

@@ -127,12 +127,12 @@ def whole_epoch(student):
         n, d = rng.integers(1, 12), rng.integers(1, 4)
         x, y, w = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d)
         settings = 0.1 * rng.random(), rng.choice([0.0, 0.5, 0.9]), int(rng.integers(1, 6))
-        before, wanted = w.copy(), library_epoch(x, y, w, *settings)
+        before, expected = w.copy(), library_epoch(x, y, w, *settings)
         result = np.asarray(student.epoch(x, y, w, *settings))
         rate, momentum, size = settings
-        assert result.shape == (d,) and np.allclose(result, wanted), (
+        assert result.shape == (d,) and np.allclose(result, expected), (
             f"{n} samples in mini-batches of {size}, rate {rate:.3f}, momentum {momentum}: your epoch ends "
-            f"at {result}, the library's at {wanted}"
+            f"at {result}, the library's at {expected}"
         )
         assert np.array_equal(w, before), f"your epoch has changed its argument w from {before} to {w}"
     moved = student.epoch(np.eye(10), np.ones(10), np.zeros(10), 0.1, 0.0, 4)

@@ -72,8 +72,8 @@ def noise(sizes, measured, of_one, n, squared):
 def sizes(curves):
     """Test accuracy by epochs, and by steps."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), sharey=True, layout="constrained")
-    for (b, found), color in zip(curves.items(), (RED, GREEN, BLUE, INK), strict=True):
-        epochs, right_share = found.T
+    for (b, measured), color in zip(curves.items(), (RED, GREEN, BLUE, INK), strict=True):
+        epochs, right_share = measured.T
         n = max(curves)
         name = "all samples" if b == n else "per sample" if b == 1 else f"b = {b}"
         left.plot(epochs, right_share, **curve(color) | {"ms": 5}, label=name)
@@ -162,11 +162,11 @@ def double_well(height, wells, shares):
     return figure
 
 
-def walks(height, goal, found, needed, losses):
+def walks(height, goal, minimum, needed, losses):
     """Three ways through a long valley; the loss on the digits by step."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     contours(left, height, goal, ((-2.3, 2.4), (-4.2, 2.4)))
-    for (name, path), color in zip(found.items(), (BLUE, RED, GREEN), strict=True):
+    for (name, path), color in zip(minimum.items(), (BLUE, RED, GREEN), strict=True):
         label = f"{name}: {needed[name]} steps"
         left.plot(*path[:60].T, **curve(color) | {"lw": 1.2, "ms": 4}, label=label)
     left.plot(*path[0], "s", color=INK, ms=5, zorder=5)

@@ -134,8 +134,8 @@ steepest = np.linalg.eigvalsh(hessian).max()
 rates = {"0.02": 0.02, "0.3": 0.3, "1": 1.0, "1.9": 1.9, "2.05": 2.05}  # in parts of 1 / L
 falls = {}
 for name, part in rates.items():
-    found = descend(bowl, lambda w, part=part: optim.SGD(w, part / steepest), epochs=40)
-    falls[name] = np.linalg.norm(found - best, axis=1)
+    descent = descend(bowl, lambda w, part=part: optim.SGD(w, part / steepest), epochs=40)
+    falls[name] = np.linalg.norm(descent - best, axis=1)
     print(f"   rate {name:>4} / L: distance {falls[name][0]:.2f}, after 40 steps {falls[name][-1]:.3g}")
 ends = {name: distance[-1] for name, distance in falls.items()}
 assert ends["1.9"] < 0.1 < ends["0.02"], f"ends {ends['1.9']:.2g} (1.9 / L) and {ends['0.02']:.2g} (0.02 / L)"
@@ -221,11 +221,11 @@ for b in sizes:
     drawn = (exact[rng.choice(n, b, replace=False)] for _ in range(100))
     measured.append(np.mean([((gradient(batch) - full) ** 2).sum() for batch in drawn]))
 expected = [of_one / b * (n - b) / (n - 1) for b in sizes]
-for b, found, theory in zip(sizes, measured, expected, strict=True):
-    print(f"   b = {b:3}: squared error {found:.4f}, by the formula {theory:.4f}")
-    off = abs(found / theory - 1)  # 100 draws: a standard error of 5 to 10 %
+for b, measurement, theory in zip(sizes, measured, expected, strict=True):
+    print(f"   b = {b:3}: squared error {measurement:.4f}, by the formula {theory:.4f}")
+    off = abs(measurement / theory - 1)  # 100 draws: a standard error of 5 to 10 %
     assert off < 0.2, (
-        f"b = {b}: squared error {found:.4f}, the formula gives {theory:.4f}, more than 20% apart"
+        f"b = {b}: squared error {measurement:.4f}, the formula gives {theory:.4f}, more than 20% apart"
     )
 print(f"   the squared length of the gradient itself is {full @ full:.4f}")
 save(drawings.noise(sizes, measured, of_one, n, full @ full), FIGURES / "noise.png")
@@ -414,10 +414,12 @@ assert fast < slow / 2, f"momentum needs {fast} steps, gradient descent {slow}: 
 
 # %%
 velocity, w = np.zeros(2), walks["momentum"][0]
-for step, found in enumerate(walks["momentum"][1:], 1):  # the textbook's two lines
+for step, position in enumerate(walks["momentum"][1:], 1):  # the textbook's two lines
     velocity = m * velocity + H @ (w - goal)
     w = w - r * velocity
-    assert np.abs(found - w).max() < 1e-10, f"momentum, step {step}: weights {found}, by the formula {w}"
+    assert np.abs(position - w).max() < 1e-10, (
+        f"momentum, step {step}: weights {position}, by the formula {w}"
+    )
 first = np.abs(walks["Adagrad"][1] - walks["Adagrad"][0])
 print(f"   Adagrad's first step moves the weights by {first}: exactly its rate, however steep it is")
 assert np.abs(first - 1).max() < 1e-9, f"Adagrad's first step is {first}, expected its rate, 1"
@@ -447,7 +449,7 @@ names = {
     "Adagrad, rate 0.02": lambda w: optim.Adagrad(w, 0.02),
 }
 losses = {name: np.array(learn(50, make, epochs=2)[1].losses) for name, make in names.items()}
-last = {name: found[-50:].mean() for name, found in losses.items()}
+last = {name: curve[-50:].mean() for name, curve in losses.items()}
 print("   digits, loss in the second half of epoch 2:")
 for name, loss in last.items():
     print(f"   {name + ':':24} {loss:.2f}")

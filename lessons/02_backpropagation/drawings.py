@@ -11,13 +11,13 @@ def number(x):
     return f"{float(x):.3g}"
 
 
-def graphs(found):
+def graphs(recordings):
     """Recorded tapes as graphs: on every edge the value (red) and the derivative (blue), as in the lecture.
 
-    ``found`` gives, for each title, a tape after backward and the places of its nodes, {node: (x, y, name)}.
+    For each title ``recordings`` has a tape after backward, and its nodes' places, {node: (x, y, name)}.
     """
-    figure, panels = plt.subplots(1, len(found), figsize=(8.5, 4.2), layout="constrained", squeeze=False)
-    for panel, (title, (tape, places)) in zip(panels[0], found.items(), strict=True):
+    figure, panels = plt.subplots(1, len(recordings), figsize=(8.5, 4.2), layout="constrained", squeeze=False)
+    for panel, (title, (tape, places)) in zip(panels[0], recordings.items(), strict=True):
         for node, inputs, pullbacks in tape.entries:
             for k, (x, pullback) in enumerate(zip(inputs, pullbacks, strict=True)):
                 edge(panel, places[x][:2], places[node][:2], x.value, pullback(node.grad), near=k)
@@ -85,8 +85,8 @@ def careless(right, wrong):
 def cost(counted):
     """Multiplications forward and backward, in units of forward."""
     figure, panel = plt.subplots(figsize=(8, 3.8), layout="constrained")
-    for row, found in enumerate(counted.values()):
-        parts = [found[what] / found["forward"] for what in ("forward", "to weights", "to inputs")]
+    for row, counts in enumerate(counted.values()):
+        parts = [counts[what] / counts["forward"] for what in ("forward", "to weights", "to inputs")]
         panel.barh(row - 0.19, parts[0], 0.34, color=FORWARD)
         panel.barh(row + 0.19, parts[1], 0.34, color=WEIGHTS)
         panel.barh(row + 0.19, parts[2], 0.34, left=parts[1], color=BACKWARD)
@@ -135,13 +135,13 @@ def one_pixel(kernel, image, outputs):
     return figure
 
 
-def pooling(found):
+def pooling(values):
     """Rows: kinds of pooling. Columns: the pixels, the outputs, and the derivatives of both."""
     figure, panels = plt.subplots(
-        len(found), 4, figsize=(10.5, 5.6), width_ratios=[4, 2, 2, 4], layout="constrained"
+        len(values), 4, figsize=(10.5, 5.6), width_ratios=[4, 2, 2, 4], layout="constrained"
     )
     names = ("pixels", "outputs", "derivatives of\nthe outputs", "derivatives of\nthe pixels")
-    for row, (kind, arrays) in zip(panels, found.items(), strict=True):
+    for row, (kind, arrays) in zip(panels, values.items(), strict=True):
         for panel, name, numbers, color in zip(row, names, arrays, (RED, RED, BLUE, BLUE), strict=True):
             cells(panel, numbers, f"{kind}: {name}" if panel is row[0] else name, color, PAPER)
             if len(numbers) == 4:

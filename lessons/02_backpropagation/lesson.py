@@ -47,11 +47,11 @@ def by_difference(f, at, h=1e-5):
 
 
 at = np.array([2.0, 1.0, 5.0])
-found = by_difference(lambda x, y, z: (x + y) * z, at)
-print(f"   by hand 5, 5, 3; by moving each input a little: {', '.join(f'{d:.8f}' for d in found)}")
-error = np.abs(found - [5, 5, 3]).max()
+differences = by_difference(lambda x, y, z: (x + y) * z, at)
+print(f"   by hand 5, 5, 3; by moving each input a little: {', '.join(f'{d:.8f}' for d in differences)}")
+error = np.abs(differences - [5, 5, 3]).max()
 assert error < 1e-8, (
-    f"by hand 5, 5, 3, by difference {found}: they differ by {error:.1e}, expected below 1e-8"
+    f"by hand 5, 5, 3, by difference {differences}: they differ by {error:.1e}, expected below 1e-8"
 )
 
 # %% [markdown]
@@ -138,8 +138,8 @@ for name, values in gates.items():
     m = tape.run(maximum, x, y)
     f = tape.run(multiply, m, z)
     tape.backward(f)
-    found = by_difference(lambda x, y, z: max(x, y) * z, np.array(values))
-    error = np.abs(found - [x.grad, y.grad, z.grad]).max()
+    central = by_difference(lambda x, y, z: max(x, y) * z, np.array(values))
+    error = np.abs(central - [x.grad, y.grad, z.grad]).max()
     print(f"   {name}: from the tape {x.grad}, {y.grad}, {z.grad}; the differences agree to {error:.0e}")
     assert error < 1e-8, f"the tape's derivatives differ by {error:.1e} from the differences, limit 1e-8"
     assert x.grad * y.grad == 0, f"one input of max gets nothing, but x got {x.grad} and y got {y.grad}"
@@ -168,8 +168,8 @@ product = tape.run(multiply, w, x)
 total = tape.run(add, product, b)
 a = tape.run(sigmoid, total)
 tape.backward(a)
-found = by_difference(lambda w, x, b: 1 / (1 + np.exp(-(w * x + b))), np.array([2.0, 0.5, -2.0]))
-for name, node, difference in zip("wxb", (w, x, b), found, strict=True):
+differences = by_difference(lambda w, x, b: 1 / (1 + np.exp(-(w * x + b))), np.array([2.0, 0.5, -2.0]))
+for name, node, difference in zip("wxb", (w, x, b), differences, strict=True):
     print(f"      da/d{name}: tape {node.grad:.8f}, by difference {difference:.8f}")
     assert abs(node.grad - difference) < 1e-9, f"da/d{name}: tape {node.grad}, by difference {difference}"
 spots = {w: (0, 2, "w"), x: (0, 0, "x"), b: (1.5, -0.6, "b")}
@@ -210,10 +210,12 @@ def twice(kind):
 
 tape, x, spots = twice(Tape)
 _, forgotten, _ = twice(Forgetful)
-(found,) = by_difference(lambda x: x / (1 + np.exp(-x)), np.array([1.0]))
-print(f"   tape {x.grad:.8f}, by difference {found:.8f}; the tape that forgets {forgotten.grad:.8f}")
-assert abs(x.grad - found) < 1e-9, f"df/dx: tape {x.grad}, by difference {found}"
-assert abs(forgotten.grad - found) > 0.1, f"without the +: {forgotten.grad}, right: {found}; too close to see"
+(central,) = by_difference(lambda x: x / (1 + np.exp(-x)), np.array([1.0]))
+print(f"   tape {x.grad:.8f}, by difference {central:.8f}; the tape that forgets {forgotten.grad:.8f}")
+assert abs(x.grad - central) < 1e-9, f"df/dx: tape {x.grad}, by difference {central}"
+assert abs(forgotten.grad - central) > 0.1, (
+    f"without the +: {forgotten.grad}, right: {central}; too close to see"
+)
 save(drawings.graphs({"f = x sigmoid(x)": (tape, spots)}), FIGURES / "twice.png")
 
 # %% [markdown]
@@ -265,10 +267,10 @@ def swish(x):
     return x * a, (lambda g: g * a + to_s(g * x),)
 
 
-two_ops = ("x sigmoid(x) in two ops", lambda x: x * ops.sigmoid(x), found)
+two_ops = ("x sigmoid(x) in two ops", lambda x: x * ops.sigmoid(x), central)
 for name, function, expected in (
     two_ops,
-    ("x sigmoid(x) in one op", swish, found),
+    ("x sigmoid(x) in one op", swish, central),
     ("x + x", lambda x: x + x, 2),
 ):
     x = Tensor([1.0], requires_grad=True)
@@ -290,10 +292,10 @@ called = []
 def noting(x, w):
     value, (to_x, to_w) = matmul(x, w)
 
-    def noted(name, pullback):
+    def recorder(name, pullback):
         return lambda g: called.append(name) or pullback(g)
 
-    return value, (noted("to x", to_x), noted("to w", to_w))
+    return value, (recorder("to x", to_x), recorder("to w", to_w))
 
 
 def who_is_called(x_wanted, w_wanted):
@@ -311,14 +313,14 @@ print(
     end="",
 )
 print(f"frozen weights: {who_is_called(True, False)}")
-for wanted, expected in (
+for flags, expected in (
     ((False, True), ["to w"]),
     ((True, False), ["to x"]),
     ((True, True), ["to w", "to x"]),
 ):
-    calls = sorted(who_is_called(*wanted))
+    calls = sorted(who_is_called(*flags))
     assert calls == expected, (
-        f"x and w need gradients: {wanted}; pullbacks called {calls}, expected {expected}"
+        f"x and w need gradients: {flags}; pullbacks called {calls}, expected {expected}"
     )
 
 # %% [markdown]
@@ -609,8 +611,8 @@ def count(widths, samples=10):
 counted = {}
 for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
     name = f"{widths[0]} x {len(widths) - 1} layers" if widths[0] == 128 else "-".join(map(str, widths))
-    counted[name] = found = count(widths)
-    ratio = (found["to inputs"] + found["to weights"]) / found["forward"]
+    counted[name] = cost = count(widths)
+    ratio = (cost["to inputs"] + cost["to weights"]) / cost["forward"]
     first = widths[0] * widths[1] / sum(n * m for n, m in zip(widths, widths[1:], strict=False))
     print(f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - first layer's share: {2 - first:.3f}")
     assert abs(ratio - (2 - first)) < 1e-12, f"backward / forward is {ratio}, the formula gives {2 - first}"

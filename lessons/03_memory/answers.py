@@ -32,9 +32,9 @@ def network(activation, layers=4):
 def arrays(activation=nn.ReLU, trained=(True,) * 4):
     """Arrays of the width that the tape keeps where these layers are ``trained``."""
     model = network(activation)
-    for layer, wanted in zip(model.layers[::2], trained, strict=True):
+    for layer, trainable in zip(model.layers[::2], trained, strict=True):
         for parameter in layer.parameters():
-            parameter.requires_grad = wanted
+            parameter.requires_grad = trainable
     return nbytes(model) / (4 * SAMPLES * WIDTH)
 
 
@@ -115,7 +115,7 @@ def what_a_tape_keeps(student):
             a, b = widths[-2:]
             modules.append(nn.Linear(a, b, rng=rng) if kind == "linear" else KINDS[kind]())
         library = nbytes(nn.Sequential(*modules), widths[0]) / (4 * SAMPLES)
-        mine = student.kept(layers, widths)
+        mine = student.numbers_on_tape(layers, widths)
         assert mine == library, (
             f"{', '.join(layers)} of widths {widths}: your function says {mine:g} numbers, the tape keeps "
             f"{library:g}"

@@ -8,7 +8,7 @@ from minigrad.memory import base_of
 
 
 @op
-def seen(x, *, diary, name):
+def watch(x, *, diary, name):
     """x itself; its gradient passes unchanged, too."""
     diary.note("activation", name, x)
 
@@ -26,7 +26,7 @@ class Mark(nn.Module):
         self.diary, self.name = diary, name
 
     def forward(self, x):
-        return seen(x, diary=self.diary, name=self.name)
+        return watch(x, diary=self.diary, name=self.name)
 
 
 class Diary:

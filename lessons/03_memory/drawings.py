@@ -59,10 +59,10 @@ def layers(full):
     """For each layer of VGG-16 what it keeps of one image, and its parameters."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6), sharey=True, layout="constrained")
     names = [layer.name for layer in full]
-    kept = [4 * layer.outputs / 1e6 for layer in full]
+    megabytes = [4 * layer.outputs / 1e6 for layer in full]
     weights = [4 * layer.parameters / 1e6 for layer in full]
     colors = [SAND if "pool" in name else ORANGE if "fc" in name else BLUE for name in names]
-    for panel, numbers in ((left, kept), (right, weights)):
+    for panel, numbers in ((left, megabytes), (right, weights)):
         panel.barh(names, numbers, color=colors)
         for place, number in enumerate(numbers):
             text = f"{number:.1f}" if number >= 0.05 else f"{number:.2f}" if number else ""
@@ -70,11 +70,11 @@ def layers(full):
         panel.set_xlabel("MB")
     left.invert_yaxis()
     right.set_xlim(0, 1.12 * max(weights))
-    left.set_xlim(0, 1.08 * max(kept))
+    left.set_xlim(0, 1.08 * max(megabytes))
     names_of = {BLUE: "convolution", SAND: "pooling", ORANGE: "fully connected"}
     keys = [Patch(color=color, label=name) for color, name in names_of.items()]
     right.legend(handles=keys, loc="upper right")
-    left.set_title(f"Activations of one image: {sum(kept):.0f} MB, and the image")
+    left.set_title(f"Activations of one image: {sum(megabytes):.0f} MB, and the image")
     right.set_title(f"Parameters: {sum(weights):.0f} MB")
     return figure
 

@@ -70,13 +70,13 @@ def train():
         with Tape() as tape:
             loss = ops.cross_entropy(model(Tensor(batch.x)), batch.y)
         diary.tick("loss")
-        held = tape.nbytes
+        tape_bytes = tape.nbytes
         tape.backward(loss, on_grad=lambda p: diary.note("weights", names[id(p)], p.grad, ends_step=False))
         diary.tick("end")
-    return diary, held
+    return diary, tape_bytes
 
 
-inference, (training, held) = infer(), train()
+inference, (training, tape_bytes) = infer(), train()
 layers = len(inference.names) - 1
 for name, diary in (("inference", inference), ("training", training)):
     most = max(diary.most)
@@ -121,33 +121,33 @@ pairs = max(
     inference.nbytes["activation", a] + inference.nbytes["activation", b]
     for a, b in pairwise(inference.names[:-1])
 )
-kept = 4 * N * sum(WIDTHS[:-1]) + N * (4 * 10 + 8 + batch.y.itemsize)
-print(f"   formulas : inference max(in + out) = {pairs / MB:.2f} MB, training's tape {kept / MB:.2f} MB")
-assert held == kept, f"the tape keeps {held} bytes, the formula gives {kept}"
+outputs = 4 * N * sum(WIDTHS[:-1]) + N * (4 * 10 + 8 + batch.y.itemsize)
+print(f"   formulas : inference max(in + out) = {pairs / MB:.2f} MB, training's tape {outputs / MB:.2f} MB")
+assert tape_bytes == outputs, f"the tape keeps {tape_bytes} bytes, the formula gives {outputs}"
 measured = max(inference.most)
 assert pairs <= measured < 1.05 * pairs, f"inference: {measured} bytes measured, the formula gives {pairs}"
-measured, least = training.now[layers], kept - batch.x.nbytes - batch.y.nbytes
-assert least <= measured < 1.05 * kept, f"training: {measured} bytes measured, the formula gives {least}"
+measured, least = training.now[layers], outputs - batch.x.nbytes - batch.y.nbytes
+assert least <= measured < 1.05 * outputs, f"training: {measured} bytes measured, the formula gives {least}"
 
 # %% [markdown]
 # Deeper networks: inference needs no more memory, training needs more with every layer. This is the price of
 # back-propagation. `Tape.nbytes` gives the bytes without measuring.
 
 # %%
-depths, found = (1, 2, 4, 8, 16), {"inference": [], "training": []}
+depths, peaks = (1, 2, 4, 8, 16), {"inference": [], "training": []}
 for depth in depths:
     model = network(diary := Diary(), (784, *[256] * depth, 10))
     with diary:
         model(Tensor(batch.x))
-    found["inference"].append(max(diary.most))
+    peaks["inference"].append(max(diary.most))
     with Tape() as tape:
         loss = ops.cross_entropy(model(Tensor(batch.x)), batch.y)
-    found["training"].append(tape.nbytes)
-steps = np.diff(found["training"]) / np.diff(depths)
+    peaks["training"].append(tape.nbytes)
+steps = np.diff(peaks["training"]) / np.diff(depths)
 print(f"   from {depths[0]} to {depths[-1]} hidden layers: ", end="")
-print(", ".join(f"{name} {some[0] / MB:.1f} to {some[-1] / MB:.1f} MB" for name, some in found.items()))
+print(", ".join(f"{name} {some[0] / MB:.1f} to {some[-1] / MB:.1f} MB" for name, some in peaks.items()))
 assert (steps == 4 * N * 256).all(), f"bytes by layer in training: {steps}, expected {4 * N * 256}"
-deep = max(found["inference"][1:])
+deep = max(peaks["inference"][1:])
 assert deep < 1.1 * 2 * 4 * N * 256, (
     f"inference: {deep} bytes, expected about {2 * 4 * N * 256} at every depth"
 )
@@ -223,12 +223,13 @@ def activations(counted, side):
 
 with Tape() as tape:
     loss = ops.cross_entropy(model(Tensor(images)), np.zeros(4, int))
-kept = tape.nbytes / 8 / len(images)
+tape_bytes = tape.nbytes / 8 / len(images)
 print(
-    f"   16 times thinner, on 32 x 32: {activations(counted, 32):,} numbers an image; a tape keeps {kept:,g}"
+    f"   16 times thinner, on 32 x 32: {activations(counted, 32):,} numbers an image; "
+    f"a tape keeps {tape_bytes:,g}"
 )
 by_count = activations(counted, 32) + 2  # with the row number and the label
-assert kept == by_count, f"a tape keeps {kept} numbers an image, the count is {by_count}"
+assert tape_bytes == by_count, f"a tape keeps {tape_bytes} numbers an image, the count is {by_count}"
 
 # %%
 full = vgg16.count()
@@ -330,7 +331,7 @@ def most(diary):
     return max(diary.most) / tall.x.nbytes  # in activations of one layer
 
 
-plain, wanted = step()
+plain, reference = step()
 runs = {}
 for k in (k for k in range(1, DEEP + 1) if DEEP % k == 0):
     bounds = range(0, DEEP + 1, DEEP // k)
@@ -338,9 +339,9 @@ for k in (k for k in range(1, DEEP + 1) if DEEP % k == 0):
         if k == 1 and not last_too:
             continue
         diary, gradients = step(bounds if last_too else bounds[:-1])
-        differ = sum(not np.array_equal(a, b) for a, b in zip(gradients, wanted, strict=True))
+        differ = sum(not np.array_equal(a, b) for a, b in zip(gradients, reference, strict=True))
         assert differ == 0, (
-            f"{k} segments: {differ} of {len(wanted)} gradients differ, expected 0 (bit for bit)"
+            f"{k} segments: {differ} of {len(reference)} gradients differ, expected 0 (bit for bit)"
         )
         run, due = forwards(diary), 2 * DEEP - (0 if last_too else DEEP // k)
         assert run == due, f"{k} segments: {run} layers run forward, expected {due}"
@@ -354,12 +355,10 @@ memory = {k: most(diary) for (k, last_too), diary in runs.items() if last_too}
 best = min(memory, key=memory.get)
 assert best == 6, f"{best} segments need least memory, expected the root of {DEEP}, 6"
 assert memory[6] < 0.5 * most(plain), f"{memory[6]:.1f} activations in 6 segments, {most(plain):.1f} without"
-for k, found in memory.items():  # more than the formula, by what a layer works with
-    assert 0 <= found - (k + DEEP / k) < 5, (
-        f"{k} segments: {found:.1f} activations, formula {k + DEEP / k:.1f}"
-    )
-    last_kept = most(runs[k, False]) if k > 1 else found
-    assert last_kept <= found + 0.5, f"{k} segments: {last_kept:.1f} activations, all again {found:.1f}"
+for k, peak in memory.items():  # more than the formula, by what a layer works with
+    assert 0 <= peak - (k + DEEP / k) < 5, f"{k} segments: {peak:.1f} activations, formula {k + DEEP / k:.1f}"
+    last_kept = most(runs[k, False]) if k > 1 else peak
+    assert last_kept <= peak + 0.5, f"{k} segments: {last_kept:.1f} activations, all again {peak:.1f}"
 
 # %% [markdown]
 # It costs one more forward pass, a third of the work of a step, and the gradients are the same bit for bit.

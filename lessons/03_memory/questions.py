@@ -63,7 +63,7 @@ SEGMENTS = 6
 PREDICTION_4 = ""
 
 
-def kept(layers, widths):
+def numbers_on_tape(layers, widths):
     """The numbers that a tape keeps of one sample, where all linear layers are trained.
 
     ``layers`` has names, "linear", "relu", "tanh" or "gelu", and begins with "linear". ``widths[i]`` are the
@@ -74,4 +74,4 @@ def kept(layers, widths):
 
 
 if __name__ == "__main__":
-    print("numbers kept:", kept(["linear", "relu", "linear"], [784, 128, 128, 10]))
+    print("numbers kept:", numbers_on_tape(["linear", "relu", "linear"], [784, 128, 128, 10]))

@@ -20,22 +20,22 @@ class Layer(NamedTuple):
 
 def count(side=224, thinner=1, classes=1000):
     """All layers but the ReLUs, with channels and hidden units divided by ``thinner``."""
-    found, channels, block, place = [], 3, 1, 1
+    layers, channels, block, place = [], 3, 1, 1
     for item in PLAN:
         if item == POOL:
             side //= 2
-            found.append(Layer(f"pool{block}", channels * side * side))
+            layers.append(Layer(f"pool{block}", channels * side * side))
             block, place = block + 1, 1
         else:
             wide = item // thinner
             weights, outputs = channels * wide * 9, wide * side * side
-            found.append(Layer(f"conv{block}_{place}", outputs, weights + wide, 9 * channels * outputs))
+            layers.append(Layer(f"conv{block}_{place}", outputs, weights + wide, 9 * channels * outputs))
             channels, place = wide, place + 1
     n_in = channels * side * side
     for name, n_out in (("fc6", HIDDEN // thinner), ("fc7", HIDDEN // thinner), ("fc8", classes)):
-        found.append(Layer(name, n_out, (n_in + 1) * n_out, n_in * n_out))
+        layers.append(Layer(name, n_out, (n_in + 1) * n_out, n_in * n_out))
         n_in = n_out
-    return found
+    return layers
 
 
 def build(rng, side, thinner, classes):

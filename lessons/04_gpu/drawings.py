@@ -17,17 +17,20 @@ def label(size):
     return str(n) if m == k == n else f"{m} x {k} by {k} x {n}"
 
 
-def rates(found, overhead, flop):
+def rates(measurements, overhead, flop):
     """Operations a second by size; and the line of an overhead, then work at the best rate found."""
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
-    best = max(found.values())
+    best = max(measurements.values())
     fine = np.geomspace(min(flop.values()), max(flop.values()), 200)
     axes.plot(fine, fine / (overhead + fine / best) / 1e9, color=GREY, lw=1.5)
     axes.text(3e3, 1.5 * 3e3 / overhead / 1e9, "overhead, then\nfull speed", color=GREY, ha="right")
     axes.loglog(
-        [flop[s] for s in found], [rate / 1e9 for rate in found.values()], **points(BLUE), label="measured"
+        [flop[s] for s in measurements],
+        [rate / 1e9 for rate in measurements.values()],
+        **points(BLUE),
+        label="measured",
     )
-    for size, rate in found.items():
+    for size, rate in measurements.items():
         place = (-4, 9) if len(set(size)) == 1 else (9, -14)
         axes.annotate(label(size), (flop[size], rate / 1e9), place, textcoords="offset points", color=BLUE)
     axes.set(
@@ -35,7 +38,7 @@ def rates(found, overhead, flop):
         ylabel="GFLOP/s, one thread",
         title="Small products are all overhead",
     )
-    axes.set_ylim(min(found.values()) / 3e9, 3 * best / 1e9)
+    axes.set_ylim(min(measurements.values()) / 3e9, 3 * best / 1e9)
     return figure
 
 

@@ -205,7 +205,7 @@ needed = H200.flops / H200.link
 print(f"   to hide the copy of a batch: {needed:.0f} operations a byte of it;", end=" ")
 # 118,016 and 15.47e9 are the products a sample takes; its pixels are 4 bytes each
 reuse = {"784-128-128-10": 6 * 118_016 / (4 * 784), "VGG-16": 6 * 15.47e9 / (4 * 3 * 224**2)}
-print(", ".join(f"{name} has {found:,.0f}" for name, found in reuse.items()))
+print(", ".join(f"{name} has {ratio:,.0f}" for name, ratio in reuse.items()))
 small, large = reuse.values()
 assert small < needed < large, (
     f"{needed:.0f} operations a byte are needed, the nets have {small:.0f} and {large:.0f}"
@@ -345,11 +345,11 @@ def arrived(send, x):
     return run_ranks(2, lambda comm: send(comm, x))[1]
 
 
-def wrong(found, wanted):
-    assert found.shape == wanted.shape, f"shape {found.shape} arrived, expected {wanted.shape}"
-    lost = np.sum(np.sort(found, None) != np.sort(wanted, None))
+def wrong(actual, exact):
+    assert actual.shape == exact.shape, f"shape {actual.shape} arrived, expected {exact.shape}"
+    lost = np.sum(np.sort(actual, None) != np.sort(exact, None))
     assert lost == 0, f"{lost} numbers did not arrive, expected 0"
-    return np.count_nonzero(found != wanted)
+    return np.count_nonzero(actual != exact)
 
 
 scrambled, right = arrived(send_memory, a.T), arrived(send_array, a.T)

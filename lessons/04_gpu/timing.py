@@ -24,17 +24,17 @@ def seconds(work, of, rounds=5, least=1e-3):
         wait = int  # nothing to wait for
         if time.get_clock_info("thread_time").resolution < 1e-6:
             clock = time.thread_time
-    found, calls = [], 1
-    while len(found) < rounds + 1:
+    times, calls = [], 1
+    while len(times) < rounds + 1:
         start = clock()
         for _ in range(calls):
             work()
             wait()
         took = max(clock() - start, 1e-9)
-        if not found:  # the first time is slower: it only tells how many calls fill a round
+        if not times:  # the first time is slower: it only tells how many calls fill a round
             calls = max(1, round(least * calls / took))
-        found.append(took / calls if found else np.inf)
-    return min(found)
+        times.append(took / calls if times else np.inf)
+    return min(times)
 
 
 class Sheet(NamedTuple):

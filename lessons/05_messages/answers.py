@@ -77,8 +77,8 @@ def sums(order, ranks=4):
 
 def own_part_first(student):
     for rank in range(4):
-        rows, wanted = list(student.order(rank, 4)), [(rank + i) % 4 for i in range(4)]
-        assert rows == wanted, f"rank {rank} of 4 adds up {rows}; let it add up {wanted}"
+        rows, expected = list(student.order(rank, 4)), [(rank + i) % 4 for i in range(4)]
+        assert rows == expected, f"rank {rank} of 4 adds up {rows}; let it add up {expected}"
     totals = sums(student.order)
     other = np.count_nonzero((totals != totals[0]).any(axis=0))
     in_order = sums(lambda rank, ranks: list(range(ranks)))

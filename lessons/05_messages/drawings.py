@@ -33,17 +33,17 @@ def gradient_descent(losses, losses_2, differences, weights):
     return figure
 
 
-def ring(held):
-    """``held[rank, step, chunk]``: bit r says that rank r's numbers are in that partial sum."""
-    p = len(held)
+def ring(holdings):
+    """``holdings[rank, step, chunk]``: bit r says that rank r's numbers are in that partial sum."""
+    p = len(holdings)
     phases = [f"{phase}, step {t}" for phase in ("reduce-scatter", "all-gather") for t in range(1, p)]
     figure, panels = plt.subplots(2, p, figsize=(2.5 * p, 5.7), layout="constrained")
     figure.suptitle("Ring all-reduce: whose numbers are in which partial sum", fontsize=13)
     for step, name in enumerate(["start", *phases]):
         panel = panels.flat[step if step < p else step + 1]
         for rank, chunk in np.ndindex(p, p):
-            ring_cell(panel, chunk, rank, held[rank, step, chunk], p)
-            if step > 0 and held[rank, step, chunk] != held[rank, step - 1, chunk]:
+            ring_cell(panel, chunk, rank, holdings[rank, step, chunk], p)
+            if step > 0 and holdings[rank, step, chunk] != holdings[rank, step - 1, chunk]:
                 ring_frame(panel, chunk, rank)
         panel.set_title(name, fontsize=11)
         panel.set_xlabel("chunk")

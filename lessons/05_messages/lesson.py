@@ -202,21 +202,21 @@ for p, n in [(2, 10), (4, 10), (5, 3), (8, 1000)]:
 
 # %%
 P = 4
-held = [[] for _ in range(P)]  # held[rank][step][chunk]
+holdings = [[] for _ in range(P)]  # held[rank][step][chunk]
 
 
 def watched(comm):
     mine = np.full(P, 2**comm.rank)
-    ring_allreduce(comm, mine, lambda chunks: held[comm.rank].append([int(chunk[0]) for chunk in chunks]))
+    ring_allreduce(comm, mine, lambda chunks: holdings[comm.rank].append([int(chunk[0]) for chunk in chunks]))
 
 
 run_ranks(P, watched)
-held = np.array(held)
-one_each = [held[k, P - 1, (k + 1) % P] for k in range(P)]  # after the reduce-scatter
+holdings = np.array(holdings)
+one_each = [holdings[k, P - 1, (k + 1) % P] for k in range(P)]  # after the reduce-scatter
 assert one_each == [0b1111] * P, f"after the reduce-scatter ranks are in {one_each}, expected 15 each"
-least = held[:, -1].min()  # after the all-gather
+least = holdings[:, -1].min()  # after the all-gather
 assert least == 0b1111, f"after the all-gather a part has the ranks {least:04b}, expected 1111"
-save(drawings.ring(held), FIGURES / "ring.png")
+save(drawings.ring(holdings), FIGURES / "ring.png")
 
 # %% [markdown]
 # Read: Patarasuk and Yuan 2009 (the ring), doi:10.1016/j.jpdc.2008.09.002.
@@ -526,8 +526,8 @@ for name, (messages, arrays, rounds, chain) in CLAIMS.items():
         off = np.abs(total - (2**p - 1)).max()
         assert off == 0, f"{name}: a number of the sum is wrong by {off:g}, expected 0"
     counted = len(cluster.transfers), sum(message.nbytes for message in cluster.transfers)
-    found, expected = (*counted, cluster.seconds), (messages, arrays * n, rounds)
-    assert found == expected, f"{name}: messages, bytes and rounds {found}, expected {expected}"
+    actual, expected = (*counted, cluster.seconds), (messages, arrays * n, rounds)
+    assert actual == expected, f"{name}: messages, bytes and rounds {actual}, expected {expected}"
     cluster = VirtualCluster(p, ethernet)
     cluster.run(lambda comm, name=name: ALLREDUCES[name](comm, np.zeros(n // 8)))
     np.testing.assert_allclose(cluster.seconds, rounds * ethernet.latency + chain * n / ethernet.bandwidth)

@@ -56,7 +56,7 @@ def small_buckets(student):
     )
 
 
-def held(ranks):
+def memory(ranks):
     """Bytes of weights, gradients and momentum that rank 0 holds after a step of stage 3, counted."""
 
     def work(comm):
@@ -74,7 +74,7 @@ def held(ranks):
 
 def stage_3(student):
     parameters, ranks = 16, 4
-    formula, counted = student.bytes_on_a_rank(parameters, ranks), held(ranks)
+    formula, counted = student.bytes_on_a_rank(parameters, ranks), memory(ranks)
     assert formula == counted, f"your formula says {formula:g} bytes, a rank of 4 holds {counted} in stage 3"
     return f"a rank holds {counted} bytes instead of {12 * parameters}: the 4 ranks share all three arrays"
 

@@ -72,7 +72,7 @@ def bucket_sizes(layers, measured, formula, computing):
 def zero_stages(ranks, optimizer_bytes):
     """Bytes per parameter on each rank, by what they are for, replicated and in the three stages."""
     part = 1 / ranks
-    held = {
+    bytes_of = {
         "weights": (GREEN, [4, 4, 4, 4 * part]),
         "gradients": (ORANGE, [4, 4, 4 * part, 4 * part]),
         "Adam's state": (YELLOW, [optimizer_bytes, *[optimizer_bytes * part] * 3]),
@@ -80,7 +80,7 @@ def zero_stages(ranks, optimizer_bytes):
     names = ["replicated", "stage 1:\nstate in parts", "stage 2:\nand gradients", "stage 3:\nand weights"]
     figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
     bottom = np.zeros(4)
-    for what, (color, heights) in held.items():
+    for what, (color, heights) in bytes_of.items():
         axes.bar(names, heights, bottom=bottom, color=color, width=0.6)
         axes.text(-0.38, bottom[0] + heights[0] / 2, what, ha="right", va="center", color=color)
         bottom += heights

@@ -80,9 +80,9 @@ def by_hand(comm):
     return ring_allreduce(comm, model.grad)
 
 
-found = run_ranks(3, by_hand)
-print(f"   three ranks, an all-reduce of their gradients: {np.concatenate(found)}")
-for g in found:
+results = run_ranks(3, by_hand)
+print(f"   three ranks, an all-reduce of their gradients: {np.concatenate(results)}")
+for g in results:
     assert np.isclose(g, terms.mean(), rtol=1e-15).all(), f"a rank has {g}, the mean of all is {terms.mean()}"
 
 # %% [markdown]

@@ -87,13 +87,18 @@ def lars(ratios, right_by_rate, small):
     left.bar(np.arange(1, len(ratios) + 1), ratios, color=GREY, width=0.7)
     left.set(xlabel="layer", ylabel="|w| / |g| at the start", title="No one learning rate suits all")
     for name, color in (("SGD", BLUE), ("LARS", GREEN)):
-        found = right_by_rate[name]
-        means = [seeds.mean() for seeds in found.values()]
-        right.plot(list(found), means, **line(color), label=f"{name}, mean of {len(found[min(found)])} seeds")
-        places = [rate for rate, seeds in found.items() for _ in seeds]
+        accuracies = right_by_rate[name]
+        means = [seeds.mean() for seeds in accuracies.values()]
+        right.plot(
+            list(accuracies),
+            means,
+            **line(color),
+            label=f"{name}, mean of {len(accuracies[min(accuracies)])} seeds",
+        )
+        places = [rate for rate, seeds in accuracies.items() for _ in seeds]
         right.plot(
             places,
-            np.concatenate(list(found.values())),
+            np.concatenate(list(accuracies.values())),
             **points(color),
             label="each seed",
         )

@@ -62,13 +62,13 @@ some = Batch(digits.train.x[:800].astype(np.float64), digits.train.y[:800])
 def gradients(backend):
     """All gradients of each of eight steps."""
     model = backend.place(network(128, 10, seed=0).to(dtype=np.float64))
-    optimizer, found = optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    optimizer, gradients_of_steps = optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     for batch in minibatches(some, 100, seed=0, epoch=0):
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        found.append(np.concatenate([g.ravel() for g in backend.full_gradients(model).values()]))
+        gradients_of_steps.append(np.concatenate([g.ravel() for g in backend.full_gradients(model).values()]))
         backend.update(model, optimizer)
-    return np.array(found)
+    return np.array(gradients_of_steps)
 
 
 one = gradients(Serial())
@@ -266,16 +266,16 @@ assert uncorrected[80] > 5 * sgd[80], (
 # %%
 def norms(loss_times, rate_times, decay):
     """The 2-norm of the first layer's weight after each step."""
-    model, found = network(128, 10, seed=0), []
+    model, ratios = network(128, 10, seed=0), []
     learn(
         model,
         optim.SGD(model.parameters(), 0.02 * rate_times, weight_decay=decay),
         lambda out, y: ops.cross_entropy(out, y) * loss_times,
         epochs=6,
         batch_size=256,
-        on_step=lambda step, loss: found.append(float(np.linalg.norm(model[1].weight.data))),
+        on_step=lambda step, loss: ratios.append(float(np.linalg.norm(model[1].weight.data))),
     )
-    return np.array(found)
+    return np.array(ratios)
 
 
 same = norms(32, 1, decay=0), norms(1, 32, decay=0)
@@ -334,7 +334,7 @@ right = {
     name: {lr: np.array([after_15_epochs(make, lr, seed) for seed in range(2)]) for lr in tried[name]}
     for name, make in optimizers.items()
 }
-best = {name: max(seeds.mean() for seeds in found.values()) for name, found in right.items()}
+best = {name: max(seeds.mean() for seeds in accuracies.values()) for name, accuracies in right.items()}
 small = after_15_epochs(optimizers["SGD"], 0.05, seed=0, batch=32)
 for name, by_rate in right.items():
     print(f"   {name:4} by learning rate: " + ", ".join(f"{r:g}: {a.mean():.1%}" for r, a in by_rate.items()))

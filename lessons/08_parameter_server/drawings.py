@@ -164,9 +164,9 @@ def momentum(taus, plain, heavy, workers, reached):
         title="w²/2: momentum helps while nothing is stale,\nand harms from a staleness of 1 on",
     )
     names = {"naive": "lr", "divided": "lr / tau", "damped": "lr / (W + tau)"}
-    for (name, found), color in zip(reached.items(), (RED, ORANGE, BLUE), strict=True):
-        right.plot(range(len(workers)), [100 * x for x in found], **curve(color))
-        right.text(len(workers) - 0.9, 100 * found[-1], names[name], color=color, va="center")
+    for (name, accuracies), color in zip(reached.items(), (RED, ORANGE, BLUE), strict=True):
+        right.plot(range(len(workers)), [100 * x for x in accuracies], **curve(color))
+        right.text(len(workers) - 0.9, 100 * accuracies[-1], names[name], color=color, va="center")
     right.set(
         xlabel="workers W, equally fast",
         ylabel="test accuracy (%)",
@@ -182,8 +182,8 @@ def slow_worker(scenes, shown=26.0):
     """Above: who computes when, by the three rules; below: the loss against time."""
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     panels = figure.subplots(2, len(scenes), sharey="row", height_ratios=[1.25, 1])
-    for (upper, lower), (scene, found) in zip(panels.T, scenes.items(), strict=True):
-        for i, ((run, _, by_time), color) in enumerate(zip(found.values(), COLORS, strict=False)):
+    for (upper, lower), (scene, workers) in zip(panels.T, scenes.items(), strict=True):
+        for i, ((run, _, by_time), color) in enumerate(zip(workers.values(), COLORS, strict=False)):
             for worker in range(4):
                 bars = [
                     (start, stop - start) for w, start, stop in run.computed if w == worker and start < shown
@@ -193,7 +193,7 @@ def slow_worker(scenes, shown=26.0):
             times, losses = np.array(by_time).T
             lower.plot(times, losses, **line(color))
         upper.set(xlim=(0, shown), xlabel="seconds", ylim=(14, -1), title=scene[0].upper() + scene[1:])
-        upper.set_yticks([1.5, 6.5, 11.5], list(found))
+        upper.set_yticks([1.5, 6.5, 11.5], list(workers))
         upper.tick_params(axis="y", length=0)
         upper.spines["left"].set_visible(False)
         for label, color in zip(upper.get_yticklabels(), COLORS, strict=False):
@@ -201,6 +201,6 @@ def slow_worker(scenes, shown=26.0):
         lower.set(xlabel="seconds", xlim=0, ylim=(0, 2.4))
     panels[0, 0].set_ylabel("the four workers, by rule", labelpad=12)
     panels[1, 0].set_ylabel("loss on the test digits")
-    panels[1, 1].legend(panels[1, 1].get_lines(), list(found), loc="upper right")
+    panels[1, 1].legend(panels[1, 1].get_lines(), list(workers), loc="upper right")
     figure.suptitle("Colored: a worker computes a gradient. White: it waits for the others")
     return figure

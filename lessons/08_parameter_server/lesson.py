@@ -34,7 +34,7 @@ from minigrad.train import accuracy
 
 # Under mpiexec part 6 comes first, so that the other ranks, which only it needs, may end.
 comm = load_mpi()() if under_mpiexec() else None
-told = one_sided.part(comm, digits) if comm is not None and comm.size > 1 else []
+sums = one_sided.part(comm, digits) if comm is not None and comm.size > 1 else []
 if comm is not None and comm.rank > 0:
     raise SystemExit
 
@@ -62,11 +62,11 @@ for name, run in (("two equal workers", pair), ("worker 1 three times slower", u
     print(f"   {name}; worker:staleness\n      {shown}")
     recorded = Counter(a.staleness for a in run.applied)
     assert run.counts == recorded, f"the library counts {run.counts}, recorded {recorded}"
-found = [a.staleness for a in pair.applied]
-assert found == [0] + [1] * 11, f"two equal workers: staleness {found}, expected 0, then 1"
+ages = [a.staleness for a in pair.applied]
+assert ages == [0] + [1] * 11, f"two equal workers: staleness {ages}, expected 0, then 1"
 for worker, expected in ((0, {0, 1}), (1, {2, 3})):
-    found = {a.staleness for a in unequal.applied[:12] if a.worker == worker}
-    assert found == expected, f"worker {worker}: staleness {found}, expected {expected}"
+    ages = {a.staleness for a in unequal.applied[:12] if a.worker == worker}
+    assert ages == expected, f"worker {worker}: staleness {ages}, expected {expected}"
 save(
     drawings.messages({"Two equal workers": pair, "Worker 1 is three times slower": unequal}, PUSH, PULL),
     FIGURES / "messages.png",
@@ -144,9 +144,9 @@ for servers in SS:
         assert (out == p * (part + 4)).all(), f"out {out}, expected {p * (part + 4)}"  # and the version
         few = (into >= p * (part + 4 * 4)) & (into <= p * (part + 4 * 7))  # and four to seven numbers
         assert few.all(), f"in {into}, expected about {p * part}"
-        found, formula = measured[p, servers], round_formula(p, servers)
-        assert abs(found / formula - 1) < 0.01, (
-            f"p = {p}, S = {servers}: {found:.5f} s, formula {formula:.5f}"
+        measurement, formula = measured[p, servers], round_formula(p, servers)
+        assert abs(measurement / formula - 1) < 0.01, (
+            f"p = {p}, S = {servers}: {measurement:.5f} s, formula {formula:.5f}"
         )
 print(f"   n = {4 * N / 1e6:.2f} MB. Into a server's link, MB a round; ms a round (formula)")
 print("    p  " + "".join(f"{f'S = {servers}':18}" for servers in SS).rstrip())
@@ -265,12 +265,12 @@ def after_training(tau, rate, aware=False, epochs=2, seeds=(0, 1)):
 FEW = (0, 4, 8, 16)
 losses = {rate: [after_training(tau, rate) for tau in FEW] for rate in (0.2, 0.05)}
 careful = {
-    rate: [found[0], *(after_training(tau, rate, True) for tau in FEW[1:])] for rate, found in losses.items()
+    rate: [row[0], *(after_training(tau, rate, True) for tau in FEW[1:])] for rate, row in losses.items()
 }
 print("   loss on the training digits by tau: " + "".join(f"{tau:8}" for tau in FEW))
 for rate in losses:
-    for name, found in ((f"lr {rate}", losses), (f"lr {rate} / tau", careful)):
-        print(f"      {name:29}    " + "".join(f"{loss:8.3f}" for loss in found[rate]))
+    for name, table in ((f"lr {rate}", losses), (f"lr {rate} / tau", careful)):
+        print(f"      {name:29}    " + "".join(f"{loss:8.3f}" for loss in table[rate]))
 fast, slow = losses[0.2], losses[0.05]
 assert fast[3] > fast[2] > 3 * fast[1] and slow[3] > 1.2 * slow[1], losses  # harm grows with tau ...
 assert fast[2] / fast[0] > 3 > slow[2] / slow[0] and fast[3] / fast[0] > slow[3] / slow[0], losses  # and lr
@@ -302,9 +302,9 @@ def largest_rate(tau, momentum):
 
 heavy = {tau: largest_rate(tau, 0.9) for tau in TAUS}
 for tau in TAUS:
-    found = largest_rate(tau, 0.0)
-    assert abs(found - limit[tau]) < 1e-6, (
-        f"tau {tau}: by its roots {found:.6f}, by the formula {limit[tau]:.6f}"
+    largest = largest_rate(tau, 0.0)
+    assert abs(largest - limit[tau]) < 1e-6, (
+        f"tau {tau}: by its roots {largest:.6f}, by the formula {limit[tau]:.6f}"
     )
 assert abs(heavy[0] - 3.8) < 1e-6 and abs(heavy[1] - 0.1) < 1e-6, heavy
 print("   the same with momentum 0.9:\n      " + "  ".join(f"{t}: {r:.3f}" for t, r in heavy.items()))
@@ -339,9 +339,9 @@ def accuracy_by(stale_rate, workers, steps=160):
 MANY = (1, 2, 4, 8)
 reached = {name: [accuracy_by(name, workers) for workers in MANY] for name in RATES}
 print("   test accuracy, momentum 0.9, by workers:    " + "".join(f"{w:8}" for w in MANY))
-for name, found in reached.items():
-    print(f"      {name:38}   " + "".join(f"{100 * x:6.1f} %" for x in found))
-assert len({found[0] for found in reached.values()}) == 1, reached  # one worker: nothing is stale
+for name, accuracies in reached.items():
+    print(f"      {name:38}   " + "".join(f"{100 * x:6.1f} %" for x in accuracies))
+assert len({accuracies[0] for accuracies in reached.values()}) == 1, reached  # one worker: nothing is stale
 assert max(reached["naive"][2:]) < 0.5 < 0.7 < min(reached["damped"]), reached
 save(drawings.momentum(TAUS, limit, heavy, MANY, reached), FIGURES / "momentum.png")
 
@@ -420,8 +420,8 @@ for scene, seconds in (("worker 3 is always slow", one_slow), ("each is slow now
 save(drawings.slow_worker(scenes), FIGURES / "slow_worker.png")
 
 # %%
-used = {scene: [samples for _, samples, _ in found.values()] for scene, found in scenes.items()}
-final = {scene: [curve[-1][1] for *_, curve in found.values()] for scene, found in scenes.items()}
+used = {scene: [samples for _, samples, _ in of_scene.values()] for scene, of_scene in scenes.items()}
+final = {scene: [curve[-1][1] for *_, curve in of_scene.values()] for scene, of_scene in scenes.items()}
 always, sometimes = scenes
 expected = BATCH * 80, BATCH * (3 * 80 + 20)  # in 4 s: 4 gradients; 13
 assert (used[always][0], used[always][2]) == expected, f"{used[always]} samples, expected {expected}"
@@ -509,7 +509,7 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
 # %%
 print("\n6. No server at all: one-sided communication")
 nothing = ["   needs MPI processes; run: minigrad run -n 3 lessons/08_parameter_server/lesson.py"]
-print(*(told or nothing), sep="\n")
+print(*(sums or nothing), sep="\n")
 
 # %% [markdown]
 # Read: Recht et al. 2011 (Hogwild), arXiv:1106.5730; the MPI standard, the chapter on one-sided

@@ -42,9 +42,9 @@ def progress(comm, Window):
                     )
                 elif busy:
                     compute(BUSY)
-                found = gather(comm, seconds)  # when it is there, all have added
+                times = gather(comm, seconds)  # when it is there, all have added
                 if comm.rank == 0:
-                    each = 1e3 * np.concatenate(found)
+                    each = 1e3 * np.concatenate(times)
                     memory = "shared memory" if shared else "memory of its own"
                     lines.append(
                         f"   rank 0 in {memory:17} {'computes' if busy else 'waits in MPI':12}: "

@@ -10,8 +10,8 @@ from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, curve, hollow,
 def one_average(same, same_mean, different, different_mean):
     """Accuracy of each rank's own model, and of their mean, after every epoch."""
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
-    found = ((same, same_mean), (different, different_mean))
-    for panel, (alone, together) in zip(panels, found, strict=True):
+    pairs = ((same, same_mean), (different, different_mean))
+    for panel, (alone, together) in zip(panels, pairs, strict=True):
         epochs = np.arange(1, len(together) + 1)
         for accuracies, color in zip(alone, COLORS, strict=False):
             panel.plot(epochs, accuracies, **line(color) | {"lw": 1.5})
@@ -25,7 +25,7 @@ def one_average(same, same_mean, different, different_mean):
     last = epochs[-1]
     panels[0].text(last, same_mean[-1] + 0.008, "the mean of the four", ha="right", fontweight="bold")
     panels[1].text(last, different_mean[-1] - 0.016, "the mean of the four", ha="right", fontweight="bold")
-    for panel, (alone, _) in zip(panels, found, strict=True):
+    for panel, (alone, _) in zip(panels, pairs, strict=True):
         panel.text(last, alone[:, -1].min() - 0.02, "four ranks, each alone", ha="right", color=GREY)
     return figure
 
@@ -71,8 +71,8 @@ def local_sgd(results, sent):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     megabytes = [nbytes / 1e6 for _, nbytes in sent.values()]
     periods = list(sent)
-    for (name, found), color in zip(results.items(), (BLUE, RED), strict=True):
-        losses, rights = np.array(list(found.values())).T
+    for (name, by_period), color in zip(results.items(), (BLUE, RED), strict=True):
+        losses, rights = np.array(list(by_period.values())).T
         left.plot(periods, losses, **curve(color))
         right.plot(megabytes, rights, **curve(color))
         words = {"mixed": "a random share each", "sorted": "sorted by digit"}[name]
@@ -112,8 +112,8 @@ def outer(local, diloco):
             **hollow(color),
             label=f"local SGD, {words}",
         )
-        found = list(diloco[share].values())
-        axes.plot(periods, found, **curve(color), label=f"DiLoCo, {words}")
+        curves = list(diloco[share].values())
+        axes.plot(periods, curves, **curve(color), label=f"DiLoCo, {words}")
     axes.legend(loc="upper left")
     axes.set_xscale("log")
     axes.set_xticks(periods, [str(H) for H in periods])
@@ -123,7 +123,7 @@ def outer(local, diloco):
     return figure
 
 
-def springs(data, wanted, best, jumps, pulled):
+def springs(data, targets, best, jumps, pulled):
     """Where the ranks' two weights went, between their own minima and the best for all.
 
     ``jumps`` and ``pulled`` are [rank, time, model or center, weight].
@@ -135,11 +135,11 @@ def springs(data, wanted, best, jumps, pulled):
         panel.contour(*grid.transpose(2, 0, 1), loss, levels=12, colors=GREY, linewidths=0.5, alpha=0.5)
         for rank, (path, color) in enumerate(zip(paths, COLORS, strict=False)):
             panel.plot(*path[:, 0].T, **curve(color) | {"lw": 1, "ms": 4})
-            panel.plot(*wanted[rank], "x", color=color, ms=9, mew=2.5)
-            above = 8 if wanted[rank, 1] > 0 else -18
+            panel.plot(*targets[rank], "x", color=color, ms=9, mew=2.5)
+            above = 8 if targets[rank, 1] > 0 else -18
             name = f"rank {rank}'s best"
             panel.annotate(
-                name, wanted[rank], (0, above), textcoords="offset points", color=color, ha="center"
+                name, targets[rank], (0, above), textcoords="offset points", color=color, ha="center"
             )
         panel.plot(*best, "*", color=INK, ms=13, mec="white", zorder=5)
         panel.plot(*paths[0, 0, 0], "s", color=INK, ms=5, zorder=5)

@@ -244,8 +244,8 @@ def after_8_steps(backend):
 
 
 serial = after_8_steps(Serial())
-for rank, found in enumerate(run_ranks(3, lambda comm: after_8_steps(LocalSGD(comm, period=1)))):
-    error = np.abs(found - serial).max() / np.abs(serial).max()
+for rank, state in enumerate(run_ranks(3, lambda comm: after_8_steps(LocalSGD(comm, period=1)))):
+    error = np.abs(state - serial).max() / np.abs(serial).max()
     print(f"   H = 1: the weights of rank {rank} differ from those of one machine by {error:.0e} at most")
     assert error < 1e-12, f"rank {rank}: differs by {error:.1e}, allowed 1e-12"
 
@@ -312,9 +312,9 @@ save(drawings.local_sgd(results, sent), FIGURES / "local_sgd.png")
 # %%
 print("\n4. Elastic averaging")
 rng = np.random.default_rng(0)
-wanted = np.array([[-2.0, 1.0], [2.0, 2.0], [1.5, -1.5], [-1.5, -1.0]])
+targets = np.array([[-2.0, 1.0], [2.0, 2.0], [1.5, -1.5], [-1.5, -1.0]])
 inputs = rng.normal(size=(RANKS, 50, 2)) * [[[1.0, 0.4]], [[0.4, 1.0]], [[1.0, 0.6]], [[0.6, 1.0]]]
-own = [Batch(x, (x @ w)[:, np.newaxis]) for x, w in zip(inputs, wanted, strict=True)]
+own = [Batch(x, (x @ w)[:, np.newaxis]) for x, w in zip(inputs, targets, strict=True)]
 best = np.linalg.lstsq(inputs.reshape(-1, 2), np.concatenate([batch.y for batch in own]), rcond=None)[0][:, 0]
 
 
@@ -360,7 +360,7 @@ of_center = np.linalg.norm(pulled[0, -1, 1] - best)
 print(f"   two weights: distance of the ranks from the best for all: {' '.join(f'{d:.2f}' for d in apart)},")
 print(f"   of their center: {of_center:.2f}")
 assert of_center < 0.5 * apart.min(), f"the center {of_center:.3f}, the ranks {apart.round(3)}"
-save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png")
+save(drawings.springs(own, targets, best, jumps, pulled), FIGURES / "springs.png")
 
 # %% [markdown]
 # On the digits the center follows the ranks slowly, and in a short run it is behind them. With sorted shares
@@ -370,14 +370,14 @@ save(drawings.springs(own, wanted, best, jumps, pulled), FIGURES / "springs.png"
 # Read: Zhang, Choromanska and LeCun 2015, arXiv:1412.6651.
 
 # %%
-found = {}
+by_share = {}
 for share, data in (("mixed", digits.train), ("sorted", sorted_digits)):
     state, _ = averaged(data, lambda comm: ElasticAveraging(comm, ring_allreduce, period=16))
-    found[share] = quality(state, digits.train)[1]
+    by_share[share] = quality(state, digits.train)[1]
     of_local = results[share][16][0]
-    print(f"   {share} digits, H = 16: loss {found[share]:.3f}; with local SGD {of_local:.3f}")
-assert found["mixed"] < 1.3 * results["mixed"][16][0], (found["mixed"], results["mixed"][16][0])
-assert found["sorted"] > 1.3 * results["sorted"][16][0], (found["sorted"], results["sorted"][16][0])
+    print(f"   {share} digits, H = 16: loss {by_share[share]:.3f}; with local SGD {of_local:.3f}")
+assert by_share["mixed"] < 1.3 * results["mixed"][16][0], (by_share["mixed"], results["mixed"][16][0])
+assert by_share["sorted"] > 1.3 * results["sorted"][16][0], (by_share["sorted"], results["sorted"][16][0])
 
 # %% [markdown]
 # ## 5. An outer optimizer

@@ -184,10 +184,10 @@ def slow_link(seconds, speeds, formula, computing):
     """Seconds a step against the bandwidth: measured on the virtual clock, and the formulas."""
     figure, panel = plt.subplots(figsize=(8, 4.6), layout="constrained")
     speed = np.geomspace(10e6, 200e9, 100) / 8
-    for (method, found), color in zip(seconds.items(), (INK, BLUE, GREEN), strict=True):
+    for (method, times), color in zip(seconds.items(), (INK, BLUE, GREEN), strict=True):
         label = {"dense": "dense ring", "DGC": "DGC, density 0.1%", "PowerSGD": "PowerSGD, rank 2"}[method]
         panel.plot(8 * speed, [1e3 * formula(method, b) for b in speed], **line(color), label=label)
-        for name, t in found.items():
+        for name, t in times.items():
             panel.plot(8 * speeds[name], 1e3 * t, **points(color))
     panel.axhline(1e3 * computing, color=GREY, lw=0.8, ls=":")
     panel.text(1.1e7, 1e3 * computing * 0.97, "computing alone", color=GREY, va="top")

@@ -108,12 +108,12 @@ for step in range(20):
 gradient = notes[0][-1][0]
 small = (abs(gradient) <= THRESHOLD).mean()
 print(f"   {N:,} weights; in step 20 the gradients of {small:.1%} of them are below {THRESHOLD}")
-share = {"dense": 1.0} | {name: np.mean(found) / N for name, found in counts.items()}
+share = {"dense": 1.0} | {name: np.mean(result) / N for name, result in counts.items()}
 for name, (loss, right, _, _) in results.items():
     print(f"   {name:20} {share[name]:6.1%} sent   loss {loss:.3f}, test accuracy {right:.1%}")
 assert small > 0.95 and share["threshold"] < 0.05, f"{small:.1%} small, {share['threshold']:.1%} sent"
-all_sent, kept, dropped = (results[name][0] for name in ("dense", "threshold", "threshold, dropped"))
-assert kept < 1.15 * all_sent, f"loss {kept:.3f} with error feedback, {all_sent:.3f} dense"
+all_sent, residual, dropped = (results[name][0] for name in ("dense", "threshold", "threshold, dropped"))
+assert residual < 1.15 * all_sent, f"loss {residual:.3f} with error feedback, {all_sent:.3f} dense"
 assert dropped > 2 * all_sent, f"loss {dropped:.3f} where the rest is dropped, {all_sent:.3f} dense"
 save(drawings.threshold(gradient, THRESHOLD, results), FIGURES / "threshold.png")
 
@@ -205,10 +205,10 @@ ways = {  # the strategy, and the optimizer's momentum
     "basic": (compressed("top-k", density=0.001), M),
 }
 with_momentum = {name: [train_wide(*way, seed) for seed in range(3)] for name, way in ways.items()}
-mean = {name: np.mean([found[0] for found in of_seed]) for name, of_seed in with_momentum.items()}
+mean = {name: np.mean([pair[0] for pair in of_seed]) for name, of_seed in with_momentum.items()}
 for name, of_seed in with_momentum.items():
     by_seed = "  ".join(f"{loss:.3f}" for loss, *_ in of_seed)
-    right = np.mean([found[1] for found in of_seed])
+    right = np.mean([pair[1] for pair in of_seed])
     print(f"   {name:10} loss {mean[name]:.3f}, by seed {by_seed}; test accuracy {right:.1%}")
 for better, worse in pairwise(ways):
     assert mean[better] < mean[worse], f"{better} {mean[better]:.4f}, {worse} {mean[worse]:.4f}"
@@ -479,9 +479,9 @@ for p in sizes:
 print("      (* more than the ring)")
 for p in sizes[1:]:  # at the break-even densities of the two others
     for dtype, make, d in ((np.float64, TopK, 4 / (3 * p)), (np.float32, RandomK, 2 / p)):
-        found = bytes_sent(sparse(lambda make=make, d=d: make(density=d)), p, dtype)
+        nbytes = bytes_sent(sparse(lambda make=make, d=d: make(density=d)), p, dtype)
         of_ring = bytes_sent(ring_allreduce, p, dtype)
-        assert math.isclose(found, of_ring, rel_tol=1e-2), f"{p} ranks: {found} bytes, the ring {of_ring}"
+        assert math.isclose(nbytes, of_ring, rel_tol=1e-2), f"{p} ranks: {nbytes} bytes, the ring {of_ring}"
 save(drawings.density(densities, gathered, ring, LENGTH), FIGURES / "density.png")
 
 # %% [markdown]
@@ -528,14 +528,14 @@ def formula(method, bandwidth):
 SPEEDS = {"100 Mbit/s": 100e6 / 8, "1 Gbit/s": 1e9 / 8, "100 Gbit/s": 100e9 / 8}
 seconds = {m: {s: step_on(strategy, b) for s, b in SPEEDS.items()} for m, strategy in methods.items()}
 print(f"   {WEIGHTS:,} weights, {MACHINES} machines; ms a step " + "".join(f"{s:>12}" for s in SPEEDS))
-for method, found in seconds.items():
-    print(f"      {method:37}" + "".join(f"{1e3 * t:12.1f}" for t in found.values()))
-    for speed, t in found.items():
+for method, times in seconds.items():
+    print(f"      {method:37}" + "".join(f"{1e3 * t:12.1f}" for t in times.values()))
+    for speed, t in times.items():
         expected = formula(method, SPEEDS[speed])
         assert math.isclose(t, expected, rel_tol=2e-3), (
             f"{method}, {speed}: {t:.4f} s, formula {expected:.4f}"
         )
-slow, fast = ({m: found[s] for m, found in seconds.items()} for s in ("100 Mbit/s", "100 Gbit/s"))
+slow, fast = ({m: times[s] for m, times in seconds.items()} for s in ("100 Mbit/s", "100 Gbit/s"))
 assert slow["dense"] > 4 * max(slow["DGC"], slow["PowerSGD"]), slow
 assert fast["dense"] < fast["PowerSGD"], fast  # two all-reduces have twice the latency of one
 save(drawings.slow_link(seconds, SPEEDS, formula, COMPUTING), FIGURES / "slow_link.png")

@@ -58,11 +58,11 @@ def by_rows(comm):
     return part, ring_allreduce(comm, part)
 
 
-for split, joined in ((by_columns, "side by side"), (by_rows, "added up")):
+for split, rule in ((by_columns, "side by side"), (by_rows, "added up")):
     results = run_ranks(2, split)
     parts = " and ".join(str(part[0]) for part, _ in results)
     print(f"   {split.__name__:10}: the ranks have {parts};")
-    print(f"   {'':10}  {joined}: {results[0][1][0]}")
+    print(f"   {'':10}  {rule}: {results[0][1][0]}")
     assert all((y == x @ W).all() for _, y in results), f"{split.__name__}: {results[0][1]}, expected {x @ W}"
 
 # %% [markdown]
@@ -114,8 +114,8 @@ size = np.abs(serial).max()
 
 def errors(network):
     """Of the gradient on each of two ranks, relative to its largest element; and the gradients."""
-    found = run_ranks(2, lambda comm: gradient_of_x(comm, network))
-    return [np.abs(g - serial).max() / size for g in found], found
+    gradients = run_ranks(2, lambda comm: gradient_of_x(comm, network))
+    return [np.abs(g - serial).max() / size for g in gradients], gradients
 
 
 right, _ = errors(naive)
@@ -189,8 +189,8 @@ def owners(comm):
 
 
 results = run_ranks(3, owners)
-for rank, (held, _) in enumerate(results):
-    print(f"   rank {rank} holds {held} of {6 * 8 + 8 + 8 * 5 + 5} parameters")
+for rank, (weights, _) in enumerate(results):
+    print(f"   rank {rank} holds {weights} of {6 * 8 + 8 + 8 * 5 + 5} parameters")
 everywhere = {name for name in results[0][1] if (results[0][1][name] != results[1][1][name]).any()}
 assert everywhere == {"3.bias"}, f"replicated: {everywhere}, expected 1 parameter, the bias of the row layer"
 owned = {name: None if name in everywhere else value for name, value in results[0][1].items()}
@@ -281,8 +281,8 @@ def errors_by_step(strategy, steps=6, lr=0.5):
                 parameter.data -= lr * parameter.grad
         return np.array(path)
 
-    wanted, split = descend(Serial()), run_ranks(3, lambda comm: descend(strategy(comm)))[-1]
-    return np.linalg.norm(split - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
+    serial, split = descend(Serial()), run_ranks(3, lambda comm: descend(strategy(comm)))[-1]
+    return np.linalg.norm(split - serial, axis=1) / np.linalg.norm(serial, axis=1)
 
 
 once, thrice = (errors_by_step(lambda comm, s=s: s(comm, PAIR)) for s in (ModelParallel, Wrong))
@@ -349,18 +349,23 @@ plans = {
     "pair": {"0": "filters", "2": "channels"},
 }
 for hidden in (3, 6, 12):
-    found = {
+    measurements = {
         name: numbers_sent(plan, lambda h=hidden: convolutions(h), (N, C, SIDE, SIDE))
         for name, plan in plans.items()
     }
     each = N * SIDE**2 * (p - 1) // p  # of one channel
     print(
-        f"   {hidden:2} hidden channels: gathered {found['gathered']}, pair {found['pair']} forward, backward"
+        f"   {hidden:2} hidden channels: gathered {measurements['gathered']}, "
+        f"pair {measurements['pair']} forward, backward"
     )
     formula = np.array([(hidden + C) * each, 2 * (hidden + C) * each])
-    assert (found["gathered"] == formula).all(), f"gathered: {found['gathered']}, the formula gives {formula}"
+    assert (measurements["gathered"] == formula).all(), (
+        f"gathered: {measurements['gathered']}, the formula gives {formula}"
+    )
     formula = np.array([2 * C * each] * 2)
-    assert (found["pair"] == formula).all(), f"pair: {found['pair']}, the formula gives {formula}"
+    assert (measurements["pair"] == formula).all(), (
+        f"pair: {measurements['pair']}, the formula gives {formula}"
+    )
 
 classifier = {"0": "filters", "2": "channels", "4": "column", "6": "row"}
 
@@ -425,8 +430,8 @@ print(
 )
 print(f"   and busy a quarter of the time; rank 1 sends {by_rank[1][1]:,} bytes in a step")
 whole, boundary = LAYERS * (WIDTH * WIDTH + WIDTH), 8 * 16 * WIDTH
-for held, nbytes, gradients in by_rank:
-    assert held == whole // 4, f"a rank holds {held} parameters, expected a quarter of {whole}"
+for of_rank, nbytes, gradients in by_rank:
+    assert of_rank == whole // 4, f"a rank holds {of_rank} parameters, expected a quarter of {whole}"
     assert nbytes < 2.1 * boundary, f"a rank sends {nbytes} bytes, expected about two times {boundary}"
     off = max(np.abs(gradients[name] - g).max() / np.abs(g).max() for name, g in expected.items())
     assert off <= 1e-12, f"gradients differ from one machine's by {off:.1e}, limit 1e-12"

@@ -75,12 +75,12 @@ def step_of_layers(ranks, layers, width, samples, seconds):
         linear = [TimedLayer(nn.Linear(width, width, rng=rng), traced, seconds) for _ in range(layers)]
         backend = LayerWise(traced) if comm.size > 1 else Serial()
         model = backend.place(nn.Sequential(*linear).to(dtype=np.float64))
-        held = sum(p.size for p in model.parameters())
+        weights = sum(p.size for p in model.parameters())
         barrier(comm)
         start, before = comm.time(), traced.record.ledger.sent().bytes
         backend.step(model, batch, ops.mse)
         stop, nbytes = comm.time(), traced.record.ledger.sent().bytes - before
-        return gather_trace(comm, traced), start, stop, (held, nbytes, backend.full_gradients(model))
+        return gather_trace(comm, traced), start, stop, (weights, nbytes, backend.full_gradients(model))
 
     results = VirtualCluster(ranks, Link(20e-6, 1.25e9)).run(work)
     trace, start, *_ = results[0]

@@ -29,9 +29,9 @@ def halo(digit, bounds, needs):
     for rank in range(ranks):
         shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], COLORS[rank])
     for rank, (panel, needed) in enumerate(zip(panels[1:], needs, strict=True)):
-        seen = np.zeros_like(digit)
-        seen[needed.start : needed.stop] = digit[needed.start : needed.stop]
-        picture(panel, seen, f"rank {rank} needs")
+        pixels = np.zeros_like(digit)
+        pixels[needed.start : needed.stop] = digit[needed.start : needed.stop]
+        picture(panel, pixels, f"rank {rank} needs")
         for owner in range(ranks):
             top, end = max(bounds[owner], needed.start), min(bounds[owner + 1], needed.stop)
             if top < end:

@@ -163,11 +163,15 @@ def gradients(backend):
     return {"loss": np.array(loss)} | backend.full_gradients(model)
 
 
-wanted = gradients(Serial())
+reference = gradients(Serial())
 for ranks, kind in ((3, "rows"), (4, "tiles 2x2")):
     plan = {name: how.replace("rows", kind) for name, how in ROWS.items()}
-    found = run_ranks(ranks, lambda comm, plan=plan: gradients(ModelParallel(comm, plan, sample=(1, 28, 28))))
-    off = max(np.abs(g[n] - wanted[n]).max() / np.abs(wanted[n]).max() for g in found for n in wanted)
+    results = run_ranks(
+        ranks, lambda comm, plan=plan: gradients(ModelParallel(comm, plan, sample=(1, 28, 28)))
+    )
+    off = max(
+        np.abs(g[n] - reference[n]).max() / np.abs(reference[n]).max() for g in results for n in reference
+    )
     print(f"   LeNet on {ranks} ranks, by {kind}: gradients are serial to {off:.0e}")
     assert off <= 1e-12, f"by {kind}: gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
@@ -393,9 +397,9 @@ def by_tiles(comm, corners=True):
     down = Shard(0, traced.split(column, row), (0, 14, 28))
     across = Shard(1, traced.split(row, column), (0, 14, 28))
     before = traced.record.ledger.sent().messages
-    wanted = [three.receptive_field(*part, 28) for part in ((0, 14), (14, 28))]
-    tall = fetch(across.local_part(down.local_part(digit)), shard=down, needed=wanted)
-    x = fetch(tall, shard=across, needed=wanted).data
+    expected = [three.receptive_field(*part, 28) for part in ((0, 14), (14, 28))]
+    tall = fetch(across.local_part(down.local_part(digit)), shard=down, needed=expected)
+    x = fetch(tall, shard=across, needed=expected).data
     messages = traced.record.ledger.sent().messages - before
     if not corners:
         x[-1 if row == 0 else 0, -1 if column == 0 else 0] = 0  # the pixel of the diagonal neighbor

@@ -26,11 +26,11 @@ def most_held(simulation):
 def sooner_back(student):
     name = student.SCHEDULE
     before, after = step(SCHEDULES["gpipe"]), step(find_schedule(name))
-    held = most_held(after)
-    assert name == "1f1b", f"{name} takes {after.makespan:g} s, and its ranks hold {held}; take 1f1b"
+    most = most_held(after)
+    assert name == "1f1b", f"{name} takes {after.makespan:g} s, and its ranks hold {most}; take 1f1b"
     return (
         f"1f1b takes {after.makespan:g} s, gpipe {before.makespan:g} s: both fill and drain alike. By rank "
-        f"it holds {held} micro-batches, gpipe {most_held(before)}: those between the rank and the end"
+        f"it holds {most} micro-batches, gpipe {most_held(before)}: those between the rank and the end"
     )
 
 

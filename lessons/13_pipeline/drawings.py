@@ -12,11 +12,11 @@ def on_one_clock(traces, title, chunks=()):
     return figure_of(traces, title, one_clock=True, chunk_names=chunks)
 
 
-def bubbles(micros, found):
+def bubbles(micros, fractions):
     """The idle share by micro-batches: dots were measured, lines are the formula."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     fine = np.geomspace(micros[0], micros[-1], 100)
-    for (ranks, shares), color in zip(found.items(), COLORS, strict=False):
+    for (ranks, shares), color in zip(fractions.items(), COLORS, strict=False):
         axes.plot(fine, (ranks - 1) / (fine + ranks - 1), **line(color))
         axes.plot(micros, shares, **points(color))
         axes.annotate(
@@ -37,32 +37,32 @@ def bubbles(micros, found):
 def one_buffer(errors, curves):
     """The error of each rank's gradient, and the accuracy that hides it."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
-    for place, ((name, found), color) in enumerate(zip(errors.items(), (RED, ORANGE), strict=True)):
-        spots = np.arange(len(found)) + 0.4 * (place - 0.5)
-        left.bar(spots, found, 0.36, color=color, label=name)
+    for place, ((name, values), color) in enumerate(zip(errors.items(), (RED, ORANGE), strict=True)):
+        spots = np.arange(len(values)) + 0.4 * (place - 0.5)
+        left.bar(spots, values, 0.36, color=color, label=name)
     left.set_yscale("log")
     left.legend(loc="upper left")
     left.set(
-        xticks=range(len(found)),
-        xticklabels=[f"rank {rank}" for rank in range(len(found))],
+        xticks=range(len(values)),
+        xticklabels=[f"rank {rank}" for rank in range(len(values))],
         ylabel="error of the gradient, relative",
         ylim=(1e-17, 10),
         title="One buffer: wrong where several\nmicro-batches are in flight ...",
     )
-    for (name, found), color in zip(curves.items(), (BLUE, RED), strict=True):
-        right.plot(range(len(found)), found, **curve(color), label=name)
+    for (name, values), color in zip(curves.items(), (BLUE, RED), strict=True):
+        right.plot(range(len(values)), values, **curve(color), label=name)
     right.legend(loc="lower right")
-    right.set(xlabel="epoch", ylabel="test accuracy", xticks=range(len(found)), ylim=(0, 1))
+    right.set(xlabel="epoch", ylabel="test accuracy", xticks=range(len(values)), ylim=(0, 1))
     right.set_title("... and the accuracy rises all the same")
     return figure
 
 
-def memory(held):
+def memory(series_of):
     """Bytes that each rank holds for backward, over time, a panel for each schedule."""
-    figure, panels = plt.subplots(1, len(held), figsize=(10.5, 4), sharey=True, layout="constrained")
-    for axes, (name, by_rank) in zip(panels, held.items(), strict=True):
-        for rank, found in enumerate(by_rank):
-            times, nbytes = np.array([(0.0, 0.0), *found]).T
+    figure, panels = plt.subplots(1, len(series_of), figsize=(10.5, 4), sharey=True, layout="constrained")
+    for axes, (name, by_rank) in zip(panels, series_of.items(), strict=True):
+        for rank, series in enumerate(by_rank):
+            times, nbytes = np.array([(0.0, 0.0), *series]).T
             axes.step(times, nbytes / 1024, where="post", **line(COLORS[rank]), label=f"rank {rank}")
         axes.set(xlabel="time (s)", title=name, xlim=(0, None), ylim=(0, None))
     panels[0].set_ylabel("KiB held for backward")
@@ -73,9 +73,9 @@ def memory(held):
 
 def lines_and_dots(axes, latencies, lines, shown, dots):
     """Planned seconds by latency, and measured ones."""
-    for (name, found), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
+    for (name, values), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
         pale = {"lw": 6, "alpha": 0.3, "ls": "-"} if name == "gpipe" else {}  # another one lies on it
-        axes.plot(latencies, found, **line(color) | pale, label=name)
+        axes.plot(latencies, values, **line(color) | pale, label=name)
         axes.plot(shown, dots[name], **points(color))
     axes.legend()
     axes.set(
@@ -96,8 +96,8 @@ def slow_links(latencies, lines, shown, dots):
 def products(parts, apart, batched):
     """Milliseconds of all weight gradients of 512 samples, by the number of micro-batches."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    for found, color, name in ((apart, RED, "one by one, added up"), (batched, BLUE, "as one product")):
-        axes.plot(parts, 1e3 * np.array(found), **curve(color), label=name)
+    for times, color, name in ((apart, RED, "one by one, added up"), (batched, BLUE, "as one product")):
+        axes.plot(parts, 1e3 * np.array(times), **curve(color), label=name)
     axes.legend()
     axes.set_xscale("log", base=2)
     axes.set(
@@ -134,17 +134,19 @@ def versions(curves, steps=25):
     return figure
 
 
-def own(latencies, lines, shown, dots, held):
+def own(latencies, lines, shown, dots, versions):
     """Seconds by latency, and bytes by rank, of a schedule beside two others."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     lines_and_dots(left, latencies, lines, shown, dots)
     left.set_title("As fast as GPipe on slow links ...")
-    for place, ((name, found), color) in enumerate(zip(held.items(), (BLUE, ORANGE, GREEN), strict=True)):
-        spots = np.arange(len(found)) + 0.27 * (place - 1)
-        right.bar(spots, np.array(found) / 1024, 0.25, color=color, label=name)
+    for place, ((name, values), color) in enumerate(
+        zip(versions.items(), (BLUE, ORANGE, GREEN), strict=True)
+    ):
+        spots = np.arange(len(values)) + 0.27 * (place - 1)
+        right.bar(spots, np.array(values) / 1024, 0.25, color=color, label=name)
     right.set(
-        xticks=range(len(found)),
-        xticklabels=[f"rank {rank}" for rank in range(len(found))],
+        xticks=range(len(values)),
+        xticklabels=[f"rank {rank}" for rank in range(len(values))],
         ylabel="KiB held for backward, most",
         title="... with less memory",
     )

@@ -71,7 +71,7 @@ samples = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 def forward(comm, parts):
     """This rank's stage, for one part of the samples after the other; the last rank's outputs."""
-    traced, found = Traced(comm), []
+    traced, outputs = Traced(comm), []
     for i, part in enumerate(shares(len(samples), parts)):
         x = traced.recv(comm.rank - 1) if comm.rank > 0 else samples[part]
         with traced.computing(f"forward {i}"):
@@ -80,20 +80,20 @@ def forward(comm, parts):
         if comm.rank + 1 < comm.size:
             traced.send(y, comm.rank + 1)
         else:
-            found.append(y)
-    return gather_trace(comm, traced), found
+            outputs.append(y)
+    return gather_trace(comm, traced), outputs
 
 
 traces = {}
 for parts, name in ((1, "as one batch"), (3, "sample by sample")):
     cluster = VirtualCluster(3, Link(0.0))
-    found = cluster.run(lambda comm, n=parts: forward(comm, n))
-    traces[name] = found[0][0]
+    runs_by_rank = cluster.run(lambda comm, n=parts: forward(comm, n))
+    traces[name] = runs_by_rank[0][0]
     print(f"   {name}: {cluster.seconds:g} seconds")
     show(slots(traces[name], unit=1.0))
     expected = 9 if parts == 1 else 5
     assert cluster.seconds == expected, f"{name}: {cluster.seconds} seconds, expected {expected}"
-    outputs, alone = np.vstack(found[2][1]), np.tanh(3 * np.tanh(2 * np.tanh(samples)))
+    outputs, alone = np.vstack(runs_by_rank[2][1]), np.tanh(3 * np.tanh(2 * np.tanh(samples)))
     assert np.array_equal(outputs, alone), f"{outputs} instead of {alone}"
 save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "slots.png")
 
@@ -117,12 +117,12 @@ save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "sl
 print("\n2. Fill and drain")
 MICROS = (1, 2, 4, 8, 16)
 filled = {p: [run("gpipe", m, ranks=p) for m in MICROS] for p in (2, 4, 8)}
-bubbles = {p: [bubble_of(one.trace) for one in found] for p, found in filled.items()}
+bubbles = {p: [bubble_of(one.trace) for one in runs] for p, runs in filled.items()}
 show(slots(filled[4][2].trace))
-for p, found in filled.items():
+for p, runs in filled.items():
     idle = (f"{m}: {share:.0%}" for m, share in zip(MICROS, bubbles[p], strict=True))
     print(f"   {p} ranks, idle by micro-batches: " + ", ".join(idle))
-    for m, one, share in zip(MICROS, found, bubbles[p], strict=True):
+    for m, one, share in zip(MICROS, runs, bubbles[p], strict=True):
         formula = (p - 1) / (m + p - 1)
         assert one.seconds == (m + p - 1) * (1 + 2), f"{one.seconds} s, not {(m + p - 1) * 3}"
         assert np.isclose(share, formula, rtol=1e-9), f"{p} ranks, {m}: idle {share:.4f}, not {formula:.4f}"
@@ -163,8 +163,10 @@ batches = [train[:134], train[134:147]]
 
 def differences(strategy, ranks, batches=batches):
     """Of each gradient and weight from the serial one, relative to its largest element, on the worst rank."""
-    found = run_ranks(ranks, lambda c: differences_from_serial(strategy, c, mlp, ops.cross_entropy, batches))
-    return {d.name: d.relative for d in found[0]}
+    results = run_ranks(
+        ranks, lambda c: differences_from_serial(strategy, c, mlp, ops.cross_entropy, batches)
+    )
+    return {d.name: d.relative for d in results[0]}
 
 
 worst = max(differences(lambda comm: Pipeline(comm, "gpipe"), 3).values())
@@ -185,8 +187,8 @@ print("\n3. The closest mistake: one receive buffer")
 class OneBuffer(PipelineComm):
     """Wrong: what comes is always put into the same memory."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.buffers = {}
 
     def receive(self, hop, shape):
@@ -209,12 +211,12 @@ def accuracies(strategy):
     def work(comm):
         backend = strategy(comm)
         model = backend.place(mlp(np.random.default_rng(0)))
-        sgd, found = optim.SGD(model.parameters(), lr=0.02, momentum=0.9), [accuracy(model, digits.test)]
+        sgd, accuracies = optim.SGD(model.parameters(), lr=0.02, momentum=0.9), [accuracy(model, digits.test)]
         for epoch in range(3):
             some = {"backend": backend, "batch_size": 50, "seed": epoch}
             fit(model, sgd, ops.cross_entropy, digits.train[:2000], **some)
-            found.append(accuracy(model, digits.test))
-        return found
+            accuracies.append(accuracy(model, digits.test))
+        return accuracies
 
     return run_ranks(3, work)[0]
 
@@ -225,8 +227,8 @@ def of(strategy, schedule):
 
 errors = {}
 for schedule, wrong_ranks in (("gpipe", (1, 2)), ("1f1b", (1,))):
-    found = differences(of(Wrong, schedule), 3, [train[:128]])
-    errors[schedule] = [found[f"{layer}.weight"] for layer in (1, 3, 5)]  # one on each rank
+    result = differences(of(Wrong, schedule), 3, [train[:128]])
+    errors[schedule] = [result[f"{layer}.weight"] for layer in (1, 3, 5)]  # one on each rank
     print(f"   {schedule:5}: error by rank " + "  ".join(f"{e:.0e}" for e in errors[schedule]))
     for rank, error in enumerate(errors[schedule]):
         right = error > 0.01 if rank in wrong_ranks else error <= bound_for(float)
@@ -234,8 +236,8 @@ for schedule, wrong_ranks in (("gpipe", (1, 2)), ("1f1b", (1,))):
             f"{schedule}, rank {rank}: {error:.1e}; wrong (above 0.01) should be ranks {wrong_ranks}"
         )
 curves = {name: accuracies(of(kind, "gpipe")) for name, kind in (("right", Pipeline), ("one buffer", Wrong))}
-for name, found in curves.items():
-    print(f"   {name:10} accuracy by epoch: " + "  ".join(f"{a:.1%}" for a in found))
+for name, result in curves.items():
+    print(f"   {name:10} accuracy by epoch: " + "  ".join(f"{a:.1%}" for a in result))
 rising = curves["one buffer"]
 assert rising == sorted(rising) and rising[-1] > 0.65, f"accuracies {rising} do not rise to above 0.65"
 save(drawings.one_buffer(errors, curves), FIGURES / "one_buffer.png")
@@ -259,8 +261,8 @@ runs = {name: run(name, M) for name in ("naive", "gpipe", "1f1b")}
 show(slots(runs["1f1b"].trace, width=77))
 
 
-def peaks(found):
-    return [max(nbytes for _, nbytes in held) for held in found.held]
+def peaks(run):
+    return [max(nbytes for _, nbytes in series) for series in run.memory]
 
 
 one = peaks(runs["naive"])  # of one micro-batch
@@ -270,7 +272,7 @@ for name in ("gpipe", "1f1b"):
     in_flight = [M if name == "gpipe" else min(M, P - s) for s in range(P)]
     expected = [n * nbytes for n, nbytes in zip(in_flight, one, strict=True)]
     assert peaks(runs[name]) == expected, f"{name}: {peaks(runs[name])} bytes, expected {expected}"
-save(drawings.memory({name: runs[name].held for name in ("gpipe", "1f1b")}), FIGURES / "memory.png")
+save(drawings.memory({name: runs[name].memory for name in ("gpipe", "1f1b")}), FIGURES / "memory.png")
 
 # %% [markdown]
 # Recomputation (lesson 03, part 4) saves more: a stage keeps only its input, and runs forward again before
@@ -311,25 +313,25 @@ def by_latency(kinds):
     return lines, {k: [run(s, M, chunks=v, latency=x) for x in SHOWN] for k, (s, v) in kinds.items()}
 
 
-lines, found = by_latency(KINDS)
-dots = {name: [one.seconds for one in some] for name, some in found.items()}
+lines, results = by_latency(KINDS)
+dots = {name: [one.seconds for one in some] for name, some in results.items()}
 for name, (_, v) in KINDS.items():
-    idle, messages = dots[name][0] - M * 3, found[name][0].messages
+    idle, messages = dots[name][0] - M * 3, results[name][0].messages
     print(f"   {name:8}: idle {idle:4} s, {messages:3} messages;")
     print(f"   {'':8}  when one takes {SHOWN} s: {dots[name]} s")
     formula = (P - 1) * 3 / v, 2 * (P * v - 1) * M
     assert (idle, messages) == formula, f"{name}: idle and messages {(idle, messages)}, expected {formula}"
     holds = planned(*KINDS[name][:1], M, chunks=v).in_flight(0) / v  # in micro-batches
-    print(f"   {'':8}  rank 0 holds {holds:g} micro-batches; most bytes by rank {peaks(found[name][0])}")
+    print(f"   {'':8}  rank 0 holds {holds:g} micro-batches; most bytes by rank {peaks(results[name][0])}")
     expected = P if v == 1 else P * (1 + (P - 1) / (P * v))
     assert holds == expected, f"{name}: rank 0 holds {holds} micro-batches, expected {expected}"
-full = {name: max(peaks(some[0])) for name, some in found.items()}
+full = {name: max(peaks(some[0])) for name, some in results.items()}
 assert full["2 chunks"] == 1.5 * full["1f1b"], full
 fastest = [min(lines, key=lambda name, i=i: lines[name][i]) for i in range(len(LATENCIES))]
 assert fastest[0] == "4 chunks" and fastest[-1] == "2 chunks", fastest
 assert dots["4 chunks"][-1] > dots["1f1b"][-1] > dots["2 chunks"][-1], dots
 save(drawings.slow_links(LATENCIES, lines, SHOWN, dots), FIGURES / "slow_links.png")
-traces = {name: found[name][0].trace for name in ("1f1b", "2 chunks")}
+traces = {name: results[name][0].trace for name in ("1f1b", "2 chunks")}
 save(drawings.on_one_clock(traces, "Chunks fill the pipeline faster"), FIGURES / "chunks.png")
 
 # %% [markdown]
@@ -349,12 +351,16 @@ save(drawings.on_one_clock(traces, "Chunks fill the pipeline faster"), FIGURES /
 
 # %%
 print("\n6. Backward in two")
-found = {name: run(name, M) for name in ("1f1b", "zb-h1", "zb-h2", "chimera")}
-for name, r in found.items():
+by_schedule = {name: run(name, M) for name in ("1f1b", "zb-h1", "zb-h2", "chimera")}
+for name, r in by_schedule.items():
     print(f"   {name:7}: {r.seconds:g} s, idle {bubble_of(r.trace):.0%}, most bytes by rank {peaks(r)}")
 expected = 3 * M + (P - 1) * (1 + 1 - 1)
-assert found["zb-h1"].seconds == expected == 27, f"zb-h1: {found['zb-h1'].seconds} s, not {expected}"
-spans = [[span for span, _ in instructions_of(found["zb-h2"].trace) if span.rank == r] for r in range(P)]
+assert by_schedule["zb-h1"].seconds == expected == 27, (
+    f"zb-h1: {by_schedule['zb-h1'].seconds} s, not {expected}"
+)
+spans = [
+    [span for span, _ in instructions_of(by_schedule["zb-h2"].trace) if span.rank == r] for r in range(P)
+]
 assert all(mine[-1].stop - mine[0].start == 3 * M for mine in spans), "a rank waits in zb-h2"
 traces = {"chimera": run("chimera", P).trace, "1f1b": run("1f1b", P).trace}
 took = [trace.stop - trace.start for trace in traces.values()]
@@ -395,10 +401,10 @@ save(drawings.on_one_clock(traces, title), FIGURES / "zero_bubble.png")
 waiting = 3 * LAYERS // P * came  # bytes of a micro-batch between B and W: three arrays for each layer
 for name, ahead in (("zb-h1", 1), ("zb-h2", 2)):
     expected = [ahead * (P - 1 - s) * one[s] + (ahead * s + 1) * waiting for s in range(P)]
-    got = peaks(found[name])
-    print(f"   {name}: fullest rank {max(got) / max(peaks(found['1f1b'])):.2f} times 1f1b's")
+    got = peaks(by_schedule[name])
+    print(f"   {name}: fullest rank {max(got) / max(peaks(by_schedule['1f1b'])):.2f} times 1f1b's")
     assert got == expected, f"{name}: {got} bytes by rank, expected {expected}"
-h1, plain = max(peaks(found["zb-h1"])), max(peaks(found["1f1b"]))
+h1, plain = max(peaks(by_schedule["zb-h1"])), max(peaks(by_schedule["1f1b"]))
 assert h1 == 1.5 * plain, f"fullest rank: zb-h1 {h1} bytes, 1f1b {plain}"
 
 # %% [markdown]
@@ -542,30 +548,32 @@ def losses(backend, seed):
         layers += [nn.Linear(n_in, n_out, rng=rng, bias=False), nn.ReLU()]
         layers[-2].weight.data[...] = rng.normal(0, (2 / n_in) ** 0.5, (n_out, n_in))
     model = backend.place(nn.Sequential(*layers[:-1]).to(dtype=float))
-    found, settings = [], {"epochs": EPOCHS, "batch_size": 64}
-    settings["on_step"] = lambda step, loss: found.append(loss)
+    values, settings = [], {"epochs": EPOCHS, "batch_size": 64}
+    settings["on_step"] = lambda step, loss: values.append(loss)
     try:
         fit(model, optim.SGD(model.parameters(), 0.35), ops.cross_entropy, some, backend=backend, **settings)
     except FloatingPointError:  # on all ranks in the same step
-        found += [np.inf] * (EPOCHS * -(-len(some) // 64) - len(found))
-    return found, backend
+        values += [np.inf] * (EPOCHS * -(-len(some) // 64) - len(values))
+    return values, backend
 
 
 EPOCHS, SEEDS = 3, range(3)
 curves = {"serial": [losses(Serial(), seed)[0] for seed in SEEDS]}
 VERSIONS = {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "no_stash": [1] * 4}
 for versions, staleness in RULES.items():
-    given = {"versions": versions, "stale_rate": "naive"}  # by default a stale gradient has a smaller rate
-    found = [
-        run_ranks(P, lambda comm, given=given, seed=seed: losses(AsynchronousPipeline(comm, **given), seed))
+    options = {"versions": versions, "stale_rate": "naive"}  # by default a stale gradient has a smaller rate
+    results = [
+        run_ranks(
+            P, lambda comm, options=options, seed=seed: losses(AsynchronousPipeline(comm, **options), seed)
+        )
         for seed in SEEDS
     ]
-    curves[versions] = [of_seed[0][0] for of_seed in found]
-    held = [backend.versions_held for _, backend in found[0]]
-    oldest = [max(backend.staleness) for _, backend in found[0]]
-    print(f"   {versions:8}: updates behind, by rank, {oldest}; versions of the weights held {held}")
+    curves[versions] = [of_seed[0][0] for of_seed in results]
+    copies = [backend.versions_held for _, backend in results[0]]
+    oldest = [max(backend.staleness) for _, backend in results[0]]
+    print(f"   {versions:8}: updates behind, by rank, {oldest}; versions of the weights held {copies}")
     assert oldest == staleness, f"{versions}: {oldest} updates behind, expected {staleness}"
-    assert held == VERSIONS[versions], f"{versions}: {held} versions, expected {VERSIONS[versions]}"
+    assert copies == VERSIONS[versions], f"{versions}: {copies} versions, expected {VERSIONS[versions]}"
 last = {name: [np.median(curve[-50:]) for curve in of_seed] for name, of_seed in curves.items()}
 for name, of_seed in last.items():
     print(f"   loss at the end, by seed: {name:8} " + "  ".join(f"{loss:.2f}" for loss in of_seed))
@@ -599,14 +607,14 @@ def eager(rank, ranks, micros, chunks):
 
 mine = Schedule(eager, most_in_flight=lambda rank, n: min(n.micros, 2 * (n.ranks - rank) - 1))
 check_schedule(mine, P, M)
-lines, found = by_latency({"gpipe": ("gpipe", 1), "1f1b": ("1f1b", 1), "eager": (mine, 1)})
-dots = {name: [one.seconds for one in some] for name, some in found.items()}
-held = {name: peaks(some[0]) for name, some in found.items()}
+lines, results = by_latency({"gpipe": ("gpipe", 1), "1f1b": ("1f1b", 1), "eager": (mine, 1)})
+dots = {name: [one.seconds for one in some] for name, some in results.items()}
+peaks_of = {name: peaks(some[0]) for name, some in results.items()}
 for name in dots:
-    print(f"   {name:5}: {dots[name]} s a step; most bytes by rank {held[name]}")
+    print(f"   {name:5}: {dots[name]} s a step; most bytes by rank {peaks_of[name]}")
 assert dots["eager"] == dots["gpipe"] < dots["1f1b"], dots
-assert held["1f1b"] < held["eager"] < held["gpipe"], held
-save(drawings.own(LATENCIES, lines, SHOWN, dots, held), FIGURES / "own.png")
+assert peaks_of["1f1b"] < peaks_of["eager"] < peaks_of["gpipe"], peaks_of
+save(drawings.own(LATENCIES, lines, SHOWN, dots, peaks_of), FIGURES / "own.png")
 
 
 def law(comm):

@@ -66,8 +66,8 @@ def network(compute=lambda seconds: None, seconds=(0.0,) * LAYERS):
 class Watched(Step):
     """One rank's step, which notes the bytes it holds for the way back, and when."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.sizes = {}  # of each micro-batch in flight
         parameters = [p.data for part in self.engine.parts.values() for p in part.parameters()]
         self.there_anyway = {id(base_of(x)) for x in (*parameters, data.x, data.y)}
@@ -87,11 +87,11 @@ class Watched(Step):
         for micro in i.micros:
             self.note(micro, i.chunk, None)
 
-    def note(self, micro, chunk, held):
-        bases = {id(base): base for base in map(base_of, retained_arrays(held))}
+    def note(self, micro, chunk, objects):
+        bases = {id(base): base for base in map(base_of, retained_arrays(objects))}
         sizes = (base.nbytes for key, base in bases.items() if key not in self.there_anyway)
         self.sizes[micro, chunk] = sum(sizes)
-        self.engine.held.append((self.comm.time() - START, sum(self.sizes.values())))
+        self.engine.memory.append((self.comm.time() - START, sum(self.sizes.values())))
 
 
 class WatchedEngine(Engine):
@@ -99,7 +99,7 @@ class WatchedEngine(Engine):
         return Watched(self, micros).run(on_grad)
 
 
-Run = namedtuple("Run", "trace seconds messages held gradients")
+Run = namedtuple("Run", "trace seconds messages memory gradients")
 
 
 def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
@@ -119,16 +119,16 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
         backend = Pipeline(traced, schedule, **settings)
         model = backend.place(network(comm.compute, seconds))
         backend.engine = WatchedEngine(**vars(backend.engine))
-        backend.engine.held = []
+        backend.engine.memory = []
         comm.compute(START - comm.time())  # all ranks begin at the same moment
         backend.step(model, data, ops.mse)
-        return gather_trace(comm, traced), backend.engine.held, backend.full_gradients(model)
+        return gather_trace(comm, traced), backend.engine.memory, backend.full_gradients(model)
 
-    found = VirtualCluster(ranks, Link(latency)).run(step)
-    trace = between(found[0][0], START, np.inf)
+    results = VirtualCluster(ranks, Link(latency)).run(step)
+    trace = between(results[0][0], START, np.inf)
     serial, backend = network(), Serial()
     backend.step(serial, data, ops.mse)
-    for _, _, gradients in found:
+    for _, _, gradients in results:
         for name, g in backend.full_gradients(serial).items():
             error, largest = np.abs(gradients[name] - g).max(), np.abs(g).max()
             assert error <= 1e-12 * largest, f"{name}: differs from serial by {error:.1e} of {largest:.1e}"
@@ -141,7 +141,9 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
         )
     tags = range(FIRST_TAG, FIRST_TAG + TAGS)  # not the losses', at the end
     messages = sum(span.what == "start_send" and span.tag in tags for span in trace.spans)
-    return Run(trace, max(stop for *_, stop in done), messages, [held for _, held, _ in found], found[0][2])
+    return Run(
+        trace, max(stop for *_, stop in done), messages, [memory for _, memory, _ in results], results[0][2]
+    )
 
 
 def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):

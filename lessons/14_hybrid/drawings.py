@@ -38,19 +38,21 @@ def alexnet(ranks, curves, parts):
     figure, (axes, bars) = plt.subplots(1, 2, figsize=(11, 4.6), width_ratios=(1.45, 1), layout="constrained")
     figure.suptitle("AlexNet on 512 ranks, by the formula of Gholami et al. 2018")
     places = ((0, 32, "center"), (10, -5, "left"), (0, -17, "center"))  # of the labels, from the optimum
-    for (name, found), color, (x, y, side) in zip(curves.items(), (BLUE, ORANGE, GREEN), places, strict=True):
-        best = int(np.argmin(found))
-        axes.loglog(ranks, found, **curve(color) | {"ms": 5})
-        axes.loglog(ranks[best], found[best], MARKERS[color], color=color, ms=10)
+    for (name, seconds), color, (x, y, side) in zip(
+        curves.items(), (BLUE, ORANGE, GREEN), places, strict=True
+    ):
+        best = int(np.argmin(seconds))
+        axes.loglog(ranks, seconds, **curve(color) | {"ms": 5})
+        axes.loglog(ranks[best], seconds[best], MARKERS[color], color=color, ms=10)
         axes.annotate(
-            f"Pr = {ranks[best]}: {found[best]:.4f} s",
-            (ranks[best], found[best]),
+            f"Pr = {ranks[best]}: {seconds[best]:.4f} s",
+            (ranks[best], seconds[best]),
             (x, y),
             textcoords="offset points",
             color=color,
             ha=side,
         )
-        label, place = name.replace(", ", ",\n"), (ranks[-1], found[-1])
+        label, place = name.replace(", ", ",\n"), (ranks[-1], seconds[-1])
         axes.annotate(label, place, (8, 0), textcoords="offset points", color=color, va="center")
     axes.set(
         xlabel="Pr, the ranks that share the model (of 512)",
@@ -78,8 +80,8 @@ def alexnet(ranks, curves, parts):
 def three_ways(ranks, seconds, samples):
     """Seconds of a step's messages by ranks, where the batch, the model and the images may be shared."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
-    for (name, found), color in zip(seconds.items(), (BLUE, GREEN, RED), strict=True):
-        axes.plot(ranks[: len(found)], found, **curve(color), label=name)
+    for (name, times), color in zip(seconds.items(), (BLUE, GREEN, RED), strict=True):
+        axes.plot(ranks[: len(times)], times, **curve(color), label=name)
     axes.axvline(samples, color=GREY, ls="--", lw=1)
     axes.text(samples * 1.05, 0.06, f"{samples} samples", color=GREY)
     axes.legend()
@@ -102,12 +104,12 @@ def grids(batches, measured, formula, borders):
     """Bytes sent by each rank against the batch: dots measured, lines the formula."""
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     names = {"4 x 1": "4 x 1, the batch", "2 x 2": "2 x 2, both", "1 x 4": "1 x 4, the model"}
-    for (name, found), color in zip(measured.items(), (BLUE, GREEN, ORANGE), strict=True):
+    for (name, times), color in zip(measured.items(), (BLUE, GREEN, ORANGE), strict=True):
         axes.loglog(batches, np.array(formula[name]) / 1e3, **line(color))
-        axes.loglog(batches, np.array(found) / 1e3, **points(color))
+        axes.loglog(batches, np.array(times) / 1e3, **points(color))
         axes.annotate(
             names[name],
-            (batches[0], found[0] / 1e3),
+            (batches[0], times[0] / 1e3),
             (12, -5) if name == "1 x 4" else (0, 9),
             textcoords="offset points",
             color=color,

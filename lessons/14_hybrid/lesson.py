@@ -113,9 +113,9 @@ curves = {
     "linear layers split, B = 2048": seconds(2048, LINEAR),
 }
 print("   Pr  " + "".join(f"{pr:7}" for pr in PR))
-for name, found in curves.items():
-    print(f"   {name}:\n" + 7 * " " + "".join(f"{s:7.4f}" if s < 1 else f"{s:7.2f}" for s in found))
-    print(f"       cheapest: Pr = {PR[np.argmin(found)]}, {found[0] / min(found):.1f}x less than Pr = 1")
+for name, curve in curves.items():
+    print(f"   {name}:\n" + 7 * " " + "".join(f"{s:7.4f}" if s < 1 else f"{s:7.2f}" for s in curve))
+    print(f"       cheapest: Pr = {PR[np.argmin(curve)]}, {curve[0] / min(curve):.1f}x less than Pr = 1")
 large, small, linear = curves.values()
 assert [round(s, 4) for s in large[:5]] == [0.0833, 0.0470, 0.0367, 0.0474, 0.0844], large[:5]
 assert round(large[-1], 2) == 2.69, large[-1]

@@ -72,13 +72,13 @@ def plan(layers, workers, seconds, batch, bandwidth):
 
     @cache
     def best(j, m):  # the first j layers on m workers
-        found = [(stage(0, j, m), ((j, m),))]
+        plans = [(stage(0, j, m), ((j, m),))]
         for i in range(1, j):
             border = 2 * 4 * batch * layers[i - 1].outputs / bandwidth
             for k in range(1, m):
                 before, stages = best(i, m - k)
-                found.append((max(before, border, stage(i, j, k)), (*stages, (j, k))))
-        return min(found, key=lambda one: (one[0], len(one[1])))
+                plans.append((max(before, border, stage(i, j, k)), (*stages, (j, k))))
+        return min(plans, key=lambda one: (one[0], len(one[1])))
 
     return best(len(layers), workers)
 

@@ -21,8 +21,8 @@ def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
     """Lines of the model, bands between its two extremes, published points."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, layout="constrained")
     places = {"Inception-V3": (45, 0.985), "ResNet-101": (45, 0.895), "VGG-16": (45, 0.755)}
-    for (name, found), color in zip(curves.items(), (GREEN, BLUE, RED), strict=True):
-        left.plot(gpus, found, **line(color))
+    for (name, efficiencies), color in zip(curves.items(), (GREEN, BLUE, RED), strict=True):
+        left.plot(gpus, efficiencies, **line(color))
         if name == "VGG-16":
             left.fill_between(gpus, lowest[name], highest[name], color=color, alpha=0.12, lw=0)
         left.plot(
@@ -66,8 +66,8 @@ def split(ranks, ways):
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
     shifts = {"batch only": (8, 2), "model only": (-8, 8), "both, all layers alike": (8, -4)}
     shifts["both, linear layers only"] = (14, -28)
-    for (name, found), color in zip(ways.items(), (BLUE, ORANGE, GREEN, RED), strict=True):
-        rows, seconds = zip(*(x if isinstance(x, tuple) else (None, x) for x in found), strict=True)
+    for (name, times), color in zip(ways.items(), (BLUE, ORANGE, GREEN, RED), strict=True):
+        rows, seconds = zip(*(x if isinstance(x, tuple) else (None, x) for x in times), strict=True)
         axes.plot(ranks[: len(seconds)], seconds, **curve(color))
         side = "right" if name == "model only" else "left"
         place = (ranks[len(seconds) - 1], seconds[-1])

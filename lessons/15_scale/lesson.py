@@ -76,9 +76,11 @@ for name, allreduce, formula, sizes in (
     ("halving", rabenseifner_allreduce, cluster.halving_seconds, (1, 2, 8)),
 ):
     for p in sizes:
-        found, expected = on_virtual_ranks(p, allreduce, LENGTH), formula(p, 4 * LENGTH, LINK)
-        print(f"   {name:7} on {p} ranks: {1e6 * found:7.2f} us, by formula {1e6 * expected:7.2f} us")
-        assert math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12), f"{found} s, formula {expected} s"
+        actual, expected = on_virtual_ranks(p, allreduce, LENGTH), formula(p, 4 * LENGTH, LINK)
+        print(f"   {name:7} on {p} ranks: {1e6 * actual:7.2f} us, by formula {1e6 * expected:7.2f} us")
+        assert math.isclose(actual, expected, rel_tol=1e-9, abs_tol=1e-12), (
+            f"{actual} s, formula {expected} s"
+        )
 
 # %% [markdown]
 # Which all-reduce is the fastest depends on the link and on the size: a ring needs many messages, doubling
@@ -127,8 +129,8 @@ for p in (1, 2, 4, 7):  # the last two do not divide the message
         assert nbytes == expected, f"rank {rank} of {p}: {nbytes} bytes, formula {expected}"
     print(f"   data parallelism on {p} ranks: {nbytes:9,} bytes sent by rank {p - 1}, as by formula")
 for p, schedule in ((2, "gpipe"), (3, "1f1b")):
-    found = sent_in_a_step(p, lambda c, s=schedule: Pipeline(c, s, micro_batches=4))
-    total, losses = sum(nbytes for nbytes, _ in found), 8 * p * (p - 1)
+    per_step = sent_in_a_step(p, lambda c, s=schedule: Pipeline(c, s, micro_batches=4))
+    total, losses = sum(nbytes for nbytes, _ in per_step), 8 * p * (p - 1)
     print(f"   {schedule:5} on {p} ranks:            {total:9,} bytes sent by all, as by formula")
     expected = 2 * (p - 1) * 4 * 128 * SAMPLES + losses
     assert total == expected, f"{schedule} on {p} ranks: {total} bytes, formula {expected}"
@@ -153,18 +155,18 @@ def pipeline_speedup(stages, micros, costs):
 for p in (1, 2, 3, 4, 8):
     for m in (1, 4, 7, 32):
         even = Costs(Fraction(1, p), Fraction(2, p))
-        found, formula = pipeline_speedup(p, m, even), Fraction(m * p, m + p - 1)
-        assert found == formula, f"{p} stages, {m} micro-batches: {found}, formula {formula}"
+        speedup, formula = pipeline_speedup(p, m, even), Fraction(m * p, m + p - 1)
+        assert speedup == formula, f"{p} stages, {m} micro-batches: {speedup}, formula {formula}"
 slower_links = [
     [Link(alpha, 1e9) for alpha in (0.0, 1e-6, 1e-5, 1e-4, 1e-3)],
     [Link(1e-5, bandwidth) for bandwidth in (1e10, 5e9, 1e9, 1e8)],
 ]
 for links in slower_links:
     rings = [lambda n, link=link: cluster.ring_seconds(64, n, link) for link in links]
-    found = [cluster.efficiency(0.4, VGG16, ring, 64 << 20) for ring in rings]
-    assert all(a > b for a, b in pairwise(found)), f"slower links, efficiency {found}"
-found = [pipeline_speedup(4, 8, Costs(1, 2, 0, Fraction(i, 4))) for i in range(5)]
-assert all(a > b for a, b in pairwise(found)), f"slower links, pipeline {found}"
+    speedup = [cluster.efficiency(0.4, VGG16, ring, 64 << 20) for ring in rings]
+    assert all(a > b for a, b in pairwise(speedup)), f"slower links, efficiency {speedup}"
+speedup = [pipeline_speedup(4, 8, Costs(1, 2, 0, Fraction(i, 4))) for i in range(5)]
+assert all(a > b for a, b in pairwise(speedup)), f"slower links, pipeline {speedup}"
 print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slower links: never faster")
 
 # %% [markdown]
@@ -194,8 +196,8 @@ print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slo
 # %%
 print("\n2. Data parallelism on hundreds of GPUs")
 ALPHA = 15e-6
-found = [sum(layer.weights for layer in net) for net in (VGG16, RESNET50)]
-assert found == [138_357_544, 25_557_032], f"weights {found}"
+counts = [sum(layer.weights for layer in net) for net in (VGG16, RESNET50)]
+assert counts == [138_357_544, 25_557_032], f"weights {counts}"
 ETHERNET, SERVERS, FORWARD, BACKWARD = Link(ALPHA, 50e9 / 8), 32, 0.108, 0.120
 goyal_buckets = cluster.buckets(RESNET50, 25 << 20)  # as large as PyTorch's
 
@@ -225,12 +227,12 @@ def goyal_seconds(servers, parts=goyal_buckets, link=ETHERNET):
 
 miniature = [(round(nbytes / 1000 / 128) * 128, ready) for nbytes, ready in goyal_buckets]
 slow = Link(ALPHA, ETHERNET.bandwidth / 1000)
-found = rehearse(SERVERS, slow, FORWARD, BACKWARD, miniature)
+counts = rehearse(SERVERS, slow, FORWARD, BACKWARD, miniature)
 print(
-    f"   a step on 32 virtual servers {1e3 * found:.2f} ms, by formula {1e3 * goyal_seconds(SERVERS):.2f} ms"
+    f"   a step on 32 virtual servers {1e3 * counts:.2f} ms, by formula {1e3 * goyal_seconds(SERVERS):.2f} ms"
 )
 for expected, bound in ((goyal_seconds(SERVERS, miniature, slow), 1e-9), (goyal_seconds(SERVERS), 1e-3)):
-    assert math.isclose(found, expected, rel_tol=bound), f"{found:.6f} s, formula {expected:.6f} s"
+    assert math.isclose(counts, expected, rel_tol=bound), f"{counts:.6f} s, formula {expected:.6f} s"
 goyal = {8 * s: goyal_seconds(1) / goyal_seconds(s) for s in (1, 2, 4, 8, 16, 32, 64)}
 whole = cluster.halving_seconds(SERVERS, 4 * 25_557_032, ETHERNET)
 print(
@@ -265,15 +267,17 @@ highest = {name: [horovod(name, p, alpha=0.0, bucket=1 << 20) for p in GPUS] for
 print("   Horovod                GPUs   nothing hidden   model   no latency   published")
 for name, points in HOROVOD.items():
     for gpus, true in points.items():
-        low, model, high = (found[name][GPUS.index(gpus)] for found in (lowest, curves, highest))
+        low, model, high = (curves_of[name][GPUS.index(gpus)] for curves_of in (lowest, curves, highest))
         print(f"   {name:21} {gpus:5} {low:16.2f} {model:7.2f} {high:12.2f} {true:11.2f}")
         assert low < true < high, f"{name}, {gpus} GPUs: published {true}, extremes {low:.2f} and {high:.2f}"
         assert low < model < high, (
             f"{name}, {gpus} GPUs: model {model:.2f}, extremes {low:.2f} and {high:.2f}"
         )
 inception, resnet, vgg = (curves[name][-1] for name in NETWORKS)
-found = f"Inception-V3 {inception:.2f}, ResNet-101 {resnet:.2f}, VGG-16 {vgg:.2f}"
-assert abs(inception - resnet) < 0.05 and min(inception, resnet) > vgg + 0.1 and 0.55 <= vgg <= 0.85, found
+curves_of = f"Inception-V3 {inception:.2f}, ResNet-101 {resnet:.2f}, VGG-16 {vgg:.2f}"
+assert abs(inception - resnet) < 0.05 and min(inception, resnet) > vgg + 0.1 and 0.55 <= vgg <= 0.85, (
+    curves_of
+)
 save(drawings.efficiency(GPUS, curves, lowest, highest, HOROVOD, goyal, GOYAL), FIGURES / "efficiency.png")
 
 # %% [markdown]
@@ -286,10 +290,10 @@ ALPHAS = (0.0, 5e-6, 15e-6, 30e-6, 60e-6)
 print("   efficiency by alpha (us):    " + "".join(f"{1e6 * alpha:7.0f}" for alpha in ALPHAS) + "  published")
 sensitivity = {}
 for name, gpus in (("VGG-16", 128), ("VGG-16", 512), ("ResNet-101", 512), ("Inception-V3", 512)):
-    found = sensitivity[name, gpus] = [horovod(name, gpus, alpha) for alpha in ALPHAS]
+    values = sensitivity[name, gpus] = [horovod(name, gpus, alpha) for alpha in ALPHAS]
     print(
         f"   {name:13} on {gpus} GPUs{'':5}"
-        + "".join(f"{x:7.2f}" for x in found)
+        + "".join(f"{x:7.2f}" for x in values)
         + f"{HOROVOD[name][gpus]:11.2f}"
     )
 for i, alpha in enumerate(ALPHAS):  # whatever alpha is, VGG-16 scales worst
@@ -368,10 +372,10 @@ for name in ("GPipe, AmoebaNet-D", "torchgpipe, AmoebaNet-D"):
     for k, speed in zip(STAGES[1:], PIPELINES[name][32][1:], strict=True):
         slowest = k * (32 / speed - 1) / 31
         stages = [slowest, *[(k - slowest) / (k - 1)] * (k - 1)]
-        found = pipeline_speedup(k, 32, Costs(stages, [2 * t for t in stages]))
+        speedup = pipeline_speedup(k, 32, Costs(stages, [2 * t for t in stages]))
         print(f"   {name:24} {k} stages {speed:.2f}: as if the slowest took {slowest:.2f} means")
-        assert math.isclose(found, speed) and slowest > 1, (
-            f"{found:.3f}, published {speed}; slowest {slowest:.2f}"
+        assert math.isclose(speedup, speed) and slowest > 1, (
+            f"{speedup:.3f}, published {speed}; slowest {slowest:.2f}"
         )
 
 # %% [markdown]
@@ -432,9 +436,9 @@ for i, p in enumerate(RANKS):
     assert least <= min(pure), f"{p} ranks: both {least:.4f} s, one way {min(pure):.4f} s"
 at = RANKS.index(512)
 pure, (rows, both), (pr, linear) = (ways[k][at] for k in ways if k != "model only")
-found = [round(pure, 4), rows, round(both, 4), pr, round(linear, 4)]
+actual = [round(pure, 4), rows, round(both, 4), pr, round(linear, 4)]
 published = [0.0833, 4, 0.0367, 32, 0.0112]
-assert found == published, f"at 512 ranks {found}, published {published}"
+assert actual == published, f"at 512 ranks {actual}, published {published}"
 rows, fewest = ways["both, all layers alike"][-1][0], RANKS[-1] // BATCH
 assert rows >= fewest, f"{RANKS[-1]} ranks: Pr = {rows}, at least {fewest}"
 save(drawings.split(RANKS, ways), FIGURES / "split.png")
@@ -464,13 +468,13 @@ save(drawings.split(RANKS, ways), FIGURES / "split.png")
 # %%
 print("\n6. Megatron-LM: billion parameters, petaFLOP/s, seconds an iteration")
 for parameters, hidden, layers, tensor, pipe, gpus, batch, each, together in MEGATRON:
-    found = cluster.transformer_parameters(layers, hidden) / 1e9
+    billions = cluster.transformer_parameters(layers, hidden) / 1e9
     iteration = cluster.transformer_operations(layers, hidden, batch) / (together * 1e15)
     print(
-        f"   {found:6.1f} (published {parameters:6.1f}) {gpus:4} GPUs = {tensor} x {pipe:2} x "
+        f"   {billions:6.1f} (published {parameters:6.1f}) {gpus:4} GPUs = {tensor} x {pipe:2} x "
         f"{gpus // tensor // pipe:2} {gpus * each / 1e3:5.1f} ({together:5.1f}) PF/s {iteration:5.1f} s"
     )
-    assert abs(found - parameters) < 0.1, f"{found:.2f} billion parameters, published {parameters}"
+    assert abs(billions - parameters) < 0.1, f"{billions:.2f} billion parameters, published {parameters}"
     assert gpus % (tensor * pipe) == 0, f"{gpus} GPUs, {tensor} x {pipe}"
     speed = gpus * each / 1e3  # both are rounded
     assert abs(speed - together) <= 0.5 * gpus / 1e3 + 0.05, f"{speed:.1f} PF/s, published {together}"
@@ -497,9 +501,9 @@ for tokens, parameters, gpus, each, published in (
 
 # %%
 for stage, published in enumerate(ZERO):
-    found = cluster.zero_bytes(7.5e9, 64, stage) / 1e9
-    print(f"   ZeRO stage {stage}: {found:5.1f} GB on each of 64 GPUs (published {published})")
-    assert abs(found - published) < 0.05, f"stage {stage}: {found:.2f} GB, published {published}"
+    gigabytes = cluster.zero_bytes(7.5e9, 64, stage) / 1e9
+    print(f"   ZeRO stage {stage}: {gigabytes:5.1f} GB on each of 64 GPUs (published {published})")
+    assert abs(gigabytes - published) < 0.05, f"stage {stage}: {gigabytes:.2f} GB, published {published}"
     alone = cluster.zero_bytes(7.5e9, 1, stage) / 7.5e9
     assert alone == 2 + 2 + 4 + 4 + 4, f"stage {stage}: {alone} bytes a parameter on one GPU, expected 16"
 save(drawings.zero(cluster.zero_bytes, ZERO), FIGURES / "zero.png")
@@ -523,15 +527,15 @@ lives = np.random.default_rng(0).exponential(FAILURES, 200_000)
 intervals = best * np.geomspace(0.2, 5, 25)
 simulated = np.array([1 - np.floor(lives / (t + SAVE)).sum() * t / lives.sum() for t in intervals])
 formula = waste(intervals, SAVE, FAILURES)
-found = intervals[simulated.argmin()]
-print(f"   Young {best:.1f} s, Daly {daly(SAVE, FAILURES):.1f} s, simulated about {found:.0f} s")
+best_interval = intervals[simulated.argmin()]
+print(f"   Young {best:.1f} s, Daly {daly(SAVE, FAILURES):.1f} s, simulated about {best_interval:.0f} s")
 lost, early, late = (waste(t, SAVE, FAILURES) for t in (best, best / 3, 3 * best))
 print(f"   lost at Young's {lost:.1%}, at a third of it {early:.1%}, at three times {late:.1%}")
 expected = [round(best, 1), round(daly(SAVE, FAILURES), 1), round(young(240, 21_600) / 60, 1)]
 assert expected == [1138.4, 1098.8, 53.7], expected
 off = abs(simulated / formula - 1).max()
 assert off <= 0.02, f"simulated and formula differ by {off:.1%}, allowed 2%"
-assert abs(found / best - 1) <= 0.15, f"simulated best {found:.0f} s, Young {best:.0f} s"
+assert abs(best_interval / best - 1) <= 0.15, f"simulated best {best_interval:.0f} s, Young {best:.0f} s"
 assert formula.argmin() == 12, f"least at {intervals[formula.argmin()]:.0f} s, Young {best:.0f} s"
 assert 1.4 < early / lost < late / lost < 1.67, f"{early / lost:.2f} and {late / lost:.2f} times the least"
 save(
@@ -635,9 +639,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # which says what the next lines print
     on_ranks = run_mortal_ranks(4, train_on, {1: 60}, seed=0)
 alive = [result for result in on_ranks if result is not None]
-died, joined = alive[0][2]["lost"], alive[0][2]["arrivals"]
-print(f"   of {len(losses)} steps, rank 1 died in step {died['1']}, rank 3 joined in step {joined['3']}")
-assert len(alive) == 3 and 0 < died["1"] < len(losses), f"{len(alive)} ranks live, {died}; expected 3"
+death, arrival = alive[0][2]["lost"]["1"]["steps"], alive[0][2]["arrivals"]["3"]
+print(f"   of {len(losses)} steps, rank 1 died in step {death}, rank 3 joined in step {arrival}")
+assert len(alive) == 3 and 0 < death < len(losses), f"{len(alive)} ranks live, death {death}; expected 3"
 furthest = max(float(np.abs(weights[name] - result[1][name]).max()) for result in alive for name in weights)
 print(f"   weights of the {len(alive)} ranks that live and of one serial machine: within {furthest:.0e}")
 assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"

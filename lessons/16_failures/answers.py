@@ -27,17 +27,17 @@ def after_the_save(operations):
     disk.sync_folder(Path("/"))
     for name in operations:
         OPERATIONS[name](disk)
-    found = Counter()
+    states = Counter()
     for state in disk.power_losses():
         content = state.files().get(OLD, b"")
-        found[{b"new generation": "new", b"old generation": "old"}.get(content, "neither")] += 1
-    return found
+        states[{b"new generation": "new", b"old generation": "old"}.get(content, "neither")] += 1
+    return states
 
 
 def one_sync_less(student):
-    found = after_the_save(student.SAVE)
-    shown = ", ".join(f"{count} with {name}" for name, count in found.items())
-    words = f"{sum(found.values())} states after the save: {shown}"
+    outcomes = after_the_save(student.SAVE)
+    shown = ", ".join(f"{count} with {name}" for name, count in outcomes.items())
+    words = f"{sum(outcomes.values())} states after the save: {shown}"
     assert student.SAVE == ["write new", "rename new to old", "sync folder"], f"{words}; leave out 'sync new'"
     return (
         f"{words}: the sync of a folder makes its names safe, and the bytes of a file need one of their own"
@@ -58,8 +58,8 @@ def sent_and_held(hosts, n):
 
 def more_hosts(student):
     n = 1_000_000
-    sent, held = sent_and_held(student.HOSTS, n)
-    words = f"with {student.HOSTS} hosts a rank sends {sent:,} bytes and holds {held:,}"
+    sent, stored = sent_and_held(student.HOSTS, n)
+    words = f"with {student.HOSTS} hosts a rank sends {sent:,} bytes and holds {stored:,}"
     assert student.HOSTS == 11, f"{words}; take 11 hosts"
     return f"{words}: each of its ten parts goes once around the ring, and they are one piece together"
 
@@ -80,10 +80,10 @@ def survived(student):
     for ranks in (2, 3, 5):
         for count in range(ranks):
             for lost in map(set, combinations(range(ranks), count)):
-                own, wanted = student.is_restored(lost, ranks), comes_back(lost, ranks)
-                assert own is not None and bool(own) == wanted, (
+                own, expected = student.is_restored(lost, ranks), comes_back(lost, ranks)
+                assert own is not None and bool(own) == expected, (
                     f"{ranks} ranks, lost {sorted(lost) or 'none'}: your function says {own}, the library "
-                    f"{'restores all' if wanted else 'cannot'}; write is_restored"
+                    f"{'restores all' if expected else 'cannot'}; write is_restored"
                 )
     pairs = [set(pair) for pair in combinations(range(8), 2)]
     bad = sum(not student.is_restored(pair, 8) for pair in pairs)

@@ -46,18 +46,18 @@ def torn(content, length, columns=16):
 def crash_states(crashes):
     """For each program and each number of operations done: what comes back after a crash, as shares."""
     figure, panels = plt.subplots(2, 2, figsize=(11, 6), layout="constrained", sharey=True)
-    for panel, (name, found) in zip(panels.flat, crashes.items(), strict=True):
-        done = np.arange(len(found.counts))
+    for panel, (name, outcomes) in zip(panels.flat, crashes.items(), strict=True):
+        done = np.arange(len(outcomes.counts))
         bottom = np.zeros(len(done))
         for outcome, (color, hatch) in LOOKS.items():
-            share = np.array([count[outcome] / count.total() for count in found.counts])
+            share = np.array([count[outcome] / count.total() for count in outcomes.counts])
             panel.bar(done, share, 0.92, bottom, color=color, hatch=hatch, ec="white", lw=0.4)
             bottom += share
-        bad = found.total["mix"] + found.total["nothing"]
+        bad = outcomes.total["mix"] + outcomes.total["nothing"]
         verdict = (
-            f"{bad} of {found.total.total()} states lose both"
+            f"{bad} of {outcomes.total.total()} states lose both"
             if bad
-            else f"{found.total.total()} states, none lost"
+            else f"{outcomes.total.total()} states, none lost"
         )
         panel.set_title(f"{name}: {verdict}")
         panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))

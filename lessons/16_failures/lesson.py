@@ -115,10 +115,10 @@ assert nothing is None and len(reasons) == 1, f"restored {nothing}, {len(reasons
 print("\n2. Every state after a crash")
 crashes = {name: saving.crashes_of(program) for name, program in saving.PROGRAMS.items()}
 print(f"   {'program':20} operations  states" + "".join(f"{outcome:>9}" for outcome in saving.OUTCOMES))
-for name, found in crashes.items():
-    counts = "".join(f"{found.total[outcome]:9}" for outcome in saving.OUTCOMES)
-    print(f"   {name:20} {len(found.words):10} {found.total.total():7}{counts}")
-lost = {name: found.total["mix"] + found.total["nothing"] for name, found in crashes.items()}
+for name, outcomes in crashes.items():
+    counts = "".join(f"{outcomes.total[outcome]:9}" for outcome in saving.OUTCOMES)
+    print(f"   {name:20} {len(outcomes.words):10} {outcomes.total.total():7}{counts}")
+lost = {name: outcomes.total["mix"] + outcomes.total["nothing"] for name, outcomes in crashes.items()}
 assert lost["Checkpoints"] == 0, (
     f"{lost['Checkpoints']} of {crashes['Checkpoints'].total.total()} states are lost"
 )
@@ -209,12 +209,12 @@ for name, cost in COSTS.items():
     simulated = np.array([1 - np.floor(lives / (t + cost)).sum() * t / lives.sum() for t in seconds])
     formula = waste(seconds, cost, FAILURES)
     kinds[name] = seconds, formula, simulated, best
-    found = seconds[simulated.argmin()]
-    times = "".join(f"{1e3 * t:8.1f} ms" for t in (cost, best, daly(cost, FAILURES), found))
+    least = seconds[simulated.argmin()]
+    times = "".join(f"{1e3 * t:8.1f} ms" for t in (cost, best, daly(cost, FAILURES), least))
     print(f"   {name:22}{times}{simulated.min():9.1%}")
     off = abs(simulated - formula).max()
     assert off < 0.01, f"{name}: simulated and formula differ by {off:.1%}, allowed 1%"
-    assert 0.6 < found / best < 1.6, f"{name}: best {found:.4f} s, Young {best:.4f} s"
+    assert 0.6 < least / best < 1.6, f"{name}: best {least:.4f} s, Young {best:.4f} s"
 figures.save(drawings.intervals(kinds, FAILURES), FIGURES / "intervals.png")
 
 # %% [markdown]
@@ -290,13 +290,17 @@ FORMULAS = {
 print("                  sent by a rank   formula   held for others   formula")
 for kind, (sends, holds) in FORMULAS.items():
     memories, sent = saved_in_memory(kind)
-    held = memories[0].generations[-1].redundancy.nbytes
-    print(f"   {kind.__name__:14} {sent[0]:10,} bytes {sends:9,} {held:11,} bytes {holds:9,}")
-    assert set(sent) == {sends} and held == holds, f"sent {set(sent)}, held {held}; formulas {sends}, {holds}"
+    stored = memories[0].generations[-1].redundancy.nbytes
+    print(f"   {kind.__name__:14} {sent[0]:10,} bytes {sends:9,} {stored:11,} bytes {holds:9,}")
+    assert set(sent) == {sends} and stored == holds, (
+        f"sent {set(sent)}, stored {stored}; formulas {sends}, {holds}"
+    )
     for host in range(HOSTS):
         left = [memory for rank, memory in enumerate(memories) if rank // OF_HOST != host]
-        step, found = run_ranks(len(left), lambda comm, left=left: left[comm.rank].restore(comm))[0]
-        assert found == pieces, f"host {host} lost: {sum(map(len, found))} bytes, not {n * RANKS} as saved"
+        step, contents = run_ranks(len(left), lambda comm, left=left: left[comm.rank].restore(comm))[0]
+        assert contents == pieces, (
+            f"host {host} lost: {sum(map(len, contents))} bytes, not {n * RANKS} as saved"
+        )
 figures.save(drawings.holders(RANKS, HOSTS), FIGURES / "holders.png")
 
 # %% [markdown]
@@ -329,7 +333,7 @@ assert "[2, 3, 4, 5]" in words, f"4 ranks are lost, of {RANKS}, and it says {wor
 # %%
 print("\n5. Four ranks go on as three")
 serial: dict[int, float] = {}
-[(_, wanted)] = run_ranks(1, lambda comm: training.train(comm, None, serial))
+[(_, reference)] = run_ranks(1, lambda comm: training.train(comm, None, serial))
 memories = [PartnerCopies() for _ in range(4)]
 before, lost = {}, (2, 10)  # rank 2, after ten steps
 try:
@@ -342,7 +346,7 @@ results = run_ranks(3, lambda comm: training.train(comm, survivors[comm.rank], a
 start, weights = results[0]
 print(f"   three ranks: from the checkpoint of step {start} to step {len(training.BATCHES)}")
 off = max(abs(serial[step] - loss) for losses in (before, after) for step, loss in losses.items())
-furthest = max(float(np.abs(weights[name] - wanted[name]).max()) for name in weights)
+furthest = max(float(np.abs(weights[name] - reference[name]).max()) for name in weights)
 print(f"   losses within {off:.0e} of one machine, weights within {furthest:.0e}")
 assert (start, len(after)) == (8, 10), f"from step {start}, {len(after)} steps; expected 8 and 10"
 assert len(before) >= start, f"{len(before)} losses of four ranks, and their checkpoint is of step {start}"

@@ -125,12 +125,12 @@ def crashes_of(program):
     begun = len(disk.operations)
     program(disk, 2)
     counts = [Counter() for _ in range(begun, len(disk.operations) + 1)]
-    example, seen = {}, set()
+    example, states = {}, set()
     for state in crash_states(disk, begun):
         files = state.length, frozenset(state.disk.files().items())
-        if files not in seen:
-            seen.add(files)
-            found = outcome(state.disk)
-            counts[state.length - begun][found] += 1
-            example.setdefault(found, (state.length - begun, state.disk))
+        if files not in states:
+            states.add(files)
+            result = outcome(state.disk)
+            counts[state.length - begun][result] += 1
+            example.setdefault(result, (state.length - begun, state.disk))
     return Crashes(counts, in_words(disk)[begun:], example)

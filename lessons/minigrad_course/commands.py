@@ -206,8 +206,8 @@ def site(
     try:
         pages = build(folder, records, lambda step: print(step, flush=True))
     except Interrupted as error:
-        kept = f"the lessons that were run are in {records}, and the next build goes on from there"
-        raise Interrupted(error.number, kept) from None
+        text = f"the lessons that were run are in {records}, and the next build goes on from there"
+        raise Interrupted(error.number, text) from None
     print(f"{len(pages)} pages; open\n{folder / 'index.html'}")
 
 

@@ -40,7 +40,7 @@ def conv2d(x, weight, bias, *, stride=1, padding=0):
     padded[:, :, padding : padding + h, padding : padding + w] = x
     rows, columns = (h + 2 * padding - kh) // stride + 1, (w + 2 * padding - kw) // stride + 1
 
-    def seen(i, j):
+    def window(i, j):
         down, right = (
             slice(i, i + (rows - 1) * stride + 1, stride),
             slice(j, j + (columns - 1) * stride + 1, stride),
@@ -49,18 +49,18 @@ def conv2d(x, weight, bias, *, stride=1, padding=0):
 
     value = np.zeros((n, f, rows, columns), x.dtype) + bias[:, None, None]
     for i, j in np.ndindex(kh, kw):
-        value += np.einsum("nchw,fc->nfhw", padded[seen(i, j)], weight[:, :, i, j])
+        value += np.einsum("nchw,fc->nfhw", padded[window(i, j)], weight[:, :, i, j])
 
     def to_x(g):
         d = np.zeros_like(padded)
         for i, j in np.ndindex(kh, kw):
-            d[seen(i, j)] += np.einsum("nfhw,fc->nchw", g, weight[:, :, i, j])
+            d[window(i, j)] += np.einsum("nfhw,fc->nchw", g, weight[:, :, i, j])
         return d[:, :, padding : padding + h, padding : padding + w]
 
     def to_weight(g):
         d = np.zeros_like(weight)
         for i, j in np.ndindex(kh, kw):
-            d[:, :, i, j] = np.einsum("nfhw,nchw->fc", g, padded[seen(i, j)])
+            d[:, :, i, j] = np.einsum("nfhw,nchw->fc", g, padded[window(i, j)])
         return d
 
     return value, (to_x, to_weight, lambda g: g.sum(axis=(0, 2, 3)))

@@ -14,12 +14,12 @@ def pack(arrays):
 
 
 def unpack(v, shapes):
-    found, start = [], 0
+    slices, start = [], 0
     for shape in shapes:
         stop = start + int(np.prod(shape))
-        found.append(v[start:stop].reshape(shape))
+        slices.append(v[start:stop].reshape(shape))
         start = stop
-    return found
+    return slices
 
 
 def broadcast_parameters(comm, parameters):
@@ -44,14 +44,14 @@ def gradients(comm, parameters, backward, x, y, n):
 
 
 def buckets(sizes, most):
-    found, room = [], 0
+    results, room = [], 0
     for i in reversed(range(len(sizes))):
-        if not found or sizes[i] > room:
-            found.append([])
+        if not results or sizes[i] > room:
+            results.append([])
             room = most
-        found[-1].append(i)
+        results[-1].append(i)
         room -= sizes[i]
-    return found
+    return results
 
 
 class Reducer:

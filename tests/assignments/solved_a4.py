@@ -29,9 +29,9 @@ def feedback(error, g, choose):
     indices = choose(v)
     sent = np.zeros_like(v)
     sent[indices] = v[indices]
-    kept = v.copy()
-    kept[indices] = 0
-    return sent, kept
+    residual = v.copy()
+    residual[indices] = 0
+    return sent, residual
 
 
 def exchange(comm, v, indices):

@@ -138,11 +138,11 @@ class SplitFilter:
 
 def property_6(make_filter, comm, weight, steps):
     split = make_filter(comm, weight)
-    found = []
+    results = []
     for x, g in steps:
         y, (dx, dw) = split.forward(x), split.backward(g)
-        found.append([allgather(comm, part) for part in (x, g, y, dx, dw)])
-    for x, g, y, dx, dw in found:
+        results.append([allgather(comm, part) for part in (x, g, y, dx, dw)])
+    for x, g, y, dx, dw in results:
         x, g, y, dx = map(np.concatenate, (x, g, y, dx))
         n = len(x)
         shift = np.array([np.eye(n, k=-1), np.eye(n), np.eye(n, k=1)])

@@ -69,7 +69,7 @@ def read_one(disk, step):
 
 def load(disk):
     for step in steps_on(disk):
-        found = read_one(disk, step)
-        if found is not None:
-            return found
+        result = read_one(disk, step)
+        if result is not None:
+            return result
     return None

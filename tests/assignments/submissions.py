@@ -28,13 +28,13 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
     return module
 
 
-def faults(assignment: Assignment, given: object, few: Container[str] = ()) -> dict[str, str]:
+def faults(assignment: Assignment, submission: object, few: Container[str] = ()) -> dict[str, str]:
     """What is said of each task that is lost, by its name; of the tasks in ``few`` some cases will do."""
-    found = {
-        task.name: counterexample(task, given, 0, 10 if task.name in few else None)
+    results = {
+        task.name: counterexample(task, submission, 0, 10 if task.name in few else None)
         for task in assignment.tasks
     }
-    return {name: words for name, words in found.items() if words is not None}
+    return {name: words for name, words in results.items() if words is not None}
 
 
 JUNK = (None, 3, "x", [1.0], np.nan, np.zeros(2, complex), np.array([None]), np.ma.zeros((2, 2)))
@@ -51,7 +51,7 @@ def costs(
     """The law: a right solution with these mistakes loses the tasks ``lost``, no other, and is told why."""
     short = assignment.name.partition("_")[0]
     names = {task.name for task in assignment.tasks}
-    kept = {name for name in names if name not in lost}
-    found = faults(assignment, submission(f"solved_{short}.py", *changes), few=kept)
-    assert set(found) == names - kept, found
-    assert any(words in said for said in found.values()), found
+    rest = {name for name in names if name not in lost}
+    grades = faults(assignment, submission(f"solved_{short}.py", *changes), few=rest)
+    assert set(grades) == names - rest, grades
+    assert any(words in said for said in grades.values()), grades

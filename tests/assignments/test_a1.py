@@ -25,9 +25,9 @@ def test_what_is_no_array_is_refused_in_words(junk):
 
     for n in (0, 1, 3):  # too few pullbacks, one, three
         ops = {name: junk_back(getattr(right, name), n) for name in ALL - {"Tape"}}
-        found = faults(A1, SimpleNamespace(Tape=Tape, **ops), few=ALL)
-        assert set(found) == ALL
-        assert all("should" in words or "not an array" in words for words in found.values()), found
+        actual = faults(A1, SimpleNamespace(Tape=Tape, **ops), few=ALL)
+        assert set(actual) == ALL
+        assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 RECURSIVE = """
@@ -134,7 +134,7 @@ MISTAKES = {
         "conv2d",
         "weight (1, 1, 2, 3), bias (1,), stride 1, padding 0, float64, C order: the gradient of weight is 0",
     ),
-    "windows written over": ("d[seen(i, j)] += np", "d[seen(i, j)] = np", "conv2d", "the gradient of x"),
+    "windows written over": ("d[window(i, j)] += np", "d[window(i, j)] = np", "conv2d", "the gradient of x"),
     "the last use counts": (
         "d.copy() if gradients[source] is None else gradients[source] + d",
         "d.copy()",

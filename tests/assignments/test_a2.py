@@ -13,9 +13,9 @@ ALL = {task.name for task in A2.tasks}
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_what_is_no_array_is_refused_in_words(junk):
-    given = SimpleNamespace(**dict.fromkeys(ALL, lambda *_: junk))
-    found = faults(A2, given, few=ALL)
-    assert set(found) == ALL and all("returned" in words for words in found.values()), found
+    junk_submission = SimpleNamespace(**dict.fromkeys(ALL, lambda *_: junk))
+    refusals = faults(A2, junk_submission, few=ALL)
+    assert set(refusals) == ALL and all("returned" in words for words in refusals.values()), refusals
 
 
 RINGS = {"ring_reduce_scatter", "ring_allreduce"}

@@ -23,17 +23,17 @@ def test_what_is_no_array_is_refused_in_words(junk):
         def finish(self):
             return [junk for _ in super().finish()]
 
-    given = SimpleNamespace(
+    junk_submission = SimpleNamespace(
         share=lambda *_: junk,
         broadcast_parameters=lambda comm, parameters: comm.rank or comm.send(junk, 1),
         gradients=gradients,
         buckets=lambda *_: junk,
         Reducer=Reducer,
     )
-    found = faults(A3, given, few=ALL)
-    assert set(found) == ALL
-    del found["broadcast_parameters"]  # a send's own error
-    assert all("should" in words or "not an array" in words for words in found.values()), found
+    actual = faults(A3, junk_submission, few=ALL)
+    assert set(actual) == ALL
+    del actual["broadcast_parameters"]  # a send's own error
+    assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 ONE_BY_ONE = """
@@ -133,7 +133,10 @@ MISTAKES = {
     ),
     "full is too full": ([("sizes[i] > room", "sizes[i] >= room")], "buckets", "bucket 0 is"),
     "a large one leaves an empty bucket": (
-        [("found, room = [], 0\n", "found, room = [[]], most\n"), ("if not found or sizes", "if sizes")],
+        [
+            ("results, room = [], 0\n", "results, room = [[]], most\n"),
+            ("if not results or sizes", "if sizes"),
+        ],
         "buckets",
         "bucket 0 is [], it should be",
     ),

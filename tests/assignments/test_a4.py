@@ -27,12 +27,12 @@ def test_what_is_no_array_is_refused_in_words(junk):
             return junk
 
     right = submission("solved_a4.py")
-    given = SimpleNamespace(
+    junk_submission = SimpleNamespace(
         top_k=lambda *_: junk, pack=lambda *_: junk, feedback=feedback, exchange=exchange, Momentum=Momentum
     )
-    found = faults(A4, given, few=ALL)
-    assert set(found) == ALL
-    assert all("should" in words or "not an array" in words for words in found.values()), found
+    actual = faults(A4, junk_submission, few=ALL)
+    assert set(actual) == ALL
+    assert all("should" in words or "not an array" in words for words in actual.values()), actual
 
 
 APART = """
@@ -108,19 +108,23 @@ MISTAKES = {
         {"pack", "exchange"},
         "what unpack returned as values",
     ),
-    "nothing is kept": ([("    kept = v.copy()", "    kept = 0 * v")], {"feedback"}, "is sent and 0.0 kept"),
+    "nothing is kept": (
+        [("    residual = v.copy()", "    residual = 0 * v")],
+        {"feedback"},
+        "is sent and 0.0 kept",
+    ),
     "what was sent is kept too": (
-        [("    kept[indices] = 0\n", "")],
+        [("    residual[indices] = 0\n", "")],
         {"feedback"},
         "step 1, entry",
     ),
     "the gradient's rest only": (
-        [("    kept = v.copy()", "    kept = g.copy()")],
+        [("    residual = v.copy()", "    residual = g.copy()")],
         {"feedback"},
         "step 2, entry",
     ),
     "kept in another order of sums": (
-        [("    kept = v.copy()\n    kept[indices] = 0\n", "    kept = error + (g - sent)\n")],
+        [("    residual = v.copy()\n    residual[indices] = 0\n", "    residual = error + (g - sent)\n")],
         {"feedback"},
         "had accumulated",
     ),

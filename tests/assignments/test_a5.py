@@ -23,8 +23,8 @@ def test_junk_is_refused_in_words(junk):
 
         return called
 
-    found = faults(A5, SimpleNamespace(**{name: returning_junk(name) for name in ALL}), few=ALL)
-    assert set(found) == ALL and all("returned" in words for words in found.values()), found
+    actual = faults(A5, SimpleNamespace(**{name: returning_junk(name) for name in ALL}), few=ALL)
+    assert set(actual) == ALL and all("returned" in words for words in actual.values()), actual
 
 
 SERVING = {"serve", "serve_bounded", "train"}
@@ -166,11 +166,11 @@ MISTAKES = {
         [
             (
                 "        work(comm, workers, parameters, steps, gradient)\n",
-                "        seen = work(comm, workers, parameters, steps, gradient)\n",
+                "        result = work(comm, workers, parameters, steps, gradient)\n",
             ),
             (
                 "    return np.concatenate(parts)",
-                "    return np.concatenate(parts) if finishes else seen",
+                "    return np.concatenate(parts) if finishes else result",
             ),
         ],
         {"train"},

@@ -19,10 +19,10 @@ FUNCTIONS = {"halo", "halo_backward"} | {
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_junk_is_refused_in_words(junk, way):
     right = submission("solved_a6.py")
-    given = {name: lambda *_: junk for name in FUNCTIONS if (way == "backward") == name.endswith(way)}
-    found = faults(A6, SimpleNamespace(**{**vars(right), **given}), few=ALL)
+    functions = {name: lambda *_: junk for name in FUNCTIONS if (way == "backward") == name.endswith(way)}
+    actual = faults(A6, SimpleNamespace(**{**vars(right), **functions}), few=ALL)
     words = ("returned", "it should be")
-    assert set(found) == ALL and all(any(w in said for w in words) for said in found.values()), found
+    assert set(actual) == ALL and all(any(w in said for w in words) for said in actual.values()), actual
 
 
 ADDS_BACK = "            dx[:, :, low - mine : high - mine] += comm.recv(r)\n"

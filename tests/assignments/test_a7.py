@@ -21,9 +21,9 @@ JUNK = (None, 3, "x", *INSTRUCTIONS)
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_what_is_no_list_of_instructions_is_refused_in_words(junk):
-    found = faults(A7, SimpleNamespace(**dict.fromkeys(FUNCTIONS, lambda *_: junk)), few=ALL)
-    assert set(found) == ALL
-    assert not any("Error" in words for words in found.values()), found
+    refusals = faults(A7, SimpleNamespace(**dict.fromkeys(FUNCTIONS, lambda *_: junk)), few=ALL)
+    assert set(refusals) == ALL
+    assert not any("Error" in words for words in refusals.values()), refusals
 
 
 ONE_F_ONE_B = {"one_f_one_b", *MINE}  # the student's own schedule is made of it

@@ -23,18 +23,20 @@ BY_NUMBER = load_file(A8.folder / "tasks.py", "tasks_of_a8_for_the_tests")
 def test_implementations_that_properties_are_tried_on_are_what_they_are_called(number):
     name = BY_NUMBER.PARTS[number][0]
     for implementation in (*BY_NUMBER.RIGHT[number], *BY_NUMBER.WRONG[number]):
-        found = counterexample(TASKS[name], SimpleNamespace(**{name: implementation}))
-        assert (found is not None) == (implementation in BY_NUMBER.WRONG[number]), (implementation, found)
+        message = counterexample(TASKS[name], SimpleNamespace(**{name: implementation}))
+        assert (message is not None) == (implementation in BY_NUMBER.WRONG[number]), (implementation, message)
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_what_is_no_array_is_refused_in_words(junk):
-    given = SimpleNamespace(**dict.fromkeys(("mean_gradient", "update_tied", "sparse_sum"), lambda *_: junk))
-    given.Inbox = lambda: SimpleNamespace(take=lambda _: junk, give_back=lambda _: None)
-    given.ErrorFeedback = lambda *_: SimpleNamespace(compress=lambda _: junk)
-    given.SplitFilter = lambda *_: SimpleNamespace(forward=lambda _: junk, backward=lambda _: junk)
+    junk_submission = SimpleNamespace(
+        **dict.fromkeys(("mean_gradient", "update_tied", "sparse_sum"), lambda *_: junk)
+    )
+    junk_submission.Inbox = lambda: SimpleNamespace(take=lambda _: junk, give_back=lambda _: None)
+    junk_submission.ErrorFeedback = lambda *_: SimpleNamespace(compress=lambda _: junk)
+    junk_submission.SplitFilter = lambda *_: SimpleNamespace(forward=lambda _: junk, backward=lambda _: junk)
     for name in PARTS:
-        words = counterexample(TASKS[name], given, 0, 10)
+        words = counterexample(TASKS[name], junk_submission, 0, 10)
         assert words is not None and "Error" not in words, words
 
 
@@ -113,8 +115,8 @@ MISTAKES = {
         "gradient of x in step 0",
     ),
     "raises while others still wait for it": (
-        [("        found.append([allgather",
-          "        assert comm.rank < 1\n        found.append([allgather")],
+        [("        results.append([allgather",
+          "        assert comm.rank < 1\n        results.append([allgather")],
         {"property_6"},
         "no rank can go on",
     ),

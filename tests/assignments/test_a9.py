@@ -17,9 +17,9 @@ SAVING = ALL - {"seal"}
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_what_load_may_not_give_is_refused_in_words(junk):
     right = submission("solved_a9.py")
-    given = SimpleNamespace(**{**vars(right), "load": lambda _: junk, "unseal": lambda _: junk})
-    found = faults(A9, given, few=ALL)
-    assert set(found) == ALL and not any("Error" in words for words in found.values()), found
+    junk_submission = SimpleNamespace(**{**vars(right), "load": lambda _: junk, "unseal": lambda _: junk})
+    actual = faults(A9, junk_submission, few=ALL)
+    assert set(actual) == ALL and not any("Error" in words for words in actual.values()), actual
 
 
 CRCS = "    sums = [int(x[0]) for x in allgather(comm, np.array([crc32(data)]))]\n"

@@ -34,9 +34,9 @@ def test_a_student_who_follows_the_text_scores_all_points(assignment):
 def test_the_starter_scores_nothing_and_says_what_to_write(assignment):
     """A definition that is there in full is to be mended: it is wrong in other words."""
     names = {task.name for task in assignment.tasks}
-    found = faults(assignment, load_file(assignment.starter, f"starter_of_{short(assignment)}"), few=names)
-    assert set(found) == names
-    unwritten = {name for name, words in found.items() if "NotImplementedError: " in words}
+    refusals = faults(assignment, load_file(assignment.starter, f"starter_of_{short(assignment)}"), few=names)
+    assert set(refusals) == names
+    unwritten = {name for name, words in refusals.items() if "NotImplementedError: " in words}
     assert unwritten == names - complete_definitions(assignment.starter.read_text())
 
 

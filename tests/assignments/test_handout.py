@@ -256,8 +256,10 @@ def test_the_handout_runs_and_says_in_one_line_what_it_lacks(tree):
         (("lesson", "06", "--check"), "which checks your answers; ask your instructor"),
         (("grade", "a8"), "a8_bug_hunt has no tasks.py here"),
     ):
-        found = run(*line)
-        assert found.returncode == 1 and words in found.stderr and found.stderr.count("\n") == 1, found
+        process = run(*line)
+        assert process.returncode == 1 and words in process.stderr and process.stderr.count("\n") == 1, (
+            process
+        )
 
 
 def test_a_lesson_without_questions_is_another_thing(tmp_path):

@@ -44,11 +44,11 @@ def test_every_part_of_a_task_has_its_mistakes():
 def test_a_mistake_keeps_the_part_that_it_leaves_right(short, task, part):
     easier = task.under(part)
     assert 0 < part.share < 1 and counterexample(easier, task.broken, shrink=False) is not None
-    for kept, mistakes in zip((True, False), KEPT[short, task.name], strict=True):
+    for has_part, mistakes in zip((True, False), KEPT[short, task.name], strict=True):
         for name in mistakes:
             wrong = submission(f"solved_{short}.py", *TEXTS[short][name])
             assert counterexample(task, wrong, shrink=False) is not None, name
-            assert (counterexample(easier, wrong, shrink=False) is None) == kept, name
+            assert (counterexample(easier, wrong, shrink=False) is None) == has_part, name
 
 
 @pytest.mark.parametrize("short", sorted({short for short, _, part in PARTS if part.supplied}))

@@ -36,19 +36,19 @@ def directives(text: str) -> dict[str, str]:
 
 def the_script_asks_for_what_it_was_given(script: BatchScript) -> None:
     text = script.text("by srun")
-    asked = directives(text)
-    wanted = {
+    values = directives(text)
+    expected = {
         "--nodes": str(script.nodes),
         "--ntasks-per-node": str(script.tasks),
         "--cpus-per-task": str(script.cpus),
     }
-    wanted |= {} if script.time is None else {"--time": script.time}
-    wanted |= {name: value for name, _, value in (option.partition("=") for option in script.extra)}
+    expected |= {} if script.time is None else {"--time": script.time}
+    expected |= {name: value for name, _, value in (option.partition("=") for option in script.extra)}
     again = script.checkpoint is not None
-    wanted |= {"--requeue": "", "--signal": f"B:TERM@{script.notice}"} if again else {"--no-requeue": ""}
-    missing = {name: value for name, value in wanted.items() if asked.get(name) != value}
-    assert not missing, f"the script asks for {asked}, not for {missing}"
-    assert again or "--signal" not in asked
+    expected |= {"--requeue": "", "--signal": f"B:TERM@{script.notice}"} if again else {"--no-requeue": ""}
+    missing = {name: value for name, value in expected.items() if values.get(name) != value}
+    assert not missing, f"the script asks for {values}, not for {missing}"
+    assert again or "--signal" not in values
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, text
     (line,) = re.findall(r"^(?:exec )?(minigrad .*?)(?: \"\$\{resume\[@\]\}\" &)?$", text, re.MULTILINE)
     assert shlex.split(line) == ["minigrad", *script.words], f"the command is {line}"

@@ -112,9 +112,9 @@ def closed_forms(p: int, n: float, link: Link) -> dict[str, float]:
 def costs_are_the_closed_forms(p: int, nbytes: int, link: Link) -> None:
     machine = Machine(range(p), link, link)
     for name, seconds in closed_forms(p, nbytes, link).items():
-        found = allreduce_seconds(name, nbytes, machine)
-        assert math.isclose(found, seconds, rel_tol=1e-9, abs_tol=1e-15), (
-            f"{name} of {nbytes} bytes on {p} ranks takes {found} s, by its formula {seconds} s"
+        actual = allreduce_seconds(name, nbytes, machine)
+        assert math.isclose(actual, seconds, rel_tol=1e-9, abs_tol=1e-15), (
+            f"{name} of {nbytes} bytes on {p} ranks takes {actual} s, by its formula {seconds} s"
         )
 
 
@@ -161,11 +161,15 @@ def a_link_is_measured_as_it_is(link: Link) -> None:
     """A pair's and a ring's, on the virtual cluster to 1 %, the bandwidth where bytes count at all."""
     (pair, _, _) = VirtualCluster(3, link).run(lambda comm: measure_pair(comm, 0, 1))
     ring = VirtualCluster(3, link).run(measure_ring)[0]
-    for found in (pair, ring):
-        assert found is not None
+    for measurement in (pair, ring):
+        assert measurement is not None
         # An array's message is some bytes longer than the array.
-        assert math.isclose(found.latency, link.seconds(8), rel_tol=0.01), f"latency {found.latency}"
-        assert 0.9 < found.bandwidth / link.bandwidth < 1.12, f"{found.bandwidth} of {link.bandwidth} B/s"
+        assert math.isclose(measurement.latency, link.seconds(8), rel_tol=0.01), (
+            f"latency {measurement.latency}"
+        )
+        assert 0.9 < measurement.bandwidth / link.bandwidth < 1.12, (
+            f"{measurement.bandwidth} of {link.bandwidth} B/s"
+        )
 
 
 def a_resumed_run_chooses_the_same(one: Link, other: Link) -> None:
@@ -193,11 +197,11 @@ def buckets_are_of_the_best_size(nbytes: int, link: Link, p: int) -> None:
         return allreduce_seconds("ring", n, machine)
 
     size = best_bucket_bytes(nbytes, seconds)
-    found = step_seconds(math.ceil(nbytes / size), nbytes, seconds(nbytes), seconds)
+    least = step_seconds(math.ceil(nbytes / size), nbytes, seconds(nbytes), seconds)
     for count in range(1, 65):
         # c(n) is linear and backward as long as c(nbytes), so all sums follow one another.
         total = seconds(nbytes) / count + count * seconds(nbytes / count)
-        assert found <= total * 1.001, f"{size} bytes take {found} s, {count} buckets {total} s"
+        assert least <= total * 1.001, f"{size} bytes take {least} s, {count} buckets {total} s"
 
 
 # Reports
@@ -213,8 +217,8 @@ def the_worst_links_stand_first(links: Links) -> None:
         alike = [p for p in links.pairs if like(links, p) == like(links, pair)]
         latency = float(np.median([p.latency for p in alike]))
         bandwidth = float(np.median([p.bandwidth for p in alike]))
-        wanted = pair.latency > SLOW * latency or pair.bandwidth < bandwidth / SLOW
-        assert slow == wanted, f"{pair} is {'' if slow else 'not '}called slow"
+        expected = pair.latency > SLOW * latency or pair.bandwidth < bandwidth / SLOW
+        assert slow == expected, f"{pair} is {'' if slow else 'not '}called slow"
 
 
 def like(links: Links, pair: Pair) -> bool:

@@ -54,20 +54,20 @@ def cases(device: str = "numpy") -> st.SearchStrategy[Case]:
     )
 
 
-def same_as_sent(found: Array, sent: Array) -> None:
+def same_as_sent(result: Array, sent: Array) -> None:
     """Equal in value, shape, dtype and device, and in the memory order of ``sent`` itself or of a copy."""
-    assert array_module(found) is array_module(sent)
-    same(found, sent)
+    assert array_module(result) is array_module(sent)
+    same(result, sent)
     if array_module(sent) is np and min(sent.shape, default=0) > 1:
         orders = {sent.strides, sent.copy(order="K").strides}
-        assert found.strides in orders, f"strides {found.strides}, those sent {sent.strides}"
-        assert found.flags.writeable and found.flags.aligned
+        assert result.strides in orders, f"strides {result.strides}, those sent {sent.strides}"
+        assert result.flags.writeable and result.flags.aligned
 
 
 def broadcast_brings_the_roots_array(comm: Communicator, case: Case) -> None:
     root, x = case.root % comm.size, case.array(comm.rank)
-    found = comm.collective(collectives.broadcast, x, root)
-    same_as_sent(found, case.array(root))
+    result = comm.collective(collectives.broadcast, x, root)
+    same_as_sent(result, case.array(root))
     same(x, case.array(comm.rank))
 
 
@@ -79,55 +79,55 @@ def scatter_brings_each_its_part(comm: Communicator, case: Case) -> None:
 
 def gather_brings_all_to_the_root(comm: Communicator, case: Case) -> None:
     root = case.root % comm.size
-    found = comm.collective(collectives.gather, case.array(comm.rank), root)
-    assert len(found) == (comm.size if comm.rank == root else 0)
-    for source, x in enumerate(found):
+    result = comm.collective(collectives.gather, case.array(comm.rank), root)
+    assert len(result) == (comm.size if comm.rank == root else 0)
+    for source, x in enumerate(result):
         same_as_sent(x, case.array(source))
 
 
 def allgather_brings_all_to_all(comm: Communicator, case: Case) -> None:
     own = case.array(comm.rank)
-    found = comm.collective(collectives.allgather, own)
-    assert len(found) == comm.size and found[comm.rank] is own
-    for source, x in enumerate(found):
+    result = comm.collective(collectives.allgather, own)
+    assert len(result) == comm.size and result[comm.rank] is own
+    for source, x in enumerate(result):
         same_as_sent(x, case.array(source))
 
 
 def alltoall_is_a_transpose(comm: Communicator, case: Case) -> None:
-    found = comm.collective(collectives.alltoall, [case.array(comm.rank, to) for to in range(comm.size)])
-    assert len(found) == comm.size
-    for source, x in enumerate(found):
+    result = comm.collective(collectives.alltoall, [case.array(comm.rank, to) for to in range(comm.size)])
+    assert len(result) == comm.size
+    for source, x in enumerate(result):
         same_as_sent(x, case.array(source, comm.rank))
 
 
 def reduce_scatter_leaves_each_its_part_of_the_sum(comm: Communicator, case: Case) -> None:
     parts = [case.part(comm.rank, to) for to in range(comm.size)]
-    found = comm.collective(collectives.reduce_scatter, parts)
+    result = comm.collective(collectives.reduce_scatter, parts)
     total = sum((to_host(case.part(source, comm.rank)) for source in range(comm.size)), np.array(0, "int8"))
-    assert array_module(found) is array_module(parts[0]) and not any(found is part for part in parts)
-    same(found, total.astype(case.dtype))
+    assert array_module(result) is array_module(parts[0]) and not any(result is part for part in parts)
+    same(result, total.astype(case.dtype))
     for to, part in enumerate(parts):
         same(part, case.part(comm.rank, to))
 
 
 def allreduce_sums(comm: Communicator, case: Case) -> None:
     x = case.part(comm.rank, 0)
-    found = comm.collective(collectives.allreduce, x)
+    result = comm.collective(collectives.allreduce, x)
     total = sum((to_host(case.part(source, 0)) for source in range(comm.size)), np.array(0, "int8"))
-    assert array_module(found) is array_module(x) and found is not x
-    same(found, total.astype(case.dtype))
+    assert array_module(result) is array_module(x) and result is not x
+    same(result, total.astype(case.dtype))
     if case.device == "numpy" and min(x.shape, default=0) > 1:
-        assert found.strides == x.copy(order="K").strides
+        assert result.strides == x.copy(order="K").strides
     same(x, case.part(comm.rank, 0))
 
 
 def other_operators_combine(comm: Communicator, case: Case) -> None:
     """Those that the transport's own calls do not have are left to ours."""
     parts = [case.part(comm.rank, to) for to in range(comm.size)]
-    found = comm.collective(collectives.reduce_scatter, parts, np.maximum)
-    same(found, np.max([to_host(case.part(source, comm.rank)) for source in range(comm.size)], axis=0))
-    found = comm.collective(collectives.allreduce, parts[0], np.maximum)
-    same(found, np.max([to_host(case.part(source, 0)) for source in range(comm.size)], axis=0))
+    result = comm.collective(collectives.reduce_scatter, parts, np.maximum)
+    same(result, np.max([to_host(case.part(source, comm.rank)) for source in range(comm.size)], axis=0))
+    result = comm.collective(collectives.allreduce, parts[0], np.maximum)
+    same(result, np.max([to_host(case.part(source, 0)) for source in range(comm.size)], axis=0))
 
 
 LAWS: list[Callable[[Communicator, Case], None]] = [

@@ -32,8 +32,8 @@ class InOrder(DataParallel):
         messages = allgather(self.comm, np.concatenate([g, report]))
         loss, reached = self.summary.unpack(sum(m[g.size :] for m in messages))
         total = self.total_of([m[: g.size] for m in messages])
-        for p, x, found in zip(self.summary.parameters, self.layout.views(total), reached, strict=True):
-            p.grad = x if found or x.any() else None
+        for p, x, result in zip(self.summary.parameters, self.layout.views(total), reached, strict=True):
+            p.grad = x if result or x.any() else None
         return loss
 
     def total_of(self, gradients):
@@ -71,9 +71,9 @@ class Textbook(InOrder):
                 v = self.e[r] + self.u[r]
             mask = np.zeros(v.size, bool)
             whole = [(v, mask)]
-            for part, found in zip(*map(self.layout.views, (v, mask)), strict=True) if self.apart else whole:
+            for part, result in zip(*map(self.layout.views, (v, mask)), strict=True) if self.apart else whole:
                 k = max(1, round(self.density * part.size))
-                found.reshape(-1)[np.argsort(-abs(part.reshape(-1)), kind="stable")[:k]] = True
+                result.reshape(-1)[np.argsort(-abs(part.reshape(-1)), kind="stable")[:k]] = True
             total += np.where(mask, v, 0)
             self.e[r] = np.where(mask, 0, v)
             if self.masking:
@@ -91,17 +91,17 @@ def trains_like(
         model = backend.place(build(np.random.default_rng(comm.rank)).to(dtype=dtype))
         runs.append((backend, model, optimizer(model.parameters())))
     for i, batch in enumerate(batches_of(sizes)):
-        found = []
+        actual = []
         for backend, model, optimizer in runs:
             optimizer.zero_grad()
             loss = backend.step(model, batch, ops.cross_entropy)
             gradients = {f"grad of {k}": v for k, v in backend.full_gradients(model).items()}
             backend.update(model, optimizer)
-            found.append({"loss": np.array(loss)} | gradients | model.state_dict())
-        wanted, got = found
+            actual.append({"loss": np.array(loss)} | gradients | model.state_dict())
+        expected, got = actual
         if make_reference is not None:  # the momentum is in another place: only what comes of it is the same
-            wanted = {k: v for k, v in wanted.items() if not k.startswith("grad of")}
-        for name, value in wanted.items():
+            expected = {k: v for k, v in expected.items() if not k.startswith("grad of")}
+        for name, value in expected.items():
             off = distance(value, got[name])[1]
             assert off <= bound, f"{name} differs by {off:.1e} in step {i} on rank {comm.rank} of {comm.size}"
 

@@ -34,8 +34,8 @@ RATES = {"lars": 10.0, "adam": 0.003, "adagrad": 0.03}
 @cache
 def digits():
     """All 5,000 training digits and 1,000 to test, with every second row and column."""
-    found = mnist.load("mnist5k")
-    return [Batch(b.x[..., ::2, ::2].reshape(len(b), -1), b.y) for b in (found.train, found.test)]
+    data = mnist.load("mnist5k")
+    return [Batch(b.x[..., ::2, ::2].reshape(len(b), -1), b.y) for b in (data.train, data.test)]
 
 
 def network(seed):

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from backends.comm import run_ranks
+from backends.comm.collectives import automatic
+from backends.comm.link import Link
 from backends.comm.recoverable_threads import run_mortal_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
@@ -54,7 +57,7 @@ class Outcome:
     optimizer: dict[str, np.ndarray]
     generators: dict[str, Any]
     teams: dict[int, tuple[int, ...]]
-    lost: dict[int, int]
+    deaths: dict[int, int]
 
 
 @dataclass
@@ -146,7 +149,7 @@ def elastic_run(strategy: Any, faults: Faults, net: Any = Plain, optimizer: str 
         )
         states = {name: rng.state for name, rng in generators_of(model).items()}
         run.outcomes[comm.rank] = Outcome(
-            history.losses, model.state_dict(), state_of(model, method), states, teams, backend.lost
+            history.losses, model.state_dict(), state_of(model, method), states, teams, backend.deaths
         )
 
     run_mortal_ranks(faults.ranks, work, faults.deaths, seed=faults.seed)
@@ -174,6 +177,16 @@ def all_that_live_train_like_serial(
         close(outcome.optimizer, serial.optimizer, bound)
 
 
+def links_are_measured_by_all_that_live(strategy: Any, victim: int, left: int) -> None:
+    """Where a rank dies while the ranks measure their links, some have done so to the end, and others not."""
+
+    def with_own_links(comm: Any, target: Any) -> Any:
+        return strategy(comm, automatic.AutomaticAllreduce(), target=target)
+
+    with patch.object(automatic, "measure_ring", lambda comm: Link(1e-6, 1e9)):  # the same messages each time
+        all_that_live_train_like_serial(with_own_links, Faults(3, {victim: left}, seed=left))
+
+
 def every_sample_counts_once(strategy: Any, faults: Faults) -> None:
     """In each step the ranks that took it had all samples of its batch, and each one once.
 
@@ -186,8 +199,8 @@ def every_sample_counts_once(strategy: Any, faults: Faults) -> None:
         for team in teams:
             parts = [run.samples.get((step, team, rank), []) for rank in team]
             ids = sorted(id for part in parts for id in part)
-            wanted = sorted(batch.x[:, 0].astype(int).tolist())
-            assert ids == wanted, f"step {step} took the samples {ids}, its batch has {wanted}"
+            expected = sorted(batch.x[:, 0].astype(int).tolist())
+            assert ids == expected, f"step {step} took the samples {ids}, its batch has {expected}"
 
 
 def is_data_parallel_on_the_ranks_of_each_step(
@@ -269,7 +282,7 @@ def gradients_add_up(strategy: Any, faults: Faults) -> None:
     serial, model = Serial(), built(Plain)
     for batch in batches()[:3]:
         serial.step(model, batch, ops.cross_entropy)
-    wanted = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
+    expected = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
     assert totals
     for total in totals.values():
-        close(total, wanted, 1e-11)
+        close(total, expected, 1e-11)

@@ -41,15 +41,15 @@ def reports_each_step_once(file: Path, *, epochs: int, epoch_steps: int, resumed
     history, accuracies = History([loss_of(step) for step in range(1, resumed + 1)]), list(before)
 
     def check() -> None:
-        wanted, tests = [HEADER], iter(accuracies)
+        expected, tests = [HEADER], iter(accuracies)
         for step in range(1, len(history.losses) + 1):
             where = {"step": step, "epoch": (step - 1) // epoch_steps + 1}
             at = {"seconds": 0.25 * (step - resumed) if step >= known else None}
-            wanted.append({**where, "loss": loss_of(step), "lr": rate(step - 1), **at})
+            expected.append({**where, "loss": loss_of(step), "lr": rate(step - 1), **at})
             if step % test_steps == 0 and (right := next(tests, None)) is not None:
-                wanted.append({**where, "test_accuracy": right, **at})
+                expected.append({**where, "test_accuracy": right, **at})
         records = read_metrics(file)
-        assert records == wanted, f"{records} instead of {wanted}"
+        assert records == expected, f"{records} instead of {expected}"
         first, last = first_and_last(file)
         assert first == HEADER and last["step"] == len(history.losses)
 

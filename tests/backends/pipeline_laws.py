@@ -121,7 +121,7 @@ class Together(Serial):
         rows = np.arange(len(work.batch))
         own = [rows[share] for share in shares(len(rows), self.ranks)]
         cut = [[part[s] for s in shares(len(part), self.micro_batches)] for part in own]
-        parts = [np.concatenate(found) for found in zip(*cut, strict=True)]
+        parts = [np.concatenate(pieces) for pieces in zip(*cut, strict=True)]
         micro_batches = [(work.batch[part], len(part) / len(rows)) for part in parts if len(part)]
         return sum(inner(work._replace(batch=b, loss_weight=w, on_grad=None)) for b, w in micro_batches)
 
@@ -206,7 +206,7 @@ def sends_what_crosses(
     batch = Batch(batch.x.astype(dtype), batch.y)
     stages = numbers.stages(schedule)
     cuts = bounds or any_bounds(len(widths) + 1, stages)[0]
-    wanted: Counter[tuple[int, int, str]] = Counter()
+    expected: Counter[tuple[int, int, str]] = Counter()
     for micro, share in enumerate(shares(samples, numbers.micros)):
         rows = share.stop - share.start
         for behind in range(1, stages):
@@ -219,9 +219,9 @@ def sends_what_crosses(
             if source == to or not rows:
                 continue
             nbytes = rows * widths[cuts[behind] - 1] * np.dtype(dtype).itemsize
-            wanted += Counter({(source, to, "messages"): 1, (source, to, "bytes"): nbytes})
+            expected += Counter({(source, to, "messages"): 1, (source, to, "bytes"): nbytes})
             if trained < cuts[behind]:
-                wanted += Counter({(to, source, "messages"): 1, (to, source, "bytes"): nbytes})
+                expected += Counter({(to, source, "messages"): 1, (to, source, "bytes"): nbytes})
 
     def count(comm):
         traced = Traced(comm)
@@ -230,14 +230,14 @@ def sends_what_crosses(
         for _ in range(2):  # the first time no shapes are known
             before = traced.record.ledger.counts.copy()
             backend.forward_backward(Work(model, batch, ops.cross_entropy, 1.0))
-            found: Counter[tuple[int, int | None, str]] = Counter()
+            actual: Counter[tuple[int, int | None, str]] = Counter()
             for (operation, peer), sent in traced.record.ledger.counts.items():
                 earlier = before.get((operation, peer), Sent(0, 0))
                 if "send" in operation and sent.messages > earlier.messages:
-                    found[comm.rank, peer, "messages"] = sent.messages - earlier.messages
-                    found[comm.rank, peer, "bytes"] = sent.bytes - earlier.bytes
-            assert found == {key: n for key, n in wanted.items() if key[0] == comm.rank}, (
-                f"rank {comm.rank} sent {found}, wanted {wanted}"
+                    actual[comm.rank, peer, "messages"] = sent.messages - earlier.messages
+                    actual[comm.rank, peer, "bytes"] = sent.bytes - earlier.bytes
+            assert actual == {key: n for key, n in expected.items() if key[0] == comm.rank}, (
+                f"rank {comm.rank} sent {actual}, wanted {expected}"
             )
 
     run_ranks(numbers.ranks, count)
@@ -306,7 +306,7 @@ class Counting:
     """How many tapes each thread rank holds at most; its ``Tape`` is to stand in the engine's place."""
 
     def __init__(self):
-        self.held: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         counting = self
 
@@ -316,11 +316,11 @@ class Counting:
             def __init__(self):
                 super().__init__()
                 self.rank = threading.current_thread().name
-                counting.held[self.rank] += 1
-                counting.most[self.rank] = max(counting.most[self.rank], counting.held[self.rank])
+                counting.in_flight[self.rank] += 1
+                counting.most[self.rank] = max(counting.most[self.rank], counting.in_flight[self.rank])
 
             def __del__(self):
-                counting.held[self.rank] -= 1
+                counting.in_flight[self.rank] -= 1
 
         self.Tape = Counted
 

@@ -120,5 +120,5 @@ def sample_of(build: Build) -> tuple[int, ...]:
 def batches_of(sizes: Sequence[int], sample: Sequence[int] = (4,)) -> list[Batch]:
     """Samples are normal numbers; images are channels-last in memory, as a model's entry makes them."""
     rng = np.random.default_rng(0)
-    found = [(rng.normal(size=(n, *sample[1:], *sample[:1])), rng.integers(0, 3, n)) for n in sizes]
-    return [Batch(np.moveaxis(x, -1, 1), y) for x, y in found]
+    pairs = [(rng.normal(size=(n, *sample[1:], *sample[:1])), rng.integers(0, 3, n)) for n in sizes]
+    return [Batch(np.moveaxis(x, -1, 1), y) for x, y in pairs]

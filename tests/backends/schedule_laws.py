@@ -46,10 +46,10 @@ def everything_once(schedule: Schedule, p: int, m: int, v: int) -> None:
         for micro in i.micros if isinstance(i, Weight) else (i.micro,):
             done[type(i), micro, event.rank, i.chunk] += 1
     places = [(micro, *place) for micro, route in enumerate(table.routes) for place in route]
-    wanted = [(kind, *place) for kind in (Forward, Backward) for place in places]
+    expected = [(kind, *place) for kind in (Forward, Backward) for place in places]
     weights = [deed for deed in done if deed[0] is Weight]
     # A schedule that splits one backward need not split another (DualPipe), but computes no weights twice.
-    assert done == Counter(wanted + weights)
+    assert done == Counter(expected + weights)
 
 
 def memory_as_promised(schedule: Schedule, p: int, m: int, v: int) -> None:
@@ -207,18 +207,18 @@ def stops(table: Timetable, times: tuple[int, int, int], together=lambda rank, n
     blocks = []
     for rank, mine in enumerate(table.instructions):
         split = {(micro, i.chunk) for i in mine if isinstance(i, Weight) for micro in i.micros}
-        joined = False
+        changed_together = False
         for n, i in enumerate(mine):
             micros = i.micros if isinstance(i, Weight) else (i.micro,)
             deeds = [(type(i), micro, table.routes[micro].index((rank, i.chunk))) for micro in micros]
             full = isinstance(i, Backward) and (i.micro, i.chunk) not in split
             takes = len(micros) * {Forward: F, Backward: B + W * full, Weight: W}[type(i)]
-            if joined:
+            if changed_together:
                 blocks[-1][1].extend(deeds)
                 blocks[-1][2] += takes
             else:
                 blocks.append([rank, deeds, takes])
-            joined = together(rank, n)
+            changed_together = together(rank, n)
     stop, changed = {deed: 0 for _, deeds, _ in blocks for deed in deeds}, True
     while changed:  # every sweep settles at least one more block
         changed, free = False, [0] * table.ranks

@@ -89,12 +89,12 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
         ]
         weights = [n * scale for (_, _, _, n, _), scale in zip(pushes, scales, strict=True)]
         for i, p in enumerate(model.parameters()):
-            found = [g[i] for *_, g in pushes]
+            parts = [g[i] for *_, g in pushes]
             p.grad = None
-            if any(g is not None for g in found):
+            if any(g is not None for g in parts):
                 p.grad = sum(
                     w / sum(weights) * (0.0 * p.data if g is None else g)
-                    for w, g in zip(weights, found, strict=True)
+                    for w, g in zip(weights, parts, strict=True)
                 )
         optimizer.lr = rate * sum(weights) / sum(n for *_, n, _ in pushes)
         optimizer.step()
@@ -102,13 +102,13 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
         version += 1
 
     for first, last in pairwise([0, *drains, len(batches)]):
-        held = {w: (model.state_dict(), version) for w in range(workers)}
+        copies = {w: (model.state_dict(), version) for w in range(workers)}
         clocks, waiting, pending = [first] * workers, [], []
         events = [(slowness[w], w) for w in range(workers)] if first < last else []
         heapq.heapify(events)
         while events:
             now, w = heapq.heappop(events)
-            values, used = held[w]
+            values, used = copies[w]
             batch = batches[clocks[w]]
             mine = batch[shares(len(batch), workers)[w]]
             pending.append((w, clocks[w], used, len(mine), gradients_at(values, mine)))
@@ -124,7 +124,7 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
             for free in list(waiting):
                 if staleness is None or clocks[free] - min(clocks) <= staleness:
                     waiting.remove(free)
-                    held[free] = model.state_dict(), version
+                    copies[free] = model.state_dict(), version
                     if clocks[free] < last:
                         heapq.heappush(events, (now + slowness[free], free))
         if pending:
@@ -149,10 +149,10 @@ def is_the_simulated_training(
     slowness, sizes, make, module=parameter_server, servers=1, drains=(), **settings
 ):
     """Assert that all ranks end with the parameters and counts of the event simulation."""
-    wanted, counts = simulated(slowness, sizes, make, drains=drains, **settings)
+    expected, counts = simulated(slowness, sizes, make, drains=drains, **settings)
     work = training(sizes, make, module, servers=servers, drains=drains, **settings)
     for run in cluster(slowness, servers).run(work):
-        close(run.state, wanted)
+        close(run.state, expected)
         assert run.staleness == counts, (run.staleness, counts)
         if run.applied is not None:
             assert sum(run.applied.values()) == len(slowness) * len(sizes)

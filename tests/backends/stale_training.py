@@ -127,16 +127,16 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             for name, w in model.named_parameters().items():
                 same(w.data, run.weights[last][name], f"{name} {where}, drained,")
     backend.finalize(model)
-    found = backend.full_parameters(model) | backend.full_state(model)
-    assert found.keys() == run.state.keys()
-    for name, wanted in run.state.items():
-        same(found[name], wanted, f"{name} on rank {s} of {p} at the end")
+    actual = backend.full_parameters(model) | backend.full_state(model)
+    assert actual.keys() == run.state.keys()
+    for name, expected in run.state.items():
+        same(actual[name], expected, f"{name} on rank {s} of {p} at the end")
     return backend
 
 
-def same(found, wanted, what):
-    assert (found is None) == (wanted is None), f"{what} is {found}, not {wanted}"
-    assert np.array_equal(found, wanted), f"{what} is {found}, not {wanted}"
+def same(actual, expected, what):
+    assert (actual is None) == (expected is None), f"{what} is {actual}, not {expected}"
+    assert np.array_equal(actual, expected), f"{what} is {actual}, not {expected}"
 
 
 def copies(named):
@@ -204,9 +204,9 @@ def law(
     run = train_stale(versions, bounds, build, batches, make, micros=micros, rates=rates, drains=drains)
 
     def work(comm):
-        given = {"versions": versions, "micro_batches": micros}
+        options = {"versions": versions, "micro_batches": micros}
         return follows(
-            lambda comm: strategy(comm, bounds, **given),
+            lambda comm: strategy(comm, bounds, **options),
             comm,
             versions,
             run,

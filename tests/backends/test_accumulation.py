@@ -174,9 +174,9 @@ def test_serial_leaves_the_sum_of_gradients(sizes):
                 total[name], p.grad = total.get(name, 0) + p.grad, None
     for batch in batches:
         Serial().step(model, batch, ops.cross_entropy)
-    found = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
-    assert found.keys() == total.keys()
-    for name, g in found.items():
+    gradients = {n: p.grad for n, p in model.named_parameters().items() if p.grad is not None}
+    assert gradients.keys() == total.keys()
+    for name, g in gradients.items():
         np.testing.assert_allclose(g, total[name], rtol=1e-12, atol=1e-14)
 
 
@@ -185,19 +185,19 @@ def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
     (batch,) = sharded_nets.batches_of([7])
 
     def work(comm):
-        found = []
+        results = []
         for backend in (Serial(), DATA[name](comm)):
             model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
             for p in model.parameters():
                 p.grad = np.full_like(p.data, 1.0 if name != "one-node" else 1.0 / comm.size)
-            found.append(backend.step(model, batch, ops.cross_entropy))
-            found.append(backend.full_gradients(model))
-        return found
+            results.append(backend.step(model, batch, ops.cross_entropy))
+            results.append(backend.full_gradients(model))
+        return results
 
-    for _, wanted, _, gradients in run_ranks(3, work):
+    for _, expected, _, gradients in run_ranks(3, work):
         scale = 1 if name != "one-node" else 3  # a rank's own part of the gradient is a third of it
         for n, g in gradients.items():
-            np.testing.assert_allclose(g - 1, wanted[n] - 1 / scale, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(g - 1, expected[n] - 1 / scale, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(DATA.keys() - {*ALONE, "backup-workers"}))

@@ -99,7 +99,7 @@ def test_a_drained_pipeline_begins_anew(versions, ranks, optimizer, drains, seed
 )
 def test_2bw_is_serial_training_with_gradients_one_batch_late(ranks, extra, sizes, optimizer):
     batches, make, m = batches_of(sizes), OPTIMIZERS[optimizer], ranks + extra
-    wanted = train_one_batch_late(plain, batches, make, micros=m)
+    expected = train_one_batch_late(plain, batches, make, micros=m)
 
     def work(comm):
         backend = AsynchronousPipeline(comm, versions="2bw", micro_batches=m, stale_rate="naive")
@@ -107,9 +107,9 @@ def test_2bw_is_serial_training_with_gradients_one_batch_late(ranks, extra, size
         fit_on(model, make(model.parameters()), batches, backend)
         return backend.full_parameters(model)
 
-    for found in run_ranks(ranks, work):
-        for name, value in wanted[-1].items():
-            same(found[name], value, name)
+    for actual in run_ranks(ranks, work):
+        for name, value in expected[-1].items():
+            same(actual[name], value, name)
 
 
 def fit_on(model, method, batches, backend):
@@ -127,12 +127,12 @@ def fit_on(model, method, batches, backend):
 def test_one_rank_trains_like_serial(versions, optimizer, sizes=(4, 1, 5, 4)):
     m = 3 if versions == "2bw" else 1
     batches, reference, method = batches_of(sizes), build(np.random.default_rng(0)), OPTIMIZERS[optimizer]
-    wanted = fit_on(reference, method(reference.parameters()), batches, Serial(m))
+    expected = fit_on(reference, method(reference.parameters()), batches, Serial(m))
 
     def work(comm):
         backend = AsynchronousPipeline(comm, versions=versions, micro_batches=m)
         model = backend.place(build(np.random.default_rng(0)))
-        assert fit_on(model, method(model.parameters()), batches, backend) == wanted
+        assert fit_on(model, method(model.parameters()), batches, backend) == expected
         return model.state_dict()
 
     for name, value in run_ranks(1, work)[0].items():
@@ -145,10 +145,10 @@ def test_versions_held_and_staleness(versions, ranks):
     steps = 2 * ranks + 2
     for s, backend in enumerate(law(versions, ranks, build=plain, sizes=[4] * steps)):
         behind = {"stashing": ranks - 1 - s, "vertical": ranks - 1, "2bw": int(ranks > 1)}[versions]
-        held = {"stashing": ranks - s, "vertical": ranks, "2bw": min(2, ranks - s)}[versions]
-        assert backend.versions_held == held
-        wanted = [min(t, behind) for t in range(steps)]  # the first batches find the first weights
-        assert sorted(backend.staleness.elements()) == sorted(wanted)
+        versions_of_stage = {"stashing": ranks - s, "vertical": ranks, "2bw": min(2, ranks - s)}[versions]
+        assert backend.versions_held == versions_of_stage
+        expected = [min(t, behind) for t in range(steps)]  # the first batches find the first weights
+        assert sorted(backend.staleness.elements()) == sorted(expected)
 
 
 def test_a_pipeline_can_be_concluded_and_go_on():
@@ -180,7 +180,7 @@ def test_2bw_clips_by_the_norm_of_the_whole_gradient():
         return optim.SGD(p, 0.5).clipped(0.05)
 
     batches = batches_of([4] * 5)
-    wanted = train_one_batch_late(plain, batches, make, micros=3)[-1]
+    expected = train_one_batch_late(plain, batches, make, micros=3)[-1]
 
     def work(comm):
         backend = AsynchronousPipeline(comm, versions="2bw", stale_rate="naive")
@@ -189,7 +189,7 @@ def test_2bw_clips_by_the_norm_of_the_whole_gradient():
         return backend.full_parameters(model)
 
     for name, value in run_ranks(3, work)[1].items():  # the squares are summed in another order
-        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=bound_for(np.float64))
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=bound_for(np.float64))
 
 
 # What overwritten weights compute
@@ -214,14 +214,14 @@ def distance_from_any_gradient(versions):
         backend.finalize(model)
         return weights, gradients
 
-    found = run_ranks(ranks, work)
+    results = run_ranks(ranks, work)
     serial, distances = plain(np.random.default_rng(0)), []
     first = serial.parameters()[0]
     for t in (2, 3):
-        applied, nearest = found[0][1][t], np.inf
+        applied, nearest = results[0][1][t], np.inf
         for choice in product(range(4), repeat=ranks):
             mixed = {
-                n: w for (weights, _), v in zip(found, choice, strict=True) for n, w in weights[v].items()
+                n: w for (weights, _), v in zip(results, choice, strict=True) for n, w in weights[v].items()
             }
             serial.load_state_dict(mixed)
             first.grad = None
@@ -261,7 +261,7 @@ def test_one_activation_and_one_gradient_for_each_boundary_and_micro_batch(versi
                 messages, nbytes = sent.get((span.tag, span.peer), (0, 0))
                 sent[span.tag, span.peer] = messages + 1, nbytes + span.bytes
         losses = {
-            peer: found for (tag, peer), found in sent.items() if tag not in (Tag.FORWARD, Tag.GRADIENT)
+            peer: counts for (tag, peer), counts in sent.items() if tag not in (Tag.FORWARD, Tag.GRADIENT)
         }
         m = backend.micro_batches
         forward = {(Tag.FORWARD, s + 1): (steps * m, steps * 5 * 8 * width[s + 1])} if s < ranks - 1 else {}
@@ -309,9 +309,9 @@ def test_no_rank_waits_once_the_pipeline_is_full(versions, p):
 # What cannot be, and losses that are not finite
 
 
-def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, **given):
+def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, **options):
     def work(comm):
-        backend = wrap(AsynchronousPipeline(comm, **given), comm)
+        backend = wrap(AsynchronousPipeline(comm, **options), comm)
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches_of([4, 4]), backend)
 
@@ -319,7 +319,7 @@ def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, *
 
 
 @pytest.mark.parametrize(
-    ("message", "given"),
+    ("message", "options"),
     [
         ("unknown versions 'old'; choose one of stashing, vertical, 2bw, no_stash", {"versions": "old"}),
         (
@@ -343,9 +343,9 @@ def tried(ranks=2, make=OPTIMIZERS["sgd"], wrap=lambda backend, comm: backend, *
         ),
     ],
 )
-def test_what_cannot_be_is_refused(message, given):
+def test_what_cannot_be_is_refused(message, options):
     with pytest.raises(ValueError, match=message):
-        tried(**given)
+        tried(**options)
 
 
 def test_ranks_with_different_rules_are_told():
@@ -373,10 +373,10 @@ def test_a_loss_that_is_not_finite_ends_training_on_all_ranks(versions, bad):
             fit(model, method, ops.cross_entropy, Batch(x, y), backend=backend, batch_size=4)
         return str(caught.value), backend.late
 
-    found = run_ranks(3, work)  # which complains of messages that nobody received
-    assert len(set(found)) == 1
-    step = bad if not bad or bad + found[0][1] > 5 else bad + found[0][1]
-    assert f"the loss is nan at step {step}" in found[0][0]
+    results = run_ranks(3, work)  # which complains of messages that nobody received
+    assert len(set(results)) == 1
+    step = bad if not bad or bad + results[0][1] > 5 else bad + results[0][1]
+    assert f"the loss is nan at step {step}" in results[0][0]
 
 
 def test_nothing_is_left_of_a_pipeline_that_took_no_step():

@@ -46,8 +46,8 @@ def period_one_is_synchronous_sgd(strategy, comm, sizes, make):
         step(serial, reference, method, batch)
         step(backend, model, optimizer, batch)
         close(model.state_dict(), reference.state_dict())
-        wanted, found = states(method), states(optimizer)
-        close({name: found[name] for name in wanted}, wanted)
+        expected, actual = states(method), states(optimizer)
+        close({name: actual[name] for name in expected}, expected)
     backend.finalize(model)
     close(model.state_dict(), reference.state_dict())
 
@@ -89,45 +89,45 @@ def averaged_by_the_textbook(ranks, sizes, make, period, build=Net):
     """The state that each average leaves: every model on its share, then their mean by samples seen."""
     models = [built(build) for _ in range(ranks)]
     optimizers = [make(m.parameters()) for m in models]
-    seen, found = [0] * ranks, []
+    counts, steps_losses = [0] * ranks, []
     for t, batch in enumerate(batches_of(sizes), 1):
         for rank, share in enumerate(shares(len(batch), ranks)):
             if len(mine := batch[share]):
                 step(Serial(), models[rank], optimizers[rank], mine)
-                seen[rank] += len(mine)
+                counts[rank] += len(mine)
         if t == len(sizes) or (period and t % period == 0):
             dicts = [m.state_dict() for m in models]
-            mean = {name: mean_of([d[name] for d in dicts], seen) for name in dicts[0]}
+            mean = {name: mean_of([d[name] for d in dicts], counts) for name in dicts[0]}
             for m in models:
                 m.load_state_dict(mean)
             for i, p in enumerate(models[0].parameters()):
                 keys = {key for o in optimizers for key in o.state[i]} if period else set()
                 for key in keys:
                     zero = 0 if key == "t" else np.zeros_like(p.data)
-                    value = mean_of([o.state[i].get(key, zero) for o in optimizers], seen)
+                    value = mean_of([o.state[i].get(key, zero) for o in optimizers], counts)
                     for o in optimizers:
                         o.state[i][key] = round(float(value)) if key == "t" else value.copy()
-            found.append(mean)
-            seen = [0] * ranks
-    return found
+            steps_losses.append(mean)
+            counts = [0] * ranks
+    return steps_losses
 
 
 def equals_the_textbook(strategy, comm, sizes, make, period):
     """Assert that each average leaves what the textbook's does, on every rank, and that there are so many."""
-    wanted = averaged_by_the_textbook(comm.size, sizes, make, period)
+    expected = averaged_by_the_textbook(comm.size, sizes, make, period)
     backend = strategy(comm)
     model = backend.place(built(Net, comm.rank))
     optimizer = make(model.parameters())
-    found = []
+    actual = []
     for t, batch in enumerate(batches_of(sizes), 1):
         step(backend, model, optimizer, batch)
         if period and t % period == 0:
-            found.append(model.state_dict())
+            actual.append(model.state_dict())
     backend.finalize(model)
     if not period or len(sizes) % period:
-        found.append(model.state_dict())
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
+        actual.append(model.state_dict())
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
         close(one, other)
 
 
@@ -178,9 +178,9 @@ class CountsAgain(LocalSGD):
     """Samples of earlier periods count again."""
 
     def average(self, arrays, model):
-        seen = self.samples
+        before = self.samples
         super().average(arrays, model)
-        self.samples = seen
+        self.samples = before
 
 
 class AveragesBeforeTheUpdate(LocalSGD):
@@ -199,9 +199,9 @@ class ForgetsTheLastUpdates(LocalSGD):
 
 class ForgetsTheStatistics(LocalSGD):
     def average(self, arrays, model):
-        kept = [s.copy() for s in running_statistics(model)]
+        copies = [s.copy() for s in running_statistics(model)]
         super().average(arrays, model)
-        for s, own in zip(running_statistics(model), kept, strict=True):
+        for s, own in zip(running_statistics(model), copies, strict=True):
             s[...] = own
 
 
@@ -209,9 +209,9 @@ class OnlyRankZero(LocalSGD):
     """The others keep their own: invisible to a test that looks at rank 0."""
 
     def average(self, arrays, model):
-        kept = [a.copy() for a in arrays]
+        copies = [a.copy() for a in arrays]
         super().average(arrays, model)
-        for a, own in zip(arrays, kept, strict=True):
+        for a, own in zip(arrays, copies, strict=True):
             a[...] = a if self.rank == 0 else own
 
 
@@ -286,7 +286,7 @@ def test_so_many_messages(ranks, steps, period):
     def work(comm):
         elements = sum(p.size for p in built(Net).parameters() if p.requires_grad)
         statistics, meetings = 10, math.ceil(steps / period)
-        for strategy, wanted in (
+        for strategy, expected in (
             (ParallelSGD, [1 + elements + statistics] * (steps > 0)),
             (
                 lambda *a: LocalSGD(*a, period=period, average_momentum=False),
@@ -310,10 +310,10 @@ def test_so_many_messages(ranks, steps, period):
             for batch in batches_of([3] * steps):
                 step(backend, model, optimizer, batch)
             backend.finalize(model)
-            assert sizes == wanted
+            assert sizes == expected
             after = traced.record.ledger.sent()
-            assert after.messages - before.messages == (ranks - 1) * len(wanted)
-            assert after.bytes - before.bytes == (ranks - 1) * 8 * sum(wanted)
+            assert after.messages - before.messages == (ranks - 1) * len(expected)
+            assert after.bytes - before.bytes == (ranks - 1) * 8 * sum(expected)
 
     run_ranks(ranks, work)
 
@@ -359,11 +359,11 @@ def test_a_mean_of_whole_numbers_is_exact(ranks, seed):
         ]
         mine = deepcopy(arrays[comm.rank])
         load_mean(mine, naive_allreduce(comm, weighted(mine[0], mine, weights[comm.rank])))
-        for i, found in enumerate(mine):
-            wanted = arrays[comm.rank][i]
+        for i, actual in enumerate(mine):
+            expected = arrays[comm.rank][i]
             if sum(weights):
-                wanted = sum(w * a[i] for w, a in zip(weights, arrays, strict=True)) / sum(weights)
-            np.testing.assert_array_equal(found, wanted)
+                expected = sum(w * a[i] for w, a in zip(weights, arrays, strict=True)) / sum(weights)
+            np.testing.assert_array_equal(actual, expected)
 
     run_ranks(ranks, work)
 

@@ -162,10 +162,10 @@ DEADLOCKS = [  # program, ranks, what the picture says
 @pytest.mark.parametrize(("program", "ranks", "lines"), DEADLOCKS, ids=lambda p: getattr(p, "__name__", ""))
 @pytest.mark.timeout(5)
 def test_a_deadlock_of_backgrounds_is_drawn(program, ranks, lines, seed):
-    with pytest.raises(Deadlock) as found:
+    with pytest.raises(Deadlock) as error:
         run_ranks(ranks, program, seed=seed)
     for line in lines:
-        assert re.search(rf"^  {line}", str(found.value), re.MULTILINE), (line, str(found.value))
+        assert re.search(rf"^  {line}", str(error.value), re.MULTILINE), (line, str(error.value))
 
 
 @pytest.mark.timeout(5)
@@ -194,9 +194,9 @@ def test_an_idle_background_is_named_by_number_and_says_what_ended_it():
         second.start(lambda comm: shift(comm, X))
         comm.recv(1 - comm.rank)
 
-    with pytest.raises(Deadlock) as found:
+    with pytest.raises(Deadlock) as error:
         run_ranks(2, program, seed=0)
-    text = str(found.value)
+    text = str(error.value)
     assert re.search(rf"  rank 0's background waits for work {HERE}", text), text
     assert re.search(rf"  rank 0's background 2 waits for work after ZeroDivisionError\(.*\) {HERE}", text), (
         text
@@ -219,7 +219,7 @@ def test_an_idle_background_holds_nobody_up(world):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.timeout(5)
 def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
-    seen = []
+    texts = []
 
     def job(comm):
         if comm.rank == 1:
@@ -230,12 +230,12 @@ def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
         try:
             comm.background().start(job, "allreduce", X.nbytes)()
         except RankFailed as error:
-            seen.append(str(error))
+            texts.append(str(error))
             raise
 
     with pytest.raises(ZeroDivisionError, match="of rank 1"):
         WORLDS[world](3, program)
-    assert len(seen) == 2 and all("rank 1 failed" in text for text in seen)
+    assert len(texts) == 2 and all("rank 1 failed" in text for text in texts)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -305,14 +305,14 @@ def test_a_job_starts_when_it_was_posted_or_when_the_one_before_is_done(p, jobs,
         comm.compute(later / 4)
         return [(finish(), comm.time()) for finish in finishes]
 
-    posted, done, wanted = 0.0, 0.0, []
+    posted, done, expected = 0.0, 0.0, []
     for quarters, n in jobs:
         posted += quarters / 4
         done = max(posted, done) + cost(8 * n)
-        wanted.append(done)
+        expected.append(done)
     own = posted + later / 4
     world = VirtualCluster(p, Link(A, B))
-    assert world.run(program) == [[(end, max(own, end)) for end in wanted]] * p
+    assert world.run(program) == [[(end, max(own, end)) for end in expected]] * p
     assert world.clocks == [max(own, done)] * p
 
 

@@ -34,21 +34,21 @@ def overlapped(seconds, n=128, ranks=2, module=trace):
         finish()
         return gather_trace(comm, traced)
 
-    found = VirtualCluster(ranks, Link(A, B)).run(program)[0]
-    assert found is not None
-    return found
+    result = VirtualCluster(ranks, Link(A, B)).run(program)[0]
+    assert result is not None
+    return result
 
 
 def exposes_what_computing_does_not_hide(seconds, n, module=trace):
     message = cost(8 * n)
-    found = overlapped(seconds, n, module=module)
+    result = overlapped(seconds, n, module=module)
     for rank in range(2):
-        assert found.exposed(rank) == max(message - seconds, 0)
-        assert communicating(found, rank) == message
-        assert hidden(found, rank) == min(message, seconds)
-        (job,) = (s for s in found.spans if s.rank == rank and s.what == "start_shift")
+        assert result.exposed(rank) == max(message - seconds, 0)
+        assert communicating(result, rank) == message
+        assert hidden(result, rank) == min(message, seconds)
+        (job,) = (s for s in result.spans if s.rank == rank and s.what == "start_shift")
         assert job == Span(rank, "start_shift", None, 8 * n, None, 0.0, message)
-        assert found.ledgers[rank].sent(1 - rank) == found.ledgers[rank].received(1 - rank) == (1, 8 * n)
+        assert result.ledgers[rank].sent(1 - rank) == result.ledgers[rank].received(1 - rank) == (1, 8 * n)
 
 
 @given(quarters=st.integers(0, 8), n=st.integers(0, 300))
@@ -76,12 +76,12 @@ def starts_each_job_when_the_one_before_is_done(module=trace):
             finish()
         return gather_trace(comm, traced)
 
-    found = VirtualCluster(2, Link(A, B)).run(program)[0]
-    assert found is not None
-    times = [(s.start, s.stop) for s in found.spans if s.rank == 1 and s.what == "start_shift"]
+    result = VirtualCluster(2, Link(A, B)).run(program)[0]
+    assert result is not None
+    times = [(s.start, s.stop) for s in result.spans if s.rank == 1 and s.what == "start_shift"]
     assert times == [(i * cost(1024), (i + 1) * cost(1024)) for i in range(3)]
-    assert [s.start for s in found.spans if s.rank == 1] == sorted(
-        s.start for s in found.spans if s.rank == 1
+    assert [s.start for s in result.spans if s.rank == 1] == sorted(
+        s.start for s in result.spans if s.rank == 1
     )
 
 
@@ -105,13 +105,13 @@ def test_the_bytes_of_jobs_are_in_the_ledgers_and_in_the_json(ranks):
             background.start(lambda _: 1 // 0, "division")()
         return gather_trace(comm, traced)
 
-    found = run_ranks(ranks, program)[0]
-    assert found is not None
-    assert found.sent() == (3 * 2 * ranks * (ranks - 1), 2 * (ranks - 1) * 8 * 117)
+    trace = run_ranks(ranks, program)[0]
+    assert trace is not None
+    assert trace.sent() == (3 * 2 * ranks * (ranks - 1), 2 * (ranks - 1) * 8 * 117)
     for a in range(ranks):
         for b in range(ranks):
-            assert found.ledgers[a].sent(to=b) == found.ledgers[b].received(source=a)
-    obeys(found)
+            assert trace.ledgers[a].sent(to=b) == trace.ledgers[b].received(source=a)
+    obeys(trace)
 
 
 intervals = st.lists(
@@ -127,16 +127,16 @@ intervals = st.lists(
 @given(spans=intervals)
 def test_communicating_and_hidden_are_unions(spans):
     """Second by second: under way, and blocked."""
-    found = Trace(tuple(Span(0, what, None, 0, None, a, a + n) for what, a, n in spans), (Ledger(),))
+    trace = Trace(tuple(Span(0, what, None, 0, None, a, a + n) for what, a, n in spans), (Ledger(),))
 
     def seconds(names):
         return {t for what, a, n in spans if what in names for t in range(a, a + n)}
 
     blocked = seconds(("wait", "recv"))
     under_way = blocked | seconds(("start_recv", "start_sum"))
-    assert communicating(found, 0) == len(under_way)
-    assert hidden(found, 0) == len(under_way - blocked)
-    assert communicating(found, 1) == hidden(found, 1) == 0
+    assert communicating(trace, 0) == len(under_way)
+    assert hidden(trace, 0) == len(under_way - blocked)
+    assert communicating(trace, 1) == hidden(trace, 1) == 0
 
 
 # Seeded bugs

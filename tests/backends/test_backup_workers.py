@@ -117,9 +117,9 @@ def is_serial_on_its_contributors(runs, sizes, make, backups):
         union = Batch(np.concatenate([t.x for t in taken]), np.concatenate([t.y for t in taken]))
         optimizer.zero_grad()
         loss = Serial().step(model, union, ops.cross_entropy)
-        wanted = {n: g.copy() for n, g in Serial().full_gradients(model).items() if g is not None}
+        expected = {n: g.copy() for n, g in Serial().full_gradients(model).items() if g is not None}
         for run in runs:
-            close(run.gradients[update.version], wanted)
+            close(run.gradients[update.version], expected)
             assert abs(run.losses[update.version] - loss) < bound_for(np.float64) * max(1, loss)
         optimizer.step()
     for run in runs:

@@ -13,12 +13,12 @@ SPEEDS = [1.0, 1.37, 3.71, 1.93, 1.11]
 
 def broken(name, *changes):
     """The strategy's module, with what it takes from module ``name`` changed."""
-    found = mutant("backends.data_parallel.flat" if name == "flat" else f"{PACKAGE}.{name}", *changes)
+    result = mutant("backends.data_parallel.flat" if name == "flat" else f"{PACKAGE}.{name}", *changes)
     if name == "parameter_server":
-        return found
+        return result
     module = mutant(f"{PACKAGE}.parameter_server")
-    taken = [n for n in vars(module) if n in vars(found) and not n.startswith("__")]
-    module.__dict__.update({n: vars(found)[n] for n in taken})
+    taken = [n for n in vars(module) if n in vars(result) and not n.startswith("__")]
+    module.__dict__.update({n: vars(result)[n] for n in taken})
     return module
 
 

@@ -116,14 +116,14 @@ def test_any_buckets_are_the_replicated_form_bitwise(build, progress, ranks, siz
         for strategy in (DataParallel, one_size(nbytes, progress=progress)):
             backend = strategy(comm, naive_allreduce, micro_batches=2)
             model = backend.place(build(np.random.default_rng(0)).to(dtype=np.float64))
-            optimizer, found = optim.SGD(model.parameters(), 0.1, momentum=0.9), []
+            optimizer, losses = optim.SGD(model.parameters(), 0.1, momentum=0.9), []
             for batch in batches_of(sizes):
                 optimizer.zero_grad()
-                found.append(backend.step(model, batch, ops.cross_entropy))
-                found += [None if p.grad is None else p.grad.copy() for p in model.parameters()]
+                losses.append(backend.step(model, batch, ops.cross_entropy))
+                losses += [None if p.grad is None else p.grad.copy() for p in model.parameters()]
                 backend.update(model, optimizer)
-                found += [p.data.copy() for p in model.parameters()]
-            runs.append(found)
+                losses += [p.data.copy() for p in model.parameters()]
+            runs.append(losses)
         for a, b in zip(*runs, strict=True):
             np.testing.assert_array_equal(a, b)
 

@@ -73,9 +73,9 @@ def timed(layers, ranks, nbytes, progress="thread"):
         trace = Trace(tuple(s._replace(rank=0) for s in traced.record.closed()), ())
         return comm.time() - START, communicating(trace, 0), hidden(trace, 0), trace.exposed(0)
 
-    (found, *others) = VirtualCluster(ranks, Link(A, B)).run(work)
-    assert all(other == found for other in others)
-    return found
+    (results, *others) = VirtualCluster(ranks, Link(A, B)).run(work)
+    assert all(other == results for other in others)
+    return results
 
 
 def planned(layers, ranks, nbytes):

@@ -21,27 +21,29 @@ from tests.bugs.mutant import mutant
 def loss_and_gradient(loss, logits, labels, seed, **settings):
     x = Tensor(logits, requires_grad=True)
     with Tape() as tape:
-        found = loss(x, labels, **settings)
-    tape.backward(found, seed)
+        result = loss(x, labels, **settings)
+    tape.backward(result, seed)
     assert x.grad is not None
-    return found.item(), x.grad
+    return result.item(), x.grad
 
 
-def close(found, wanted, bound):
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=bound * max(np.abs(wanted).max(initial=0), 1e-3))
+def close(actual, expected, bound):
+    np.testing.assert_allclose(
+        actual, expected, rtol=0, atol=bound * max(np.abs(expected).max(initial=0), 1e-3)
+    )
 
 
 def agrees(logits, labels, bounds, loss=sharded_cross_entropy, bound=1e-12):
     """Assert that loss and gradient, on every rank, are those of ``ops.cross_entropy`` on one."""
     seed = 0.7
-    wanted, gradient = loss_and_gradient(ops.cross_entropy, logits, labels, seed)
+    expected, gradient = loss_and_gradient(ops.cross_entropy, logits, labels, seed)
 
     def work(comm):
         shard = Shard(1, comm, bounds)
         return loss_and_gradient(loss, logits[:, shard.local_slice], labels, seed, shard=shard)
 
-    for rank, (found, part) in enumerate(run_ranks(len(bounds) - 1, work)):
-        assert found == pytest.approx(wanted, rel=bound, abs=bound), f"rank {rank}"
+    for rank, (actual, part) in enumerate(run_ranks(len(bounds) - 1, work)):
+        assert actual == pytest.approx(expected, rel=bound, abs=bound), f"rank {rank}"
         assert part.dtype == logits.dtype
         close(part, gradient[:, bounds[rank] : bounds[rank + 1]], bound)
 
@@ -101,8 +103,8 @@ def test_no_samples_need_no_message():
         traced = Traced(comm)
         shard = Shard(1, traced, (0, 1, 3))
         logits = np.zeros((0, 3))[:, shard.local_slice]
-        found = loss_and_gradient(sharded_cross_entropy, logits, np.zeros(0, int), 1.0, shard=shard)
-        return found[0], found[1].shape, traced.record.ledger.sent()
+        result = loss_and_gradient(sharded_cross_entropy, logits, np.zeros(0, int), 1.0, shard=shard)
+        return result[0], result[1].shape, traced.record.ledger.sent()
 
     assert run_ranks(2, work) == [(0.0, (0, 1), (0, 0)), (0.0, (0, 2), (0, 0))]
 
@@ -151,7 +153,7 @@ def test_trains_like_serial(loss, plan, ranks):
 
 def test_the_logits_are_whole_in_eval_mode_with_and_without_a_tape():
     x = batches()[0].x
-    wanted = build(np.random.default_rng(0)).to(dtype=np.float64)(x).data
+    expected = build(np.random.default_rng(0)).to(dtype=np.float64)(x).data
 
     def work(comm):
         model = ModelParallel(comm, {"2": "classes"}).place(
@@ -165,7 +167,7 @@ def test_the_logits_are_whole_in_eval_mode_with_and_without_a_tape():
     for rank, (part, *whole) in enumerate(run_ranks(3, work)):
         assert part == (6, [2, 2, 3][rank])
         for logits in whole:
-            np.testing.assert_allclose(logits, wanted, rtol=1e-12)
+            np.testing.assert_allclose(logits, expected, rtol=1e-12)
 
 
 def test_only_the_last_layer_can_be_split_by_classes():

@@ -51,12 +51,12 @@ def test_shared_memory_goes_with_the_last_array_in_it(ranks, name, close):
     def work(comm):
         share = comm.share
 
-        def noted(nbytes):
+        def recorder(nbytes):
             memory = share(nbytes)
             parts.extend(map(weakref.ref, memory.parts))
             return memory
 
-        comm.share = noted
+        comm.share = recorder
         backend = {"one-node": SharedMemoryDataParallel, "replicated": DataParallel}[name](comm)
         model = backend.place(nn.Linear(3, 4, rng=np.random.default_rng(0)))
         before = model.weight.data.copy()

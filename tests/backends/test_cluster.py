@@ -106,17 +106,17 @@ def measured_links(draw):
     return Links([f"host{node}" for node in nodes], nodes, pairs)
 
 
-@given(found=measured_links())
-def test_the_worst_links_stand_first(found):
-    laws.the_worst_links_stand_first(found)
-    assert Links.read(found.as_json()) == found
+@given(links=measured_links())
+def test_the_worst_links_stand_first(links):
+    laws.the_worst_links_stand_first(links)
+    assert Links.read(links.as_json()) == links
 
 
 def test_a_slow_pair_is_pointed_out():
     cluster = VirtualCluster(4, Link(1e-5, 1e9), links={(1, 2): Link(1e-3, 1e7), (2, 1): Link(1e-3, 1e7)})
-    found = cluster.run(measure_links)
-    assert all(one == found[0] for one in found)
-    assert [(p.one, p.other) for p, slow in laws.worst_first(found[0]) if slow] == [(1, 2)]
+    results = cluster.run(measure_links)
+    assert all(one == results[0] for one in results)
+    assert [(p.one, p.other) for p, slow in laws.worst_first(results[0]) if slow] == [(1, 2)]
 
 
 def test_an_interface_is_the_one_that_sent():
@@ -137,8 +137,8 @@ def test_ranks_take_the_all_reduce_of_the_links_that_are_given(strategy):
         automatic(comm, np.ones(4))
         return backend.chosen()["links"]["inside"], automatic.taken, backend.rows()["allreduce"]
 
-    for found in run_ranks(4, work):
-        assert found[0] == [1.0, 1e9] and found[1] == {32: "doubling"} and "doubling" in found[2]
+    for results in run_ranks(4, work):
+        assert results[0] == [1.0, 1e9] and results[1] == {32: "doubling"} and "doubling" in results[2]
 
 
 def test_the_automatic_all_reduce_trains_like_serial():

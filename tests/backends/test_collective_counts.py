@@ -123,8 +123,8 @@ def doubling_allgather(p, n, k):
     if folded(p, k) == "spoken for":
         return 1, c[k]
     number = k // 2 if k < 2 * r else k - r
-    held = [sum(c[2 * i : 2 * i + 2]) if i < r else c[i + r] for i in range(1 << low)]
-    groups = [held[(number >> i) << i : ((number >> i) + 1) << i] for i in range(low)]
+    sizes = [sum(c[2 * i : 2 * i + 2]) if i < r else c[i + r] for i in range(1 << low)]
+    groups = [sizes[(number >> i) << i : ((number >> i) + 1) << i] for i in range(low)]
     paired = folded(p, k) == "speaker"
     return low + paired, sum(map(sum, groups)) + paired * n
 

@@ -131,8 +131,8 @@ def test_images_stay_channels_last(name):
 def test_other_operators(name, operator):
     for p in (1, 2, 5, 8):
         xs = [laws.integers(7, seed, int) % 3 for seed in range(p)]
-        for found in run_ranks(p, lambda comm, xs=xs: ALLREDUCES[name](comm, xs[comm.rank], operator)):
-            np.testing.assert_array_equal(found, reduce(operator, xs))
+        for results in run_ranks(p, lambda comm, xs=xs: ALLREDUCES[name](comm, xs[comm.rank], operator)):
+            np.testing.assert_array_equal(results, reduce(operator, xs))
 
 
 def then(f, g):
@@ -144,16 +144,16 @@ def then(f, g):
 def test_rank_order_is_kept_where_it_is_promised(name):
     for p in RANKS:
         xs = [laws.integers(5, r) % 2 + 1 + 1j * (laws.integers(5, p + r) % 7) for r in range(p)]
-        for found in run_ranks(p, lambda comm, xs=xs: IN_ORDER[name](comm, xs[comm.rank], then)):
-            np.testing.assert_array_equal(found, reduce(then, xs))
+        for results in run_ranks(p, lambda comm, xs=xs: IN_ORDER[name](comm, xs[comm.rank], then)):
+            np.testing.assert_array_equal(results, reduce(then, xs))
 
 
 @pytest.mark.parametrize("name", [n for n in IN_ORDER if n != "halving"])
 def test_what_is_not_cut_takes_operators_on_whole_arrays(name):
     for p in (1, 3, 6, 8):
         xs = [laws.integers((2, 2), r) % 3 for r in range(p)]
-        for found in run_ranks(p, lambda comm, xs=xs: IN_ORDER[name](comm, xs[comm.rank], np.matmul)):
-            np.testing.assert_array_equal(found, reduce(np.matmul, xs))
+        for results in run_ranks(p, lambda comm, xs=xs: IN_ORDER[name](comm, xs[comm.rank], np.matmul)):
+            np.testing.assert_array_equal(results, reduce(np.matmul, xs))
 
 
 # Floats
@@ -229,10 +229,10 @@ def test_broadcast_brings_the_roots_array(broadcast):
             for root in roots(comm.size):
                 for shape in [(), *sizes_for(comm.size), (3, 5), (2, 0)]:
                     x = laws.integers(shape, comm.rank)
-                    found = broadcast(Strict(comm), x, root)
-                    np.testing.assert_array_equal(found, laws.integers(shape, root))
+                    result = broadcast(Strict(comm), x, root)
+                    np.testing.assert_array_equal(result, laws.integers(shape, root))
                     np.testing.assert_array_equal(x, laws.integers(shape, comm.rank))
-                    assert comm.rank == root or not np.shares_memory(found, x)
+                    assert comm.rank == root or not np.shares_memory(result, x)
 
         run_ranks(p, work, rendezvous=p % 2 == 1)
 
@@ -255,8 +255,8 @@ def test_reduce_keeps_the_order_counted_from_the_root():
     for p in RANKS:
         xs = [laws.integers(5, r) % 2 + 1 + 1j * (laws.integers(5, p + r) % 7) for r in range(p)]
         for root in roots(p):
-            found = run_ranks(p, lambda c, xs=xs, root=root: collectives.reduce(c, xs[c.rank], then, root))
-            np.testing.assert_array_equal(found[root], reduce(then, xs[root:] + xs[:root]))
+            results = run_ranks(p, lambda c, xs=xs, root=root: collectives.reduce(c, xs[c.rank], then, root))
+            np.testing.assert_array_equal(results[root], reduce(then, xs[root:] + xs[:root]))
 
 
 def uneven(p, seed=0):
@@ -268,9 +268,9 @@ def blocks(sizes, seed=0):
     return [laws.integers((n, 2), seed + r) for r, n in enumerate(sizes)]
 
 
-def assert_same(found, wanted):
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
+def assert_same(actual, expected):
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -282,7 +282,7 @@ def test_scatter_and_gather_undo_each_other(sized):
 
         def work(comm, sizes=sizes, parts=parts):
             for root in roots(comm.size):
-                given = parts if comm.rank == root else None
+                parts_of_root = parts if comm.rank == root else None
                 for scatter, gather in (
                     (collectives.scatter, collectives.gather),
                     (
@@ -290,7 +290,7 @@ def test_scatter_and_gather_undo_each_other(sized):
                         partial(collectives.tree_gather, sizes=sizes),
                     ),
                 ):
-                    part = scatter(Strict(comm), given, root=root)
+                    part = scatter(Strict(comm), parts_of_root, root=root)
                     np.testing.assert_array_equal(part, parts[comm.rank])
                     back = gather(Strict(comm), part, root=root)
                     assert_same(back, parts if comm.rank == root else [])
@@ -326,10 +326,10 @@ def test_blocks_may_have_any_shapes_where_no_two_share_a_message():
 def test_numbers_are_gathered_too():
     def work(comm):
         x = np.array(float(comm.rank))
-        found = [collectives.allgather(comm, x), collectives.doubling_allgather(comm, x)]
-        found += [collectives.tree_gather(comm, x) or found[0]]
-        assert all(isinstance(y, np.ndarray) and y.shape == () for ys in found for y in ys)
-        return [[float(y) for y in ys] for ys in found]
+        results = [collectives.allgather(comm, x), collectives.doubling_allgather(comm, x)]
+        results += [collectives.tree_gather(comm, x) or results[0]]
+        assert all(isinstance(y, np.ndarray) and y.shape == () for ys in results for y in ys)
+        return [[float(y) for y in ys] for ys in results]
 
     for p in (1, 2, 3, 5):
         assert run_ranks(p, work) == [[list(range(p))] * 3] * p
@@ -342,8 +342,8 @@ def test_reduce_scatter_leaves_each_rank_its_part_of_the_sum():
         def work(comm, sizes=sizes):
             mine = blocks(sizes, 100 * comm.rank)
             part = collectives.reduce_scatter(Strict(comm), mine)
-            wanted = sum(blocks(sizes, 100 * r)[comm.rank] for r in range(comm.size))
-            np.testing.assert_array_equal(part, wanted)
+            expected = sum(blocks(sizes, 100 * r)[comm.rank] for r in range(comm.size))
+            np.testing.assert_array_equal(part, expected)
             assert_same(mine, blocks(sizes, 100 * comm.rank))
             assert not any(np.shares_memory(part, x) for x in mine)
 
@@ -354,8 +354,8 @@ def test_all_to_all_is_a_transpose():
     for p in RANKS:
 
         def work(comm):
-            found = collectives.alltoall(Strict(comm), [np.full(to, comm.rank) for to in range(comm.size)])
-            assert_same(found, [np.full(comm.rank, source) for source in range(comm.size)])
+            result = collectives.alltoall(Strict(comm), [np.full(to, comm.rank) for to in range(comm.size)])
+            assert_same(result, [np.full(comm.rank, source) for source in range(comm.size)])
 
         run_ranks(p, work, rendezvous=p % 2 == 1)
 

@@ -63,17 +63,17 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
     """Ranks, micro-batches, LARS, clipping and warm-up: the losses are those of one machine."""
     common = ["train", "--net", "mlp", "--batch", "500", "--epochs", "1", "--dtype", "float64"]
     common += ["--optimizer", "lars", "--clip", "0.5", "--warm-up", "4", "--lr-schedule", "step"]
-    for file, *asked in (
+    for file, *words in (
         ["one.json"],
         ["two.json", *THREADS, "--option", "micro_batches=2", "--option", "batch_norm=ranks"],
     ):
-        assert minigrad(*common, *asked, "--json", file)[0] == 0
+        assert minigrad(*common, *words, "--json", file)[0] == 0
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
-    found, wanted = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
-    wanted |= {"lr": 0.1, "momentum": 0.9, "strategy": "replicated"}
-    wanted |= {"options": {"micro_batches": 2, "batch_norm": "ranks"}}
-    assert found | wanted == found
+    actual, expected = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
+    expected |= {"lr": 0.1, "momentum": 0.9, "strategy": "replicated"}
+    expected |= {"options": {"micro_batches": 2, "batch_norm": "ranks"}}
+    assert actual | expected == actual
     assert one["config"]["strategy"] == "serial" and one["config"]["options"] == {}
 
 
@@ -87,8 +87,8 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
     ],
 )
 def test_the_rate_is_the_given_one_or_the_optimizers_or_the_nets(flags, lr, momentum):
-    found, settings = training.Training(**flags).optimizer_settings(find_net("mlp"))
-    assert (found, settings.get("momentum")) == (lr, momentum)
+    result, settings = training.Training(**flags).optimizer_settings(find_net("mlp"))
+    assert (result, settings.get("momentum")) == (lr, momentum)
 
 
 def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
@@ -111,21 +111,21 @@ def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     status, out, _ = minigrad(*arguments, "--svg", "p.svg")
     picture = (tmp_path / "p.svg").read_text()
     assert picture.startswith("<svg") and "PROVED" in picture
-    found = json.loads((tmp_path / "p.json").read_text())
-    assert status == 0 and found["passed"] and "\nPROVED: " in out
-    assert found["max_rel_error"] <= 1e-12
-    names = [p["name"] for p in found["parameters"]]
+    verdict = json.loads((tmp_path / "p.json").read_text())
+    assert status == 0 and verdict["passed"] and "\nPROVED: " in out
+    assert verdict["max_rel_error"] <= 1e-12
+    names = [p["name"] for p in verdict["parameters"]]
     assert all(name in out for name in names) and len(set(names)) == len(names)
-    assert set(found["parameters"][0]) >= {"name", "shape", "max_abs_error", "worst_rank"}
+    assert set(verdict["parameters"][0]) >= {"name", "shape", "max_abs_error", "worst_rank"}
 
 
 @pytest.mark.parametrize("net", ["mlp", "lenet"])
 def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
     arguments = ["prove", *THREADS, "--model", "2", "--net", net, "--json", "p.json"]
     status, out, _ = minigrad(*arguments)
-    found = json.loads((tmp_path / "p.json").read_text())
-    assert status == 0 and found["passed"] and "PROVED" in out and "2 x 2 ranks" in out
-    assert found["config"] | {"data": 2, "model": 2} == found["config"] and found["config"]["plan"]
+    verdict = json.loads((tmp_path / "p.json").read_text())
+    assert status == 0 and verdict["passed"] and "PROVED" in out and "2 x 2 ranks" in out
+    assert verdict["config"] | {"data": 2, "model": 2} == verdict["config"] and verdict["config"]["plan"]
 
 
 def test_a_plan_is_followed_and_written_down(minigrad, tmp_path):
@@ -197,15 +197,15 @@ def findings(draw):
     return draw(st.lists(one, min_size=1, max_size=4))
 
 
-def the_report_cuts_no_word_and_ends_with_the_sum(module: ModuleType, found, columns):
-    text = module.report(found, columns).plain
-    for finding in found:
+def the_report_cuts_no_word_and_ends_with_the_sum(module: ModuleType, findings, columns):
+    text = module.report(findings, columns).plain
+    for finding in findings:
         assert all(word in text for word in f"{finding.state} {finding.remedy}".split())
     *lines, last = text.splitlines()
     for line in lines:  # wider only by a path, which stands alone beside the names
         assert len(line) <= columns or len(line[24:].removeprefix("remedy: ").split()) == 1, line
-    missing = [finding.what for finding in found if finding.remedy]
-    needed = [finding.what for finding in found if finding.remedy and finding.needed]
+    missing = [finding.what for finding in findings if finding.remedy]
+    needed = [finding.what for finding in findings if finding.remedy and finding.needed]
     if needed:
         assert last == f"needed: {', '.join(needed)}; see above"
     else:
@@ -213,9 +213,9 @@ def the_report_cuts_no_word_and_ends_with_the_sum(module: ModuleType, found, col
         assert last == f"everything needed is here{optional}"
 
 
-@given(found=findings(), columns=st.sampled_from([60, 80, 120]))
-def test_the_doctors_report_cuts_no_word_and_ends_with_the_sum(found, columns):
-    the_report_cuts_no_word_and_ends_with_the_sum(doctor, found, columns)
+@given(findings=findings(), columns=st.sampled_from([60, 80, 120]))
+def test_the_doctors_report_cuts_no_word_and_ends_with_the_sum(findings, columns):
+    the_report_cuts_no_word_and_ends_with_the_sum(doctor, findings, columns)
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_a_report_of_the_doctor_that_is_wrong_is_seen(old, new):
     broken = mutant("backends.cli.doctor", (old, new))
 
     @settings(max_examples=200, phases=[Phase.generate])
-    @given(found=findings(), columns=st.sampled_from([60, 80, 120]))
-    def law(found, columns):
-        the_report_cuts_no_word_and_ends_with_the_sum(broken, found, columns)
+    @given(findings=findings(), columns=st.sampled_from([60, 80, 120]))
+    def law(findings, columns):
+        the_report_cuts_no_word_and_ends_with_the_sum(broken, findings, columns)
 
     with pytest.raises(AssertionError):
         law()
@@ -378,12 +378,12 @@ def test_what_cannot_be_is_refused_before_a_rank_starts(minigrad, monkeypatch):
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_step(minigrad, tmp_path):
     minigrad("train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--json", "kept.json")
-    kept = (tmp_path / "kept.json").read_bytes()
+    content = (tmp_path / "kept.json").read_bytes()
     arguments = ["train", "--net", "mlp", "--lr", "1e6", "--epochs", "1", "--json", "kept.json"]
     status, _, err = minigrad(*arguments)
     assert status == 1 and err.count("\n") == 1
     assert "the loss is" in err and "at step" in err and "try a smaller --lr" in err
-    assert (tmp_path / "kept.json").read_bytes() == kept  # the finished run's file is whole
+    assert (tmp_path / "kept.json").read_bytes() == content  # the finished run's file is whole
 
 
 @pytest.mark.parametrize("verb", ["train", "prove"])
@@ -557,9 +557,9 @@ def test_options_of_another_type_are_refused(options, message):
 
 
 def test_options_are_python_values_or_text():
-    given = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
-    wanted = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
-    assert registry.read_options(given) == wanted
+    words = ["a=4", "b=0.5", "c=None", "d=thread", "e='4'", "f = [1, 2]", "g=a=b"]
+    expected = {"a": 4, "b": 0.5, "c": None, "d": "thread", "e": "4", "f": [1, 2], "g": "a=b"}
+    assert registry.read_options(words) == expected
 
 
 def test_a_process_that_is_a_rank_has_one_thread():

@@ -201,14 +201,14 @@ def test_what_was_left_of_a_parameter_still_comes_when_no_loss_reaches_it():
         backend = Compressed(comm, compress="random-k", density=0.5)
         model = Sometimes(np.random.default_rng(0))
         backend.place(model.to(dtype=np.float64))
-        found = np.zeros((3, 6))
+        result = np.zeros((3, 6))
         for batch in batches_of([4] * 20):
             for p in model.parameters():
                 p.grad = None
             backend.step(model, batch, ops.cross_entropy)
-            found += 0 if model.two.weight.grad is None else model.two.weight.grad
+            result += 0 if model.two.weight.grad is None else model.two.weight.grad
         assert model.two.weight.grad is None  # all of it came
-        assert (found != 0).all()
+        assert (result != 0).all()
 
     run_ranks(2, work)
 
@@ -292,7 +292,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
         backend.step(model, good, ops.cross_entropy)
         names = list(model.named_parameters())
         error = backend.error
-        kept = None if error is None else error.tobytes()
+        residual = None if error is None else error.tobytes()
         shard = backend.shard(good)
         loss = backend.forward_backward(Work(model, shard, ops.cross_entropy, 1 / 3, backend.on_grad))
         if comm.rank == 1 and (g := backend.summary.parameters[2].grad) is not None:
@@ -301,7 +301,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
             FloatingPointError, match=f"rank 1 has a gradient of {names[2]} that is not finite"
         ):
             backend.finish(model, loss)
-        assert backend.error is error and (error is None or error.tobytes() == kept)
+        assert backend.error is error and (error is None or error.tobytes() == residual)
         for p in model.parameters():
             p.grad = None
         assert np.isfinite(backend.step(model, good, ops.cross_entropy))
@@ -390,6 +390,6 @@ def test_dgc_on_the_command_line_takes_the_momentum_from_the_optimizer(minigrad,
     options += ["--net", "mlp", "--data", "2", "--transport", "threads", "--epochs", "1"]
     status, out, errors = minigrad("train", *options, "--json", "figures.json")
     assert status == 0, errors
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert found["config"]["momentum"] == 0.0
-    assert found["losses"][-1] < found["losses"][0] / 2
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["config"]["momentum"] == 0.0
+    assert figures["losses"][-1] < figures["losses"][0] / 2

@@ -102,8 +102,8 @@ def law_of_dgc(kind, *, caught, strategy=Compressed):
     textbook = lambda comm: Textbook(comm, 0.3, momentum=0.9, apart=True)  # noqa: E731
 
     def work(comm):
-        found = lambda c: strategy(c, compress=kind(density=0.3, apart=True))  # noqa: E731
-        trains_like(found, textbook, comm, odd, SIZES, make=plain)
+        result = lambda c: strategy(c, compress=kind(density=0.3, apart=True))  # noqa: E731
+        trains_like(result, textbook, comm, odd, SIZES, make=plain)
 
     if not caught:
         run_ranks(3, work)

@@ -125,9 +125,9 @@ def test_a_sample_finds_the_same_entries(n, seed, density, sample):
     lumpy[1 : 1 + n // 20] += 10 * rng.random(len(lumpy[1 : 1 + n // 20]))
     k = max(1, round(density * n))
     for sizes in (rng.random(n), np.sort(rng.random(n)), lumpy, np.ones(n)):
-        found = largest_by_sample(sizes * rng.choice([-1, 1], n), k, sample)
-        assert len(set(found.tolist())) == len(found) == k
-        assert np.array_equal(np.sort(sizes[found]), np.sort(sizes[largest(sizes, k)]))
+        result = largest_by_sample(sizes * rng.choice([-1, 1], n), k, sample)
+        assert len(set(result.tolist())) == len(result) == k
+        assert np.array_equal(np.sort(sizes[result]), np.sort(sizes[largest(sizes, k)]))
 
 
 def finds_what_reaches(reaching, n, seed, block):
@@ -179,13 +179,13 @@ def test_selecting_pays_below_a_density_of_one_over_p(p):
 def test_the_basic_update_discounts_what_waited_and_the_corrected_one_does_not(waited, m):
     """One gradient of 1, sent after ``waited`` iterations without any: what each method then did."""
     dense = (1 - m ** (waited + 1)) / (1 - m)
-    for method, wanted in ((basic, 1.0), (corrected, dense)):
+    for method, expected in ((basic, 1.0), (corrected, dense)):
         u, e, moved = np.zeros(1), np.zeros(1), 0.0
         for t in range(waited + 1):
             sent_now = np.array([t == waited])
             step, u, e = method(u, e, np.array([float(t == 0)]), sent_now, m)
             moved += step[0]
-        assert abs(moved - wanted) <= 1e-12 * wanted
+        assert abs(moved - expected) <= 1e-12 * expected
         assert abs(moved / dense - (discount(m, waited) if method is basic else 1)) <= 1e-12
 
 
@@ -234,22 +234,22 @@ def test_dgc_is_the_corrected_update_and_top_k_with_momentum_the_basic_one(seed,
 def test_dgc_clips_each_rank_to_its_share_of_the_norm(seed, ranks, clip):
     dgc = started(DeepGradientCompression(clip=clip), (4, 5), size=ranks)
     g = vector(dgc.layout, seed)
-    kept = g.copy()
+    original = g.copy()
     v = dgc.apply_feedback(None, g)
     scale = min(1.0, clip / np.sqrt(ranks) / np.linalg.norm(g))
     np.testing.assert_allclose(v, scale * g, rtol=1e-12)
-    assert np.array_equal(g, kept)
+    assert np.array_equal(g, original)
 
 
 def test_dgc_sends_less_from_one_quarter_of_the_warm_up_to_the_next():
     dgc = started(DeepGradientCompression(density=0.001, warm_up=4), (64, 32), (3,))
-    found = []
+    results = []
     for t in range(6):
         v = dgc.apply_feedback(None, vector(dgc.layout, t))
         dgc.compress(v)
-        found.append(len(dgc.sent_indices))
+        results.append(len(dgc.sent_indices))
         dgc.commit()
-    assert found == [513, 128, 32, 8, 2, 2]
+    assert results == [513, 128, 32, 8, 2, 2]
 
 
 def test_the_density_falls_by_fours_and_stays():
@@ -284,8 +284,8 @@ def test_the_scaled_sign_is_off_by_what_its_formula_says(shapes, seed, dtype):
     for x, y in zip(*map(compressor.layout.views, (v, sent(compressor, v))), strict=True):
         x, y = x.astype(np.float64), y.astype(np.float64)
         if x.any():
-            wanted = (1 - abs(x).sum() ** 2 / (x.size * (x**2).sum())) * (x**2).sum()
-            assert abs(((x - y) ** 2).sum() - wanted) <= bound_for(dtype) * (x**2).sum()
+            expected = (1 - abs(x).sum() ** 2 / (x.size * (x**2).sum())) * (x**2).sum()
+            assert abs(((x - y) ** 2).sum() - expected) <= bound_for(dtype) * (x**2).sum()
             assert (np.sign(y)[x != 0] == np.sign(x)[x != 0]).all()
 
 
@@ -342,12 +342,14 @@ def low_rank_law(make, ranks, shapes, seed, *, r, full=False):
             total, own, figures = compressor.exchange(comm, v, np.ones(2), summed)
             assert np.array_equal(v, vs[comm.rank][t]) and np.array_equal(figures, np.full(2, float(ranks)))
             dense = sum(x[t] for x in vs)
-            found = (compressor.matrices(x) for x in (v, own, total, dense))
-            for (mine, sent_own, got, wanted), p in zip(zip(*found, strict=True), compressor.p, strict=True):
+            actual = (compressor.matrices(x) for x in (v, own, total, dense))
+            for (mine, sent_own, got, expected), p in zip(
+                zip(*actual, strict=True), compressor.p, strict=True
+            ):
                 assert p.shape[1] == min(r, len(mine))
                 np.testing.assert_allclose(p.T @ p, np.eye(p.shape[1]), rtol=0, atol=1e-12)
                 np.testing.assert_allclose(p.T @ (mine - sent_own), 0, rtol=0, atol=1e-11)
-                np.testing.assert_allclose(got, p @ (p.T @ wanted), rtol=0, atol=1e-11)
+                np.testing.assert_allclose(got, p @ (p.T @ expected), rtol=0, atol=1e-11)
                 assert np.linalg.matrix_rank(got) <= r
             if full:
                 np.testing.assert_allclose(total, dense, rtol=0, atol=1e-11)

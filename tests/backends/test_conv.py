@@ -168,13 +168,13 @@ def test_running_statistics_come_back_whole():
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
 def test_a_rank_holds_its_share_and_the_biases_added_after_sums(ranks):
-    def held(comm):
+    def share(comm):
         model = ModelParallel(comm, PAIR).place(network((2, 6, 12), ("batch norm", "relu"))())
         assert all(p.data.base is None for p in model.parameters())  # no view keeps the whole alive
         return sum(p.size for p in model.parameters())
 
     weights = (6 * 2 * 9) + (6 + 6) + 12 * 6 * 9 + (3 * 12 * 30)
-    assert run_ranks(ranks, held) == [weights // ranks + 12 + 3] * ranks
+    assert run_ranks(ranks, share) == [weights // ranks + 12 + 3] * ranks
 
 
 def conv(n_in, n_out, **settings):
@@ -224,12 +224,12 @@ MODELS = {
 )
 def test_messages_and_numbers_are_the_closed_form(model, plan, forward, backward, ranks):
     x = np.ones((N, C, 6, 6))
-    wanted = [count(ranks, *numbers) for count, *numbers in (forward, backward)]
+    expected = [count(ranks, *numbers) for count, *numbers in (forward, backward)]
 
     def counted(comm):
         return sent(comm, nn.Sequential(*MODELS[model]).to(dtype=np.float64), plan, x)
 
-    assert run_ranks(ranks, counted) == [wanted] * ranks
+    assert run_ranks(ranks, counted) == [expected] * ranks
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_messages_and_numbers_are_the_closed_form(model, plan, forward, backward
 def test_images_and_their_gradients_stay_channels_last(plan):
     """Also where the transport's all-reduce answers in C order, as MPI's does."""
 
-    seen = []
+    arrays = []
 
     def work(comm):
         model = ModelParallel(WithAllreduce(comm, contiguous_ring), plan).place(
@@ -247,26 +247,26 @@ def test_images_and_their_gradients_stay_channels_last(plan):
         layers: list[Any] = list(model.children().values())
         x = Tensor(np.ones((2, 6, 5, 2)).transpose(0, 3, 1, 2), requires_grad=True)
         with Tape() as tape:
-            a = ShardedTensor(spied(x, seen=seen))
+            a = ShardedTensor(spied(x, arrays=arrays))
             for layer in layers[:6]:
                 a = layer.sharded_forward(a)
-                a = ShardedTensor(spied(a.local, seen=seen), a.shards)
+                a = ShardedTensor(spied(a.local, arrays=arrays), a.shards)
         tape.backward(a.local, np.ones((2, 6, 5, a.local.shape[1])).transpose(0, 3, 1, 2))
 
     run_ranks(3, work)
-    assert len(seen) == 3 * 2 * 7
-    for x in seen:
+    assert len(arrays) == 3 * 2 * 7
+    for x in arrays:
         image, row, column, channel = (x.strides[axis] for axis in (0, 2, 3, 1))
         assert image > row > column > channel == x.itemsize
 
 
 @op
-def spied(x, *, seen):
+def spied(x, *, arrays):
     """x, noting it and its gradient."""
-    seen.append(x)
+    arrays.append(x)
 
     def back(g):
-        seen.append(g)
+        arrays.append(g)
         return g
 
     return x, (back,)

@@ -99,9 +99,9 @@ class NoReduction(DataParallel):
 class ForgetsTheLastParameter(DataParallel):
     def finish(self, model, loss):
         *_, last = [p for p in model.parameters() if p.grad is not None]
-        kept = last.grad
+        gradient = last.grad
         loss = super().finish(model, loss)
-        last.grad = kept
+        last.grad = gradient
         return loss
 
 
@@ -167,8 +167,8 @@ def test_the_difference_names_the_rank_that_is_wrong():
     def work(comm: Communicator) -> list[Difference]:
         return differences_from_serial(OnlyRankZero, comm, Forked, ops.cross_entropy, batches_of([7]))
 
-    found = run_ranks(3, work)[0]
-    assert all(d.worst_rank > 0 for d in found if d.relative > bound_for(np.float64))
+    result = run_ranks(3, work)[0]
+    assert all(d.worst_rank > 0 for d in result if d.relative > bound_for(np.float64))
 
 
 def test_an_empty_batch_is_refused():

@@ -113,9 +113,9 @@ WAYS = [  # program, ranks, rendezvous; for each waiting rank: peer, tag, what s
 )
 @pytest.mark.timeout(5)
 def test_ends_at_once_and_names_who_waits_where(program, ranks, rendezvous, waits, seed):
-    with pytest.raises(Deadlock) as found:
+    with pytest.raises(Deadlock) as error:
         run_ranks(ranks, program, rendezvous=rendezvous, seed=seed)
-    text = str(found.value)
+    text = str(error.value)
     for rank, (peer, tag, call) in waits.items():
         (line,) = re.findall(rf"^  rank {rank} waits (.*)$", text, re.MULTILINE)
         assert peer is None or f"rank {peer} " in line
@@ -135,18 +135,18 @@ def test_who_has_returned_is_said():
 
 
 def test_every_rank_gets_the_same_picture():
-    seen = []
+    texts = []
 
     def program(comm):
         try:
             both_receive_first(comm)
         except Deadlock as error:
-            seen.append(str(error))
+            texts.append(str(error))
             raise
 
     with pytest.raises(Deadlock):
         run_ranks(2, program)
-    assert len(seen) == 2 and seen[0] == seen[1]
+    assert len(texts) == 2 and texts[0] == texts[1]
 
 
 @pytest.mark.timeout(5)
@@ -163,21 +163,21 @@ def test_what_can_finish_does(messages, rendezvous, seed):
     """Messages in one order that all ranks keep never deadlock, whatever the interleaving."""
 
     def program(comm):
-        found = []
+        results = []
         for i, (source, to, tag) in enumerate(messages):
             if comm.rank == source == to:
                 finish = comm.start_send(np.array(i), to, tag)
-                found.append(int(comm.recv(source, tag)))
+                results.append(int(comm.recv(source, tag)))
                 finish()
             elif comm.rank == source:
                 comm.send(np.array(i), to, tag)
             elif comm.rank == to:
-                found.append(int(comm.recv(source, tag)))
-        return found
+                results.append(int(comm.recv(source, tag)))
+        return results
 
-    found = run_ranks(5, program, rendezvous=rendezvous, seed=seed)
+    results = run_ranks(5, program, rendezvous=rendezvous, seed=seed)
     for rank in range(5):
-        assert found[rank] == [i for i, (_, to, _) in enumerate(messages) if to == rank]
+        assert results[rank] == [i for i, (_, to, _) in enumerate(messages) if to == rank]
 
 
 def test_a_seed_gives_one_interleaving_and_another_seed_another():

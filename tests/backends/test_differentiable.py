@@ -121,27 +121,27 @@ def values(op, p, inputs, **settings):
 
 def test_forward_is_what_the_name_says():
     xs = [laws.integers((4, 3), r) for r in range(3)]
-    total, joined = np.sum(xs, axis=0), np.concatenate(xs, axis=1)
+    total, whole = np.sum(xs, axis=0), np.concatenate(xs, axis=1)
     rows = [slice(0, 1), slice(1, 2), slice(2, 4)]  # as even as they can be
     np.testing.assert_array_equal(values(differentiable.fan_out, 3, xs), xs)
     np.testing.assert_array_equal(values(differentiable.fan_in, 3, xs), [total] * 3)
     np.testing.assert_array_equal(values(differentiable.all_reduce, 3, xs), [total] * 3)
     np.testing.assert_array_equal(values(differentiable.broadcast, 3, xs, root=1), [xs[1]] * 3)
-    np.testing.assert_array_equal(values(differentiable.all_gather, 3, xs, axis=1), [joined] * 3)
-    np.testing.assert_array_equal(values(differentiable.join_in, 3, xs, axis=1), [joined] * 3)
-    for found, share in zip(values(differentiable.share_out, 3, [total] * 3), rows, strict=True):
-        np.testing.assert_array_equal(found, total[share])
-    for found, share in zip(values(differentiable.scatter, 3, xs, root=2), rows, strict=True):
-        np.testing.assert_array_equal(found, xs[2][share])
-    for found, share in zip(values(differentiable.reduce_scatter, 3, xs), rows, strict=True):
-        np.testing.assert_array_equal(found, total[share])
-    for op, wanted in ((differentiable.sum_to, total), (differentiable.gather, np.concatenate(xs))):
-        found = values(op, 3, xs, root=1)
-        np.testing.assert_array_equal(found[1], wanted)
-        assert [found[0], found[2]] == [0, 0]
+    np.testing.assert_array_equal(values(differentiable.all_gather, 3, xs, axis=1), [whole] * 3)
+    np.testing.assert_array_equal(values(differentiable.join_in, 3, xs, axis=1), [whole] * 3)
+    for actual, share in zip(values(differentiable.share_out, 3, [total] * 3), rows, strict=True):
+        np.testing.assert_array_equal(actual, total[share])
+    for actual, share in zip(values(differentiable.scatter, 3, xs, root=2), rows, strict=True):
+        np.testing.assert_array_equal(actual, xs[2][share])
+    for actual, share in zip(values(differentiable.reduce_scatter, 3, xs), rows, strict=True):
+        np.testing.assert_array_equal(actual, total[share])
+    for op, expected in ((differentiable.sum_to, total), (differentiable.gather, np.concatenate(xs))):
+        actual = values(op, 3, xs, root=1)
+        np.testing.assert_array_equal(actual[1], expected)
+        assert [actual[0], actual[2]] == [0, 0]
     parts = values(differentiable.all_to_all, 3, xs)
-    for found, share in zip(parts, rows, strict=True):
-        np.testing.assert_array_equal(found, np.concatenate([x[share] for x in xs]))
+    for actual, share in zip(parts, rows, strict=True):
+        np.testing.assert_array_equal(actual, np.concatenate([x[share] for x in xs]))
 
 
 def test_a_loss_after_fan_in_is_that_of_one_machine():
@@ -159,11 +159,11 @@ def test_a_loss_after_fan_in_is_that_of_one_machine():
         with Tape() as tape:
             hidden = differentiable.fan_out(parts[0], comm=comm) @ parts[1]
             out = differentiable.fan_in(hidden @ parts[2], comm=comm)
-            found = (out**2).sum()
-        tape.backward(found)
-        assert found.data == loss.data
-        for part, wanted in zip(parts, (dx, dw[:, mine], dv[mine]), strict=True):
-            np.testing.assert_array_equal(part.grad, wanted)
+            actual = (out**2).sum()
+        tape.backward(actual)
+        assert actual.data == loss.data
+        for part, expected in zip(parts, (dx, dw[:, mine], dv[mine]), strict=True):
+            np.testing.assert_array_equal(part.grad, expected)
 
     run_ranks(3, work)
 

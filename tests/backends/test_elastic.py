@@ -5,7 +5,7 @@ from functools import partial
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from backends.comm import run_ranks
 from backends.comm.collectives import find_allreduce
@@ -24,6 +24,7 @@ from tests.backends.elastic_laws import (
     every_sample_counts_once,
     gradients_add_up,
     is_data_parallel_on_the_ranks_of_each_step,
+    links_are_measured_by_all_that_live,
 )
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of
 
@@ -83,13 +84,20 @@ def test_where_ranks_are_not_interleaved_by_a_seed(left):
     all_that_live_train_like_serial(Elastic, Faults(4, {0: left, 2: left + 3}, [3], seed=None))
 
 
+@example(0, 49)
+@example(1, 25)
+@given(st.integers(0, 2), st.integers(0, 80))
+def test_a_rank_may_die_while_links_are_measured(victim, left):
+    links_are_measured_by_all_that_live(Elastic, victim, left)
+
+
 def test_each_communication_of_a_rank_may_be_its_last():
-    lost = 0
+    noticed = 0
     for left in range(0, 150):
         run = elastic_run(Elastic, Faults(3, {1: left}, [2]))
         assert {len(outcome.losses) for outcome in run.outcomes.values()} == {STEPS}
-        lost += any(outcome.lost for outcome in run.outcomes.values())
-    assert lost > 50
+        noticed += any(outcome.deaths for outcome in run.outcomes.values())
+    assert noticed > 50
 
 
 @given(ranks=st.integers(1, 5), sizes=st.lists(st.integers(1, 11), min_size=1, max_size=4))
@@ -100,7 +108,7 @@ def test_without_faults_it_trains_like_serial(ranks, sizes):
 def test_a_spare_joins_where_a_rank_dies_and_all_end_with_the_model():
     run = elastic_run(lambda comm, target: Elastic(comm, spares=2), Faults(4, {0: 60}))
     first, second, third = (run.outcomes[rank] for rank in (1, 2, 3))
-    assert set(first.lost) == {0} and set(first.teams) == set(range(STEPS))
+    assert set(first.deaths) == {0} and set(first.teams) == set(range(STEPS))
     assert 0 < len(second.teams) < STEPS and not third.teams
     assert set(second.teams.values()) == {(1, 2)}
     for name, value in first.arrays.items():

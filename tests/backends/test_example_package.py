@@ -169,5 +169,5 @@ def test_it_stands_in_a_traced_stack(installed, monkeypatch):
             stack, traced, net.build, net.loss, [batch], dtype=np.float64, serial=Serial(4)
         )
 
-    found = run_ranks(8, partial(compare))[0]
-    assert max(difference.relative for difference in found) <= 2e-15
+    result = run_ranks(8, partial(compare))[0]
+    assert max(difference.relative for difference in result) <= 2e-15

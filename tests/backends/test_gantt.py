@@ -65,8 +65,8 @@ def test_a_name_gives_its_instruction_back(instruction):
 
 @given(st.sampled_from(["forward", "backward", "weight"]), st.text(" 0123/,-", max_size=8))
 def test_any_other_name_is_no_instruction(kind, rest):
-    found = instruction_of(what := f"{kind} {rest}")
-    assert found is None or span_name(found) == what
+    instruction = instruction_of(what := f"{kind} {rest}")
+    assert instruction is None or span_name(instruction) == what
 
 
 @pytest.mark.parametrize("what", ["forward", "forward 3 ", "forward 0-1", "forward 03", "weight 3-1", "recv"])
@@ -236,35 +236,35 @@ def run(table, costs, comm):
 
 
 def virtual_run(table, costs):
-    found = VirtualCluster(table.ranks, Link(0.0)).run(lambda comm: run(table, costs, comm))[0]
-    assert found is not None
-    return found
+    trace = VirtualCluster(table.ranks, Link(0.0)).run(lambda comm: run(table, costs, comm))[0]
+    assert trace is not None
+    return trace
 
 
 @given(tables(), whole_costs)
 def test_a_run_on_a_virtual_clock_is_drawn_as_its_plan(table, costs):
-    plan, found = as_trace(simulate(table, costs)), virtual_run(table, costs)
-    assert slots(found) == slots(plan)
-    assert bubbles_of(found) == pytest.approx(bubbles_of(plan), abs=1e-12)
+    plan, trace = as_trace(simulate(table, costs)), virtual_run(table, costs)
+    assert slots(trace) == slots(plan)
+    assert bubbles_of(trace) == pytest.approx(bubbles_of(plan), abs=1e-12)
 
 
 def test_the_general_drawings_show_kinds_and_not_each_micro_batch():
-    found = virtual_run(SCHEDULES["zb-h1"].of(2, 2), Costs(1, 1, 1))
-    assert gantt(found, width=7).splitlines()[-1] == "F forward  B backward  S send  R recv  E weight  . idle"
+    trace = virtual_run(SCHEDULES["zb-h1"].of(2, 2), Costs(1, 1, 1))
+    assert gantt(trace, width=7).splitlines()[-1] == "F forward  B backward  S send  R recv  E weight  . idle"
 
 
 def test_a_run_of_threads_is_drawn(tmp_path):
     table = SCHEDULES["zb-h1"].of(3, 4)
-    found = run_ranks(3, lambda comm: run(table, None, comm))[0]
-    assert found is not None
-    done = Counter((span.rank, i) for span in found.spans if (i := instruction_of(span.what)))
+    trace = run_ranks(3, lambda comm: run(table, None, comm))[0]
+    assert trace is not None
+    done = Counter((span.rank, i) for span in trace.spans if (i := instruction_of(span.what)))
     assert done == Counter((rank, i) for rank, mine in enumerate(table.instructions) for i in mine)
-    assert 0 <= bubble_of(found) <= 1
-    assert len(slots(found).splitlines()) == 4
-    draw_pair(as_trace(simulate(table)), found, tmp_path / "pair.png")
+    assert 0 <= bubble_of(trace) <= 1
+    assert len(slots(trace).splitlines()) == 4
+    draw_pair(as_trace(simulate(table)), trace, tmp_path / "pair.png")
     assert [p.name for p in tmp_path.iterdir()] == ["pair.png"]
     assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")
-    keeps_the_rules(chrome_trace(found))
+    keeps_the_rules(chrome_trace(trace))
 
 
 def test_a_plan_of_other_ranks_than_the_run_is_refused(tmp_path):
@@ -293,8 +293,8 @@ def pictures_agree(plan, module=picture):
     (axes,) = module.figure_of({"": as_trace(plan)}).axes
     events = [event for event in plan.events if event.start < event.stop]
     boxes = boxes_of(axes)
-    found = [(b.get_y() + b.get_height() / 2, b.get_x(), b.get_width()) for b in boxes]
-    np.testing.assert_allclose(found, [(e.rank, e.start, e.stop - e.start) for e in events])
+    places = [(b.get_y() + b.get_height() / 2, b.get_x(), b.get_width()) for b in boxes]
+    np.testing.assert_allclose(places, [(e.rank, e.start, e.stop - e.start) for e in events])
     assert len([c for c in axes.collections if isinstance(c, PolyCollection)]) == plan.table.ranks
     texts = [text for text in axes.texts if "idle" not in text.get_text()]
     for text, box, event in zip(texts, boxes, events, strict=True):
@@ -314,11 +314,11 @@ def test_a_picture_has_a_box_with_a_number_for_each_instruction(name, ranks, mic
 def test_chunks_and_kinds_have_colours_of_their_own():
     plan = simulate(SCHEDULES["dualpipe"].of(4, 8), Costs(1, 1, 1))
     (axes,) = figure_of({"": as_trace(plan)}).axes
-    found = {}
+    rows = {}
     for event, box in zip(plan.events, boxes_of(axes), strict=True):
-        found.setdefault((type(event.instruction), event.instruction.chunk), set()).add(box.get_facecolor())
-    assert len(found) == 6 and all(len(colours) == 1 for colours in found.values())
-    assert len(set.union(*found.values())) == 6
+        rows.setdefault((type(event.instruction), event.instruction.chunk), set()).add(box.get_facecolor())
+    assert len(rows) == 6 and all(len(colours) == 1 for colours in rows.values())
+    assert len(set.union(*rows.values())) == 6
 
 
 def test_a_pair_has_the_plan_above_the_run_each_as_wide_as_it_is_long():
@@ -341,8 +341,8 @@ def test_a_plan_opens_in_perfetto(table, costs):
     content = chrome_trace(as_trace(plan, seconds=1e-3))
     keeps_the_rules(content)
     events = [e for e in content["traceEvents"] if e["ph"] == "X"]
-    found = sorted((e["tid"], e["ts"], e["name"]) for e in events)
-    assert found == sorted(
+    rows = sorted((e["tid"], e["ts"], e["name"]) for e in events)
+    assert rows == sorted(
         (e.rank, int(float(e.start * 1e-3) * 1e6), span_name(e.instruction)) for e in plan.events
     )
     assert {e["cat"] for e in events} == {"computed"}

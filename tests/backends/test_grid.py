@@ -23,14 +23,14 @@ def test_every_group_is_a_line_through_the_grid(shape):
 
     def work(comm):
         grid = Grid(comm, **dict(zip(AXES, shape, strict=True)))
-        found = [members(comm)(group) for group in (grid.data, grid.pipe, grid.model)]
-        return grid.place, [group.rank for group in (grid.data, grid.pipe, grid.model)], found
+        groups = [members(comm)(group) for group in (grid.data, grid.pipe, grid.model)]
+        return grid.place, [group.rank for group in (grid.data, grid.pipe, grid.model)], groups
 
-    for rank, (place, ranks, found) in enumerate(run_ranks(table.size, work)):
+    for rank, (place, ranks, groups) in enumerate(run_ranks(table.size, work)):
         assert np.argwhere(table == rank).tolist() == [list(place)]
         assert tuple(ranks) == place
         lines = [table[:, place[1], place[2]], table[place[0], :, place[2]], table[place[0], place[1], :]]
-        assert found == [list(line) for line in lines]
+        assert groups == [list(line) for line in lines]
 
 
 @given(shape=shapes)

@@ -108,12 +108,12 @@ def wishes(draw):
     """Limits of what ranks have, and any rows that each wants: several owners', none, border only."""
     n, ranks = draw(st.integers(0, 9)), draw(st.integers(1, 6))
     bounds = bounds_of(draw, n, ranks)
-    wanted = []
+    expected = []
     for _ in range(ranks):
         start, stop = sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))
-        wanted.append(RowRange(start, stop, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
+        expected.append(RowRange(start, stop, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
     sides = draw(st.sampled_from([(0, 0), (0, 0), (2, 1), (0, 3)]))
-    return bounds, wanted, draw(st.sampled_from([0, 1])), sides, draw(st.integers(0, 2**16))
+    return bounds, expected, draw(st.sampled_from([0, 1])), sides, draw(st.integers(0, 2**16))
 
 
 def whole_of(n, axis, seed):
@@ -129,7 +129,7 @@ def bordered(x, axis, needed, value, sides=(0, 0)):
 
 
 def obeys(module, whole, case):
-    bounds, wanted, axis, sides, seed = case
+    bounds, expected, axis, sides, seed = case
     width = {1 - axis: sides} if any(sides) else None
 
     def work(comm):
@@ -138,13 +138,13 @@ def obeys(module, whole, case):
         image = whole_of(bounds[-1], axis, seed)
         x = image if whole else shard.local_part(image)
         before = x.copy()
-        op = partial(module.fetch, shard=shard, needed=wanted, width=width, whole=whole)
-        found = op(x, value=7.0).data
-        np.testing.assert_array_equal(found, bordered(image, axis, wanted[comm.rank], 7.0, sides))
+        op = partial(module.fetch, shard=shard, needed=expected, width=width, whole=whole)
+        actual = op(x, value=7.0).data
+        np.testing.assert_array_equal(actual, bordered(image, axis, expected[comm.rank], 7.0, sides))
         is_adjoint(op, comm, x, seed=seed, replicated_in=whole)
         np.testing.assert_array_equal(x, before)
 
-    run_ranks(len(wanted), work, rendezvous=seed % 2 == 1)
+    run_ranks(len(expected), work, rendezvous=seed % 2 == 1)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -165,7 +165,7 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
             Shard(0, comm.split(column, row), row_bounds),
             Shard(1, comm.split(row, column), column_bounds),
         )
-        wanted = [
+        reference = [
             [
                 window.receptive_field(*limits, shard.length)
                 for limits in pairwise(window.output_bounds(shard.bounds))
@@ -174,13 +174,13 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
         ]
 
         def fetch(x):
-            for shard, needed in zip(cuts, wanted, strict=True):
+            for shard, needed in zip(cuts, reference, strict=True):
                 x = halo.fetch(x, shard=shard, needed=needed)
             return x
 
         mine = cuts[1].local_part(cuts[0].local_part(whole))
-        expected = bordered(whole, 0, wanted[0][row], 0)
-        np.testing.assert_array_equal(fetch(mine).data, bordered(expected, 1, wanted[1][column], 0))
+        expected = bordered(whole, 0, reference[0][row], 0)
+        np.testing.assert_array_equal(fetch(mine).data, bordered(expected, 1, reference[1][column], 0))
         is_adjoint(fetch, comm, mine, seed=seed)
 
     run_ranks(tall * wide, work, rendezvous=seed % 2 == 1)
@@ -190,9 +190,9 @@ def test_rows_then_columns_bring_the_corners(rows, columns, seed):
 def test_what_is_sent_are_the_halos_and_nothing_else(case):
     """One message for each pair of ranks of which one needs what the other has; the same going back."""
     window, n, bounds = case
-    wanted = [window.receptive_field(*limits, n) for limits in pairwise(window.output_bounds(bounds))]
+    expected = [window.receptive_field(*limits, n) for limits in pairwise(window.output_bounds(bounds))]
     shared = [
-        [len({*range(*owned)} & {*range(*needed[:2])}) for needed in wanted] for owned in pairwise(bounds)
+        [len({*range(*owned)} & {*range(*needed[:2])}) for needed in expected] for owned in pairwise(bounds)
     ]
 
     def work(comm):
@@ -201,14 +201,14 @@ def test_what_is_sent_are_the_halos_and_nothing_else(case):
         leaf = Tensor(shard.local_part(np.ones((n, 3))), requires_grad=True)
         others = [r for r in range(comm.size) if r != comm.rank]
         with Tape() as tape:
-            y = halo.fetch(leaf, shard=shard, needed=wanted)
+            y = halo.fetch(leaf, shard=shard, needed=expected)
         given_away = [shared[comm.rank][r] for r in others if shared[comm.rank][r]]
         assert traced.record.ledger.sent() == (len(given_away), sum(given_away) * 24)
         tape.backward(y, np.ones(y.shape))
         got = [shared[r][comm.rank] for r in others if shared[r][comm.rank]]
         assert traced.record.ledger.sent() == (len(given_away + got), sum(given_away + got) * 24)
 
-    run_ranks(len(wanted), work)
+    run_ranks(len(expected), work)
 
 
 @pytest.mark.parametrize("order", ["channels-last", "C"])
@@ -224,9 +224,9 @@ def test_images_keep_their_memory_order(order):
 
         x = np.ones((2, 4, 5, 3)).transpose(0, 3, 1, 2) if order == "channels-last" else np.ones((2, 3, 4, 5))
         leaf = Tensor(x, requires_grad=True)
-        wanted = [RowRange(0, 5, 1), RowRange(3, 9), RowRange(7, 12, 0, 1)]
+        expected = [RowRange(0, 5, 1), RowRange(3, 9), RowRange(7, 12, 0, 1)]
         with Tape() as tape:
-            y = watched(halo.fetch(watched(leaf), shard=Shard(2, comm, (0, 4, 8, 12)), needed=wanted))
+            y = watched(halo.fetch(watched(leaf), shard=Shard(2, comm, (0, 4, 8, 12)), needed=expected))
         tape.backward(y, y.data)
 
     run_ranks(3, work)
@@ -236,8 +236,8 @@ def test_rows_that_nobody_else_has_or_wants_are_not_copied():
     def work(comm):
         shard = Shard(0, comm, (0, 4, 6))
         x = np.ones((shard.sizes[comm.rank], 2))
-        wanted = [RowRange(0, 3), RowRange(4, 6)]
-        assert np.shares_memory(halo.fetch(x, shard=shard, needed=wanted).data, x)
+        expected = [RowRange(0, 3), RowRange(4, 6)]
+        assert np.shares_memory(halo.fetch(x, shard=shard, needed=expected).data, x)
 
     run_ranks(2, work)
 

@@ -77,8 +77,8 @@ def parts_train_as_the_whole(make, ranks, steps=3, total=naive_allreduce, limit=
             optimizer.step(parts, lambda x: total(comm, x))
         return [w.data.reshape(-1)[shares(w.size, comm.size)[comm.rank]] for w in ws]
 
-    found = [np.concatenate(pieces) for pieces in zip(*run_ranks(ranks, work), strict=True)]
-    for w, start, mine in zip(whole, starts, found, strict=True):
+    arrays = [np.concatenate(pieces) for pieces in zip(*run_ranks(ranks, work), strict=True)]
+    for w, start, mine in zip(whole, starts, arrays, strict=True):
         np.testing.assert_allclose(mine, w.data.reshape(-1), rtol=1e-12, atol=1e-13)
         assert np.array_equal(w.data, start) == (w is whole[1])
 
@@ -109,10 +109,10 @@ def test_the_corrected_momentum_follows_the_schedule_on_ranks_too():
         )
         return model.state_dict()
 
-    wanted = ends(optim.SGD, Backend())
-    for found in run_ranks(3, lambda comm: ends(optim.HeavyBall, DataParallel(comm))):
-        for name, w in wanted.items():
-            np.testing.assert_allclose(found[name], w, rtol=1e-11, atol=1e-13)
+    expected = ends(optim.SGD, Backend())
+    for actual in run_ranks(3, lambda comm: ends(optim.HeavyBall, DataParallel(comm))):
+        for name, w in expected.items():
+            np.testing.assert_allclose(actual[name], w, rtol=1e-11, atol=1e-13)
 
 
 def test_k_workers_with_b_samples_are_one_machine_with_kb():
@@ -144,8 +144,8 @@ class UsesItsOwnNorms(DataParallel):
         return loss
 
     def update(self, model, optimizer, square_norms=None):
-        found = zip(model.parameters(), self.own, strict=True)
-        parts = [Part(n, p.data, g) for n, (p, g) in enumerate(found)]
+        pairs = zip(model.parameters(), self.own, strict=True)
+        parts = [Part(n, p.data, g) for n, (p, g) in enumerate(pairs)]
         rates = optimizer.rates(optimizer.squares(parts))
         optimizer.rates = lambda squares: rates
         super().update(model, optimizer, square_norms)

@@ -58,14 +58,14 @@ def test_what_is_accepted_is_what_all_say(variables, size, ranks):
     size=st.integers(2, 5),
     rank=st.integers(0, 4),
     tasks=st.booleans(),
-    told=st.booleans(),
+    ranks_in_environ=st.booleans(),
 )
-def test_a_world_in_which_all_agree_is_accepted(family, size, rank, tasks, told):
+def test_a_world_in_which_all_agree_is_accepted(family, size, rank, tasks, ranks_in_environ):
     rank %= size
     variables = dict(zip(FAMILIES[family], (rank, size), strict=False))
     if tasks:
         variables |= dict(zip(STEP, (0, size, rank), strict=True))
-    if told:
+    if ranks_in_environ:
         variables[launcher.RANKS] = size
     with environment(**variables):
         launcher.check_world(size, size)

@@ -131,11 +131,11 @@ def test_a_rank_holds_its_own_layers_only():
         names = backend.full_parameters(placed).keys(), backend.full_state(placed).keys()
         return set(placed.named_parameters()), {id(p) for p in model.parameters()}, placed.parameters(), names
 
-    found = run_ranks(3, work)
-    assert set.union(*(own for own, *_ in found)) == set(serial.named_parameters())
-    assert sum(len(own) for own, *_ in found) == len(serial.parameters())
-    for _, left, held, (parameters, state) in found:
-        assert left == {id(p) for p in held}
+    results = run_ranks(3, work)
+    assert set.union(*(own for own, *_ in results)) == set(serial.named_parameters())
+    assert sum(len(own) for own, *_ in results) == len(serial.parameters())
+    for _, left, parameters_of_rank, (parameters, state) in results:
+        assert left == {id(p) for p in parameters_of_rank}
         assert parameters | state == serial.state_dict().keys()
 
 
@@ -147,8 +147,8 @@ def test_every_rank_evaluates_the_whole_model():
         model = LayerWise(comm).place(images(np.random.default_rng(comm.rank)).to(dtype=np.float64))
         return model.eval()(x).data
 
-    for found in run_ranks(3, work):
-        np.testing.assert_array_equal(found, serial.eval()(x).data)
+    for results in run_ranks(3, work):
+        np.testing.assert_array_equal(results, serial.eval()(x).data)
 
 
 # Who gets which layers

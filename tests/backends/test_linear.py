@@ -137,13 +137,13 @@ def test_layers_that_drop_from_one_stream_keep_sharing_it(plan):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_a_rank_holds_its_share_of_the_weights_and_the_row_biases(ranks):
-    def held(comm):
+    def share(comm):
         model = ModelParallel(comm, PAIRS).place(pairs(widths=(5, 30, 4, 60, 3))())
         assert all(p.data.base is None for p in model.parameters())  # no view keeps the whole alive
         return sum(p.size for p in model.parameters())
 
     shard = 5 * 30 + 30 + 30 * 4 + 4 * 60 + 60 + 60 * 3
-    assert run_ranks(ranks, held) == [shard // ranks + 4 + 3] * ranks
+    assert run_ranks(ranks, share) == [shard // ranks + 4 + 3] * ranks
 
 
 # What is sent
@@ -174,10 +174,10 @@ def test_a_pair_sends_half_of_the_naive_form_backward_at_equal_widths():
 
 def test_the_first_layer_sends_nothing_backward():
     build, x = mlp((12, 12, 12), ["tanh"]), np.ones((6, 12))
-    found = run_ranks(
+    results = run_ranks(
         3, lambda comm: sent(comm, build(), {"1": "column", "3": "row"}, x, wants_gradient=False)
     )
-    assert [backward for _, backward in found] == [(0, 0)] * 3
+    assert [backward for _, backward in results] == [(0, 0)] * 3
 
 
 # Seeded bugs

@@ -157,15 +157,18 @@ def test_every_rank_has_all_arrays_under_their_serial_names():
         model = convolutional(np.random.default_rng(comm.rank)).to(dtype=np.float64)
         backend = ModelParallel(comm, {"0": "filters", "5": "row", "7": "column"}, sample=(2, 4, 4))
         placed = backend.place(model)
-        held = {name: p.shape for name, p in placed.named_parameters().items()}
-        return held, {**backend.full_parameters(placed), **backend.full_state(placed)}
+        shapes = {name: p.shape for name, p in placed.named_parameters().items()}
+        return shapes, {**backend.full_parameters(placed), **backend.full_state(placed)}
 
-    for held, found in run_ranks(3, work):
-        assert list(held) == list(serial.named_parameters())
-        assert held["5.weight"][0] == 8 and held["5.weight"][1] in (4, 8)  # 1, 1 and 2 channels of 4 pixels
-        assert found.keys() == serial.state_dict().keys()
+    for shapes, results in run_ranks(3, work):
+        assert list(shapes) == list(serial.named_parameters())
+        assert shapes["5.weight"][0] == 8 and shapes["5.weight"][1] in (
+            4,
+            8,
+        )  # 1, 1 and 2 channels of 4 pixels
+        assert results.keys() == serial.state_dict().keys()
         for name, value in serial.state_dict().items():
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(results[name], value)
 
 
 # Disagreement and mistakes
@@ -356,8 +359,8 @@ def test_the_default_plan_is_the_cheapest_of_all_as_they_run(net, batch_size):
     def moved(plan):
         def work(comm):
             forward, backward = sent(comm, build(), plan, x, wants_gradient=False)
-            held = ModelParallel(comm, plan).place(build()).parameters()
-            return forward[1] + backward[1] + 2 * sum(p.size for p in held)
+            own = ModelParallel(comm, plan).place(build()).parameters()
+            return forward[1] + backward[1] + 2 * sum(p.size for p in own)
 
         return max(run_ranks(2, work))
 
@@ -390,9 +393,9 @@ class CountsWholeParametersOften(ModelParallel):
 
     def global_square_norms(self, model, squares):
         self.rank, rank = 0, self.rank
-        found = super().global_square_norms(model, squares)
+        result = super().global_square_norms(model, squares)
         self.rank = rank
-        return found
+        return result
 
 
 class KnowsOnlyItsOwnNorm(ModelParallel):
@@ -402,8 +405,8 @@ class KnowsOnlyItsOwnNorm(ModelParallel):
 
 class ForgetsTheOrderOfParts(ModelParallel):
     def unshard_values(self, model, values):
-        found = super().unshard_values(model, values)
-        return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in found.items()}
+        result = super().unshard_values(model, values)
+        return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in result.items()}
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,15 @@ def test_in_eval_mode_a_placed_model_gives_what_one_machine_does_and_changes_not
         backend.finalize(model)
         state = backend.full_parameters(model) | backend.full_state(model)
         model.eval()
-        found = [model(Tensor(batch.x)).data for _ in range(2)]
+        outputs = [model(Tensor(batch.x)).data for _ in range(2)]
         later = backend.full_parameters(model) | backend.full_state(model)
         assert all(np.array_equal(later[n], value) for n, value in state.items())
-        return found, state
+        return outputs, state
 
-    for found, state in run_ranks(3, work):
+    for outputs, state in run_ranks(3, work):
         serial = build(0).eval()
         serial.load_state_dict(state)
-        for y in found:
+        for y in outputs:
             np.testing.assert_allclose(y, serial(batch.x).data, rtol=0, atol=1e-12)
 
 

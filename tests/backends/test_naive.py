@@ -51,9 +51,9 @@ def test_gradients_of_several_steps_add_up(ranks):
         return backend.full_gradients(model)
 
     alone = gradients(Serial())
-    for found in run_ranks(ranks, lambda comm: gradients(NaiveDataParallel(comm))):
+    for of_rank in run_ranks(ranks, lambda comm: gradients(NaiveDataParallel(comm))):
         for name, g in alone.items():
-            total = found[name]
+            total = of_rank[name]
             assert g is not None and total is not None
             np.testing.assert_allclose(total, g, rtol=0, atol=1e-14 * np.abs(g).max())
 

@@ -44,9 +44,9 @@ def trained_serially(sizes, make):
 @pytest.mark.parametrize("name", METHODS)
 @given(servers=st.integers(1, 4), sizes=SIZES, settings=st.sampled_from(RULES))
 def test_one_worker_is_serial_to_the_last_bit(name, servers, sizes, settings):
-    wanted = trained_serially(sizes, METHODS[name])
+    expected = trained_serially(sizes, METHODS[name])
     for run in run_ranks(1 + servers, training(sizes, METHODS[name], servers=servers, **settings)):
-        close(run.state, wanted, bound=0)
+        close(run.state, expected, bound=0)
         assert run.staleness == {0: len(sizes)}
 
 
@@ -143,7 +143,7 @@ def test_servers_are_one_server_to_the_last_bit(workers, settings, seed):
             training([9, 8, 7, 6], METHODS["adagrad"], servers=servers, **settings)
         )
         states.append([run.state for run in runs])
-    for state in [s for found in states for s in found]:
+    for state in [s for rank_states in states for s in rank_states]:
         close(state, states[0][0], bound=0)
 
 
@@ -189,9 +189,9 @@ def test_running_statistics_are_the_workers_mean():
         return backend.samples, own, np.concatenate(running_statistics(model)), model.state_dict()
 
     runs = run_ranks(5, work)
-    seen = [run[0] for run in runs]
-    assert seen == [3, 4, 5, 0, 0]
-    mean = sum(n * run[1] for n, run in zip(seen, runs, strict=True)) / sum(seen)
+    statistics = [run[0] for run in runs]
+    assert statistics == [3, 4, 5, 0, 0]
+    mean = sum(n * run[1] for n, run in zip(statistics, runs, strict=True)) / sum(statistics)
     for run in runs:
         np.testing.assert_allclose(run[2], mean, rtol=1e-12)
         close(run[3], runs[0][3], bound=0)
@@ -204,8 +204,8 @@ def test_running_statistics_are_the_workers_mean():
 def test_equal_workers_are_stale_by_all_the_others(workers):
     """tau = p - 1 in steady state; the first round, of one version, brings 0, 1, ..., p - 1."""
     steps = 6
-    wanted = Counter(range(workers)) + Counter({workers - 1: workers * (steps - 1)})
-    assert cluster([1.0] * workers).run(training([9] * steps, METHODS["sgd"]))[0].staleness == wanted
+    expected = Counter(range(workers)) + Counter({workers - 1: workers * (steps - 1)})
+    assert cluster([1.0] * workers).run(training([9] * steps, METHODS["sgd"]))[0].staleness == expected
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8])
@@ -312,15 +312,15 @@ def test_shards_are_even_and_cover_everything_once(n, servers):
     if servers > sum(sizes):
         return
     layout = FlatLayout(parameters, servers)
-    seen = [np.zeros(size) for size in sizes]
+    counts = [np.zeros(size) for size in sizes]
     for i in range(servers):
         part = layout.parts[i]
         assert part.stop - part.start in (sum(sizes) // servers, -(-sum(sizes) // servers))
         for piece in layout.segments(i):
-            seen[piece.n][piece.within] += 1
+            counts[piece.n][piece.within] += 1
             assert piece.within.stop - piece.within.start == piece.place.stop - piece.place.start
         assert sum(p.place.stop - p.place.start for p in layout.segments(i)) == part.stop - part.start
-    assert all((s == 1).all() for s in seen)
+    assert all((s == 1).all() for s in counts)
 
 
 @given(workers=st.integers(1, 4), servers=st.integers(1, 3), steps=st.integers(1, 3))

@@ -150,12 +150,12 @@ def layers_cost_what_they_take(costs_by_time, seconds, repeats):
         return (y * y).mean()
 
     batch = Batch(np.ones((2, 3)), np.array([1, 2]))
-    wanted = [(2 if i == 0 else 4) * s for i, s in enumerate(seconds)]
-    assert costs_by_time(model, batch, repeats=repeats, clock=clock) == wanted
+    expected = [(2 if i == 0 else 4) * s for i, s in enumerate(seconds)]
+    assert costs_by_time(model, batch, repeats=repeats, clock=clock) == expected
     assert diary == (1 + repeats) * model.layers, "layers ran another number of times, or in another order"
     diary.clear()
-    found = costs_by_time(model, batch, loss_fn, repeats=repeats, clock=clock)
-    assert found == [*wanted[:-1], wanted[-1] + 100_000]
+    actual = costs_by_time(model, batch, loss_fn, repeats=repeats, clock=clock)
+    assert actual == [*expected[:-1], expected[-1] + 100_000]
 
 
 def measuring_leaves_no_trace(costs_by_time, seed):
@@ -180,8 +180,8 @@ def measuring_leaves_no_trace(costs_by_time, seed):
     copies, state, drawn = [to_host(g).copy() for g in grads], model.state_dict(), rng.bit_generator.state
     images = Batch(on_device(rng.normal(size=(4, 1, 6, 6)).astype(np.float32)), on_device(np.arange(4) % 3))
     rng.bit_generator.state = drawn
-    found = costs_by_time(model, images, ops.cross_entropy, repeats=2)
-    assert len(found) == 7 and all(seconds >= 0 for seconds in found)
+    costs = costs_by_time(model, images, ops.cross_entropy, repeats=2)
+    assert len(costs) == 7 and all(seconds >= 0 for seconds in costs)
     assert all(
         p.grad is g and p.grad_buffer is b for p, g, b in zip(model.parameters(), grads, buffers, strict=True)
     )

@@ -130,10 +130,10 @@ def test_images_of_another_size_in_every_batch():
                 p.grad = None
             Serial(2).step(serial, batch, ops.cross_entropy)
             backend.step(placed, batch, ops.cross_entropy)
-            wanted, found = Serial().full_gradients(serial), backend.full_gradients(placed)
-            assert wanted.keys() == found.keys()
-            for name, g in wanted.items():
-                np.testing.assert_array_equal(found[name], g)
+            expected, actual = Serial().full_gradients(serial), backend.full_gradients(placed)
+            assert expected.keys() == actual.keys()
+            for name, g in expected.items():
+                np.testing.assert_array_equal(actual[name], g)
 
     run_ranks(3, work)
 
@@ -176,16 +176,16 @@ def test_every_rank_evaluates_the_whole_model(schedule, build):
         backend = Pipeline(comm, schedule, micro_batches=numbers.micros, chunks=numbers.chunks)
         placed = backend.place(model)
         with evaluation_mode(placed):
-            found = [placed(batch.x).data, placed(other.x).data]
+            actual = [placed(batch.x).data, placed(other.x).data]
         backend.step(placed, batch, ops.cross_entropy)
         placed.eval()
         names = [[*full(placed)] for full in (backend.full_parameters, backend.full_gradients)]
-        return [*found, placed(batch.x).data], names, [*backend.full_state(placed)]
+        return [*actual, placed(batch.x).data], names, [*backend.full_state(placed)]
 
     serial.eval()
-    wanted = [serial(batch.x).data, serial(other.x).data, serial(batch.x).data]
-    for found, names, state in run_ranks(numbers.ranks, work, rendezvous=True):
-        for w, f in zip(wanted, found, strict=True):
+    expected = [serial(batch.x).data, serial(other.x).data, serial(batch.x).data]
+    for actual, names, state in run_ranks(numbers.ranks, work, rendezvous=True):
+        for w, f in zip(expected, actual, strict=True):
             np.testing.assert_array_equal(f, w)
         assert names == [[*serial.named_parameters()]] * 2
         assert state == []
@@ -218,22 +218,22 @@ def test_a_rank_keeps_its_own_parameters_only(schedule):
         }
         return {name for name, ref in alive.items() if ref() is not None}
 
-    held = run_ranks(numbers.ranks, work)
-    assert set.union(*held) == set(tied(np.random.default_rng(0)).named_parameters())
+    names_of_ranks = run_ranks(numbers.ranks, work)
+    assert set.union(*names_of_ranks) == set(tied(np.random.default_rng(0)).named_parameters())
     if schedule in ONE_WAY:
-        assert all("0.weight" not in names for names in held[1:])
+        assert all("0.weight" not in names for names in names_of_ranks[1:])
     else:
-        assert held == held[::-1]
+        assert names_of_ranks == names_of_ranks[::-1]
 
 
 def test_an_order_alone_is_a_schedule_and_one_backend_cuts_one_model_after_another():
     def work(comm):
         backend = Pipeline(comm, one_f_one_b, micro_batches=3)
-        found = []
+        results = []
         for build in (tied, mlp):
             backend.place(build(np.random.default_rng(0)))
-            found.append(backend.bounds)
-        return found
+            results.append(backend.bounds)
+        return results
 
     for bounds in run_ranks(2, work):
         ends = [bound[-1] for bound in bounds]

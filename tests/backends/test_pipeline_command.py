@@ -29,22 +29,22 @@ def proof(minigrad, tmp_path, *arguments):
 def test_prove_every_schedule_against_serial_micro_batches(minigrad, tmp_path, name):
     recompute = ["--recompute"] if name in ("1f1b", "zb-h1") else []
     for micro in ([], ["--micro", "6"]):
-        status, found, out = proof(minigrad, tmp_path, "--pipe", "2", "--schedule", name, *micro, *recompute)
-        assert status == 0 and found["passed"] and found["max_rel_error"] <= 1e-12
+        status, actual, out = proof(minigrad, tmp_path, "--pipe", "2", "--schedule", name, *micro, *recompute)
+        assert status == 0 and actual["passed"] and actual["max_rel_error"] <= 1e-12
         n = 6 if micro else 4
         assert f"a {name} pipeline on 2 ranks" in out and "PROVED" in out
         assert f"gradients against one serial machine with {n} micro-batches" in out
-        wanted = {"pipe": 2, "data": 1, "model": 1, "schedule": name, "micro": n}
-        assert found["config"] | wanted == found["config"]
-        assert len(found["config"]["bounds"]) == 1 + SCHEDULES[name].of(2, n).stages
-        names = {p["name"] for p in found["parameters"]}
+        expected = {"pipe": 2, "data": 1, "model": 1, "schedule": name, "micro": n}
+        assert actual["config"] | expected == actual["config"]
+        assert len(actual["config"]["bounds"]) == 1 + SCHEDULES[name].of(2, n).stages
+        names = {p["name"] for p in actual["parameters"]}
         assert names == {f"{i}.{p}" for i in (1, 3, 5) for p in ("weight", "bias")}
 
 
 def test_prove_a_grid(minigrad, tmp_path):
     grid = ["--data", "2", "--pipe", "2", "--model", "2", "--schedule", "zb-h1", "--micro", "3"]
-    status, found, out = proof(minigrad, tmp_path, *grid)
-    assert status == 0 and found["passed"] and found["config"]["plan"]
+    status, verdict, out = proof(minigrad, tmp_path, *grid)
+    assert status == 0 and verdict["passed"] and verdict["config"]["plan"]
     assert "replicated zb-h1 pipelines on 2 x 2 x 2 ranks, data x pipe x model (threads)" in out
 
 
@@ -67,8 +67,8 @@ def test_prove_a_grid(minigrad, tmp_path):
     ids=" ".join,
 )
 def test_prove_other_layouts(minigrad, tmp_path, arguments):
-    status, found, _ = proof(minigrad, tmp_path, *arguments)
-    assert status == 0 and found["passed"]
+    status, verdict, _ = proof(minigrad, tmp_path, *arguments)
+    assert status == 0 and verdict["passed"]
 
 
 def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_path, monkeypatch):
@@ -77,8 +77,8 @@ def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_
             return super().forward_backward(work._replace(loss_weight=1.001 * work.loss_weight), inner)
 
     monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Equal)
-    status, found, out = proof(minigrad, tmp_path, "--pipe", "2")
-    assert status == 1 and not found["passed"] and "NOT EQUAL" in out
+    status, verdict, out = proof(minigrad, tmp_path, "--pipe", "2")
+    assert status == 1 and not verdict["passed"] and "NOT EQUAL" in out
 
 
 COMMON = ["train", "--net", "mlp", "--batch", "1000", "--epochs", "1", "--dtype", "float64", "--clip", "0.5"]
@@ -146,8 +146,8 @@ def test_the_file_of_a_plan_shows_its_bubble(minigrad, tmp_path, name):
     content = chrome_trace(as_trace(plan), {"pipeline": pipeline})
     (tmp_path / "plan.json").write_text(json.dumps(content))
     lines = minigrad("trace", "plan.json", "--width", "150")[1].splitlines()
-    found = [line.split("): ")[1] for line in lines if line.startswith(("plan", "run"))]
-    assert found == [f"{float(plan.makespan):.3g} s, {float(plan.bubble):.1%} of the time idle"] * 2
+    texts = [line.split("): ")[1] for line in lines if line.startswith(("plan", "run"))]
+    assert texts == [f"{float(plan.makespan):.3g} s, {float(plan.bubble):.1%} of the time idle"] * 2
     assert lines[3:8] == lines[9:14]  # the same picture
 
 
@@ -330,5 +330,5 @@ def test_a_broken_trace_file_is_said_in_one_line(minigrad, tmp_path, what):
 def test_a_step_that_is_not_there_is_said_in_one_line(minigrad, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(of_a_plan()))
     for step in ("1", "-1"):
-        found = minigrad("trace", "run.json", "--step", step)[2]
-        assert found == f"minigrad: run.json has the steps 0 to 0, got --step {step}\n"
+        text = minigrad("trace", "run.json", "--step", step)[2]
+        assert text == f"minigrad: run.json has the steps 0 to 0, got --step {step}\n"

@@ -119,12 +119,12 @@ def test_tapes_held_are_the_micro_batches_in_flight(monkeypatch, schedule, recom
 
         run_ranks(numbers.ranks, work)
         plan = simulate(SCHEDULES[schedule].of(*numbers))
-        wanted = [1 if recompute else plan.in_flight(rank) for rank in range(numbers.ranks)]
-        assert counting.by_rank(numbers.ranks) == wanted
-        assert set(counting.held.values()) == {0}
+        expected = [1 if recompute else plan.in_flight(rank) for rank in range(numbers.ranks)]
+        assert counting.by_rank(numbers.ranks) == expected
+        assert set(counting.in_flight.values()) == {0}
         if schedule in ("gpipe", "1f1b") and not recompute:
             p, m, _ = numbers
-            assert wanted == [m if schedule == "gpipe" else min(m, p - s) for s in range(p)]
+            assert expected == [m if schedule == "gpipe" else min(m, p - s) for s in range(p)]
 
 
 ROWS, WIDE = 16, 4096
@@ -148,7 +148,7 @@ def peak(
         return nn.Sequential(*(layer for three in pairs for layer in three))
 
     (batch,) = batches_of([ROWS * micros])
-    found = []
+    results = []
 
     def work(comm):
         backend = pipeline(
@@ -167,11 +167,11 @@ def peak(
         backend.forward_backward(Samples(model, batch, ops.cross_entropy, 1.0))
         barrier(comm)
         if comm.rank == 0:
-            found.append(tracemalloc.get_traced_memory()[1])
+            results.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 
     run_ranks(ranks, work)
-    return found[0]
+    return results[0]
 
 
 def holds_p_minus_s(ranks: int, stage: int, pipeline: Any = Pipeline) -> None:
@@ -249,10 +249,10 @@ def test_a_step_takes_exactly_the_time_that_is_simulated(schedule, data):
 def keeps_to_the_plan(schedule, numbers: Numbers, costs: Costs, pipeline: Any = Pipeline) -> None:
     """Every instruction of every rank starts and stops as simulated, whatever stages and messages take."""
     plan = simulate(SCHEDULES[schedule].of(*numbers), costs)
-    found = on_the_clock(schedule, numbers, costs, pipeline)
-    for rank, spans in enumerate(found):
+    result = on_the_clock(schedule, numbers, costs, pipeline)
+    for rank, spans in enumerate(result):
         assert spans == [(e.instruction, e.start, e.stop) for e in plan.of(rank)]
-    assert max(stop for spans in found for *_, stop in spans) == plan.makespan
+    assert max(stop for spans in result for *_, stop in spans) == plan.makespan
 
 
 def on_the_clock(schedule, numbers: Numbers, costs: Any, pipeline: Any = Pipeline):

@@ -152,15 +152,15 @@ def test_dropout_goes_on_alike_on_all_ranks_of_a_stage():
 
 def test_every_rank_of_a_grid_evaluates_the_whole_model():
     x = batches_of((5,))[0].x
-    wanted = mlp(np.random.default_rng(0)).to(dtype=np.float64)(x).data
+    expected = mlp(np.random.default_rng(0)).to(dtype=np.float64)(x).data
 
     def work(comm):
         grid = Grid(comm, data=2, pipe=2, model=2)
         made = Stack(DataParallel(grid.data), Pipeline(grid.pipe), ModelParallel(grid.model, {"0": "column"}))
         return made.place(mlp(np.random.default_rng(comm.rank)).to(dtype=np.float64))(x).data
 
-    for found in run_ranks(8, work):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    for actual in run_ranks(8, work):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_what_a_pipeline_inside_or_outside_a_stack_is():

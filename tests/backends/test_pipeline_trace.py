@@ -33,8 +33,8 @@ def plans(draw, names=tuple(SCHEDULES)):
 
 def is_found_again(plan, module=fits):
     """The law: a run that took what was planned has that plan, to the instruction and the second."""
-    found = module.plan_of(plan.table, as_trace(plan))
-    assert found.events == plan.events and found.bubble == plan.bubble
+    plan_of_trace = module.plan_of(plan.table, as_trace(plan))
+    assert plan_of_trace.events == plan.events and plan_of_trace.bubble == plan.bubble
 
 
 @given(plans())
@@ -91,8 +91,8 @@ def test_micro_batches_without_samples_are_not_planned():
     plan = simulate(SCHEDULES["1f1b-pairs"].of(2, 4), Costs(1, 1, 1))
     run = as_trace(plan)
     run = Trace(tuple(s for s in run.spans if "3" not in s.what), run.ledgers)
-    found = fits.plan_of(plan.table, run)
-    done = {micro for e in found.events for micro in e.instruction.micros}
+    plan_of_run = fits.plan_of(plan.table, run)
+    done = {micro for e in plan_of_run.events for micro in e.instruction.micros}
     assert done == {0, 1, 2}
 
 
@@ -111,9 +111,9 @@ def test_what_is_not_in_the_schedule_is_named():
 def test_the_ranks_of_one_pipeline_count_from_0():
     spans = [Span(rank, "forward 0", None, 0, None, float(rank), rank + 1.0) for rank in range(4)]
     ledgers = tuple(Ledger({("send", rank): (1, rank)}) for rank in range(4))  # pyright: ignore
-    found = fits.ranks_of(Trace(tuple(spans), ledgers), [3, 1])
-    assert [(s.rank, s.start) for s in found.spans] == [(1, 1.0), (0, 3.0)]
-    assert found.ledgers == (ledgers[3], ledgers[1])
+    ranks = fits.ranks_of(Trace(tuple(spans), ledgers), [3, 1])
+    assert [(s.rank, s.start) for s in ranks.spans] == [(1, 1.0), (0, 3.0)]
+    assert ranks.ledgers == (ledgers[3], ledgers[1])
 
 
 # Files
@@ -122,11 +122,11 @@ def test_the_ranks_of_one_pipeline_count_from_0():
 def comes_back(trace, module=saved):
     """The law: the trace in a file is the one that was written, its times to the microsecond."""
     content = json.loads(json.dumps(module.chrome_trace(trace, {"about": [1]})))
-    found = module.trace_of(content)
-    assert content["otherData"]["about"] == [1] and found.ledgers == trace.ledgers
-    assert found.clock_error == trace.clock_error
+    result = module.trace_of(content)
+    assert content["otherData"]["about"] == [1] and result.ledgers == trace.ledgers
+    assert result.clock_error == trace.clock_error
     for rank in range(trace.size):
-        mine, theirs = (spans_by_kind(whole_of(t, rank)) for t in (trace, found))
+        mine, theirs = (spans_by_kind(whole_of(t, rank)) for t in (trace, result))
         assert mine.keys() == theirs.keys()
         for kind, moments in mine.items():
             for ours, read in zip(moments, theirs[kind], strict=True):  # starts, then stops
@@ -135,12 +135,12 @@ def comes_back(trace, module=saved):
 
 def spans_by_kind(spans):
     """The starts and the stops of equal spans, each in order: two within a microsecond have no other."""
-    found = {}
+    results = {}
     for *kind, start, stop in spans:
-        starts, stops = found.setdefault(tuple(kind), ([], []))
+        starts, stops = results.setdefault(tuple(kind), ([], []))
         starts.append(start)
         stops.append(stop)
-    return {kind: (sorted(starts), sorted(stops)) for kind, (starts, stops) in found.items()}
+    return {kind: (sorted(starts), sorted(stops)) for kind, (starts, stops) in results.items()}
 
 
 def whole_of(trace, rank):

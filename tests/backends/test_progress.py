@@ -38,9 +38,9 @@ def one_line_an_epoch(
 
     metrics, _ = run_ranks(ranks, work)[0]
     assert "training" not in shown.getvalue(), "there is a bar"
-    found = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
-    lines = [line.groups() for line in found if line is not None]
-    assert len(lines) == len(found)
+    actual = [LINE.fullmatch(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [line.groups() for line in actual if line is not None]
+    assert len(lines) == len(actual)
     every = 1 if epochs <= 20 or log else -(-epochs // 20)
     assert [int(line[0]) for line in lines] == [n for n in range(1, epochs + 1) if (epochs - n) % every == 0]
     assert {int(line[1]) for line in lines} == {epochs}

@@ -86,8 +86,8 @@ def simulated(figure):
     """The mean of every row in a separate simulation; where it has no such row, one that fits."""
     known = {name: line.simulated for name, line in figure.lines.items()}
     exact = {"f, error feedback": (0.0,), "f, no feedback": (1.0,), "DGC, warm-up of an epoch": (0.001,)}
-    known |= {name: exact[name] for name, found in known.items() if not found}
-    return {name: sum(found) / len(found) for name, found in known.items()}
+    known |= {name: exact[name] for name, values in known.items() if not values}
+    return {name: sum(values) / len(values) for name, values in known.items()}
 
 
 ALL = [(name, order) for name, figure in FIGURES.items() for order in figure.orders]

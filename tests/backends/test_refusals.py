@@ -95,11 +95,11 @@ def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ran
 
 
 def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
-    asked = ["prove", "--net", "mlp", "--data", "17", "--batch", "17", "--transport", "threads"]
+    words = ["prove", "--net", "mlp", "--data", "17", "--batch", "17", "--transport", "threads"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "cores", lambda: 1)
-        one_line(minigrad(*asked), "17 ranks are more than the 16 that 1 core can hold")
-        assert minigrad(*asked, "--oversubscribe")[0] == 0
+        one_line(minigrad(*words), "17 ranks are more than the 16 that 1 core can hold")
+        assert minigrad(*words, "--oversubscribe")[0] == 0
         one_line(minigrad("run", "-n", "17", __file__), "pass --oversubscribe")
 
 
@@ -202,10 +202,10 @@ def test_too_little_memory_is_said_in_one_line(minigrad, monkeypatch):
 
 @given(st.text(max_size=20), st.integers(0, 200_000))
 def test_no_message_is_longer_than_a_screen(text, times):
-    told = in_one_line(ValueError(text * times))
-    assert len(told) <= LONGEST + 60
+    line = in_one_line(ValueError(text * times))
+    assert len(line) <= LONGEST + 60
     if len(text) * times <= LONGEST:
-        assert told == text * times
+        assert line == text * times
 
 
 def test_a_plan_with_a_name_of_a_megabyte_is_refused_in_few_words(minigrad, tmp_path):

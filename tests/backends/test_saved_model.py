@@ -27,10 +27,10 @@ GRIDS = [["--data", "3", "--strategy", name] for name in sorted({*strategy_names
 ]
 
 
-@pytest.mark.parametrize("asked", GRIDS, ids=" ".join)
-def test_the_file_of_a_training_has_its_accuracy(minigrad, tmp_path, asked):
+@pytest.mark.parametrize("settings", GRIDS, ids=" ".join)
+def test_the_file_of_a_training_has_its_accuracy(minigrad, tmp_path, settings):
     common = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "1", "--transport", "threads"]
-    status, out, errors = minigrad(*common, *asked, "--json", "m.json")
+    status, out, errors = minigrad(*common, *settings, "--json", "m.json")
     assert status == 0, errors
     metrics = json.loads((tmp_path / "m.json").read_text())
     (file,) = tmp_path.glob("runs/*/model.safetensors")

@@ -87,9 +87,9 @@ def test_prove_runs_the_schedule_of_a_file(minigrad, tmp_path, content):
         "prove", "--pipe", "2", "--schedule-file", "mine.json", *THREADS, "--json", "p.json"
     )
     assert (status, err) == (0, "") and "PROVED" in out
-    found = json.loads((tmp_path / "p.json").read_text())
+    verdict = json.loads((tmp_path / "p.json").read_text())
     name = content.get("name", "mine")
-    assert found["config"]["schedule"] == name and found["config"]["micro"] == content["micro"]
+    assert verdict["config"]["schedule"] == name and verdict["config"]["micro"] == content["micro"]
     assert f"a {name} pipeline on 2 rank" in " ".join(out.split())
 
 

@@ -38,8 +38,8 @@ def test_a_flag_is_its_option(minigrad, tmp_path, strategy, flags):
     common = [*TRAIN, "--data", "4", "--strategy", strategy]
     flagged = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
     spelled = [text for name, value in flags.items() for text in ("--option", f"{name}={value}")]
-    for file, given in (("flags.json", flagged), ("options.json", spelled)):
-        status, _, err = minigrad(*common, *given, "--json", file)
+    for file, words in (("flags.json", flagged), ("options.json", spelled)):
+        status, _, err = minigrad(*common, *words, "--json", file)
         assert status == 0, err
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("flags.json", "options.json"))
     assert one["config"] == two["config"] and one["config"]["options"] == flags
@@ -48,10 +48,10 @@ def test_a_flag_is_its_option(minigrad, tmp_path, strategy, flags):
 
 
 def test_flags_and_other_options_go_together(minigrad, tmp_path):
-    given = ["--compress", "dgc", "--option", "masking=False", "--option", "micro_batches=2"]
-    assert minigrad(*TRAIN, "--data", "2", *COMPRESSED, *given, "--json", "m.json")[0] == 0
-    found = json.loads((tmp_path / "m.json").read_text())["config"]["options"]
-    assert found == {"compress": "dgc", "masking": False, "micro_batches": 2}
+    words = ["--compress", "dgc", "--option", "masking=False", "--option", "micro_batches=2"]
+    assert minigrad(*TRAIN, "--data", "2", *COMPRESSED, *words, "--json", "m.json")[0] == 0
+    options = json.loads((tmp_path / "m.json").read_text())["config"]["options"]
+    assert options == {"compress": "dgc", "masking": False, "micro_batches": 2}
 
 
 def test_prove_takes_the_compressor_that_loses_nothing(minigrad):
@@ -126,10 +126,10 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), MISTAKES, ids=lambda x: " ".join(x) if type(x) is list else "")
-def test_a_mistake_ends_in_one_line_before_any_rank_starts(minigrad, monkeypatch, tmp_path, given, message):
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=lambda x: " ".join(x) if type(x) is list else "")
+def test_a_mistake_ends_in_one_line_before_any_rank_starts(minigrad, monkeypatch, tmp_path, words, message):
     monkeypatch.setattr(launch, "run_ranks", lambda *_: pytest.fail("ranks were started"))
-    status, _, err = minigrad(*TRAIN, *given)
+    status, _, err = minigrad(*TRAIN, *words)
     assert status == 1 and err.count("\n") == 1
     assert err.startswith(f"minigrad: {message}")
     assert not (tmp_path / "runs").exists()
@@ -155,10 +155,10 @@ def place_and_train(compress, *layers, ranks=3, steps=3, strategy=Compressed):
             backend.step(model, batch, ops.cross_entropy)
             backend.update(model, optimizer)
 
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         run_ranks(ranks, work)
-    return [str(warning.message) for warning in found]
+    return [str(warning.message) for warning in messages]
 
 
 def linear(rng):

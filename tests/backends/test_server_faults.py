@@ -324,8 +324,8 @@ def test_real_threads_and_running_statistics_of_a_worker_that_has_none():
 
 @pytest.mark.filterwarnings("default:worker .* left")
 def test_a_worker_that_left_is_told_of():
-    told = r"worker 0 left after 2 steps \(ZeroDivisionError: of rank 0\); 2 of its gradients were applied"
-    with pytest.warns(UserWarning, match=told):
+    pattern = r"worker 0 left after 2 steps \(ZeroDivisionError: of rank 0\); 2 of its gradients were applied"
+    with pytest.warns(UserWarning, match=pattern):
         run_ranks(3, with_failures([9] * 4, {0: 2}, survive=True))
 
 

@@ -87,16 +87,16 @@ def ranks_of(kind, data):
 )
 def test_staleness_0_trains_like_serial(kind, workers, servers, make, sizes):
     make = OPTIMIZERS[make]
-    wanted = train(Serial(), sizes, make)
+    expected = train(Serial(), sizes, make)
 
     def work(comm):
         return train(
             stack_of(comm, kind, workers + servers, servers=servers, staleness=0), sizes, make, rank=comm.rank
         )
 
-    for found in run_ranks(ranks_of(kind, workers + servers), work):
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-12, err_msg=name)
+    for actual in run_ranks(ranks_of(kind, workers + servers), work):
+        for name, value in expected.items():
+            np.testing.assert_allclose(actual[name], value, rtol=0, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
@@ -109,11 +109,11 @@ def test_one_replica_has_the_bits_of_its_own_strategy(kind, make):
     def alone(comm):
         return train(Stack(*INNER[kind](Grid(comm, pipe=pipe, model=model))), sizes, make)
 
-    wanted = run_ranks(pipe * model, alone)[0]
-    found = run_ranks(ranks_of(kind, 2), lambda comm: train(stack_of(comm, kind, 2), sizes, make))
+    expected = run_ranks(pipe * model, alone)[0]
+    actual = run_ranks(ranks_of(kind, 2), lambda comm: train(stack_of(comm, kind, 2), sizes, make))
     serial = train(Serial(), sizes, make)
-    for values in found:
-        for name, value in wanted.items():
+    for values in actual:
+        for name, value in expected.items():
             assert np.array_equal(values[name], value), name
             assert kind != "pipeline" or np.array_equal(value, serial[name]), name
 
@@ -172,9 +172,9 @@ def parts_stay_together(kind, seconds, late, sizes, module=parameter_server):
     for ranks in workers:
         for _, versions, _ in ranks:
             assert versions == ranks[0][1], f"ranks of a worker saw the versions {ranks[0][1]} and {versions}"
-    wanted = replayed(server[0][0], len(workers), sizes)
+    expected = replayed(server[0][0], len(workers), sizes)
     for _, _, values in (one for ranks in (*workers, server) for one in ranks):
-        for name, value in wanted.items():
+        for name, value in expected.items():
             error = abs(values[name] - value).max()
             assert error < 1e-11, f"{name} differs from the replay of the pushes by {error:.1e}"
 
@@ -184,10 +184,10 @@ def replayed(order, workers, sizes):
     model = net(np.random.default_rng(0)).to(dtype=np.float64)
     optimizer = OPTIMIZERS["momentum"](model.parameters())
     rate, batches, clocks = optimizer.lr, batches_of(sizes), [0] * workers
-    held = [(model.state_dict(), 0)] * workers
+    copies = [(model.state_dict(), 0)] * workers
     for version, worker in enumerate(order):
         batch, current = batches[clocks[worker]], model.state_dict()
-        own, used = held[worker]
+        own, used = copies[worker]
         model.load_state_dict(own)
         optimizer.zero_grad()
         Serial().step(model, batch[shares(len(batch), workers)[worker]], ops.cross_entropy)
@@ -195,15 +195,15 @@ def replayed(order, workers, sizes):
         optimizer.lr = rate / (workers + version - used)
         optimizer.step()
         clocks[worker] += 1
-        held[worker] = model.state_dict(), version + 1
+        copies[worker] = model.state_dict(), version + 1
     return model.state_dict()
 
 
 def events_are_those_of_single_ranks(kind, seconds, sizes, module=parameter_server):
     """Assert that replicas whose ranks are equally fast train as workers of one rank do."""
     late = [[0.0] * int(np.prod(SHAPES[kind]))] * len(seconds)
-    found, wanted = run_of(kind, seconds, late, sizes, module), run_of("whole", seconds, late, sizes)
-    for ranks, (one,) in zip(found, wanted, strict=True):
+    actual, expected = run_of(kind, seconds, late, sizes, module), run_of("whole", seconds, late, sizes)
+    for ranks, (one,) in zip(actual, expected, strict=True):
         for pushes, versions, values in ranks:
             assert pushes == one[0], f"pushes came from {pushes}, with single ranks from {one[0]}"
             assert versions == one[1], f"a worker saw the versions {versions}, a single rank {one[1]}"

@@ -141,14 +141,14 @@ def trained_by(backend, optimizer, batches):
     """All gradients and parameters after every step."""
     model = backend.place(Odd(np.random.default_rng(0)).to(dtype=np.float64))
     method = OPTIMIZERS[optimizer](model.parameters())
-    found = []
+    results = []
     for batch in batches:
         method.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        found.extend(g.copy() for g in backend.full_gradients(model).values() if g is not None)
+        results.extend(g.copy() for g in backend.full_gradients(model).values() if g is not None)
         backend.update(model, method)
-        found.extend(p.copy() for p in backend.full_parameters(model).values())
-    return found
+        results.extend(p.copy() for p in backend.full_parameters(model).values())
+    return results
 
 
 def assert_same_bits(one, other):
@@ -186,9 +186,9 @@ def test_all_ranks_can_evaluate_between_epochs_and_train_on_afterwards(stage, ov
     def train(backend):
         model = backend.place(convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         method = OPTIMIZERS["momentum"](model.parameters())
-        seen = []
+        values = []
         for _ in range(2):  # the second time after finalize, with other weights
-            if seen:
+            if values:
                 model.load_state_dict({name: value / 2 for name, value in model.state_dict().items()})
             fit(
                 model,
@@ -198,13 +198,13 @@ def test_all_ranks_can_evaluate_between_epochs_and_train_on_afterwards(stage, ov
                 backend=backend,
                 batch_size=4,
                 epochs=3,
-                on_epoch=lambda *_: seen.append(accuracy(model, data)),
+                on_epoch=lambda *_: values.append(accuracy(model, data)),
             )
-        return seen, model.state_dict()
+        return values, model.state_dict()
 
-    wanted, serial = train(Serial())
-    for seen, state in run_ranks(3, lambda comm: train(Sharded(comm, stage=stage, overlap=overlap))):
-        assert seen == wanted
+    expected, serial = train(Serial())
+    for values, state in run_ranks(3, lambda comm: train(Sharded(comm, stage=stage, overlap=overlap))):
+        assert values == expected
         for name, value in serial.items():
             np.testing.assert_allclose(state[name], value, rtol=1e-11, atol=1e-13)
 
@@ -282,12 +282,12 @@ def test_stage_1_adds_up_several_runs():
         )
         return backend.finish(model, loss), backend.full_gradients(model)
 
-    found = run_ranks(2, train)
+    actual = run_ranks(2, train)
     (batch,) = batches_of([4])
     serial = convolutional(np.random.default_rng(0)).to(dtype=np.float64)
-    wanted = Serial().step(serial, batch, ops.cross_entropy)
-    for loss, gradients in found:
-        assert loss == pytest.approx(wanted, rel=1e-12)
+    expected = Serial().step(serial, batch, ops.cross_entropy)
+    for loss, gradients in actual:
+        assert loss == pytest.approx(expected, rel=1e-12)
         for name, g in Serial().full_gradients(serial).items():
             np.testing.assert_allclose(gradients[name], g, rtol=1e-11, atol=1e-13)  # pyright: ignore
 

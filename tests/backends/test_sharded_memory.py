@@ -47,13 +47,13 @@ def array_bytes():
 def weighed(strategy, ranks, make_optimizer):
     """Bytes of all ranks' arrays in the second step, after backward and after ``finish``."""
     batch = Batch(np.ones((2 * ranks, 67), np.float32), np.ones((2 * ranks, 11), np.float32))
-    found = []
+    results = []
 
     def train(comm):
         def weigh():
             barrier(comm)
             if comm.rank == 0:
-                found.append(array_bytes())
+                results.append(array_bytes())
             barrier(comm)
 
         backend = strategy(comm)
@@ -72,7 +72,7 @@ def weighed(strategy, ranks, make_optimizer):
         run_ranks(ranks, train)
     finally:
         tracemalloc.stop()
-    return found[-2:]
+    return results[-2:]
 
 
 def formula(stage, n, k):
@@ -111,9 +111,11 @@ class KeepsGradients(Sharded):
     """Reduces in time, and forgets to forget."""
 
     def on_grad(self, parameter):
-        kept = [(p, p.grad) for p in self.flat_of[parameter].parameters] if parameter in self.flat_of else []
+        gradients = (
+            [(p, p.grad) for p in self.flat_of[parameter].parameters] if parameter in self.flat_of else []
+        )
         super().on_grad(parameter)
-        self.kept = [*getattr(self, "kept", [])[-6:], *kept]
+        self.latest = [*getattr(self, "latest", [])[-6:], *gradients]
 
 
 class StateForAll(Sharded):
@@ -143,10 +145,10 @@ class Counting(GatheredWeights):
 
     def unshard(self, flats, *, in_step=True):
         super().unshard(flats, in_step=in_step)
-        held = (
+        sizes = (
             f.unsharded.nbytes * (bool(f.ref_count) + bool(f.pending_all_gather)) for f in self.backend.flats
         )
-        self.backend.most_weights = max(self.backend.most_weights, sum(held))
+        self.backend.most_weights = max(self.backend.most_weights, sum(sizes))
 
 
 class Watched(Sharded):

@@ -53,8 +53,8 @@ def test_messages_and_bytes_are_the_closed_form(stage, ranks, size, bucket_bytes
             backend.step(model, batch, ops.cross_entropy)
             backend.update(model, method)
             sent = traced.record.ledger.sent()
-            found = sent.messages - before.messages, sent.bytes - before.bytes
-            assert found == expected(stage, comm.rank, comm.size, units, len(backend.summary))
+            actual = sent.messages - before.messages, sent.bytes - before.bytes
+            assert actual == expected(stage, comm.rank, comm.size, units, len(backend.summary))
 
     run_ranks(ranks, count)
 
@@ -144,9 +144,9 @@ def seconds_of_the_second_step(stage, overlap, layers=3):
         report = len(backend.summary) * 8 / (layer / 2)
         return stepped - start - report, comm.time() - stepped
 
-    found = cluster.run(train)
-    assert found[0] == pytest.approx(found[1])
-    return pytest.approx(found[0])
+    results = cluster.run(train)
+    assert results[0] == pytest.approx(results[1])
+    return pytest.approx(results[0])
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,10 @@ def test_the_bits_are_those_of_the_naive_sum_on_every_rank(name, ranks, sizes, d
         naive = trained_weights(DataParallel(comm, naive_allreduce), comm, sizes, OPTIMIZERS[name], dtype)
         return one, naive
 
-    for (found, losses), (wanted, wanted_losses) in run_ranks(ranks, both, **how):
+    for (actual, losses), (expected, wanted_losses) in run_ranks(ranks, both, **how):
         assert losses == wanted_losses
-        for weight, w in wanted.items():
-            np.testing.assert_array_equal(found[weight], w, weight)
+        for weight, w in expected.items():
+            np.testing.assert_array_equal(actual[weight], w, weight)
 
 
 @pytest.mark.usefixtures("blocks")
@@ -121,19 +121,19 @@ def test_every_element_is_in_one_block_of_one_rank_and_shares_are_even(ranks, da
         layer = [nn.Linear(a, b, rng=rng) for a, b in zip(layers, layers[1:], strict=False)]
         backend = SharedMemoryDataParallel(comm)
         flat = FlatLayout(trained_parameters(backend.place(nn.Sequential(*layer))))
-        found = []
+        results = []
         for block in backend.blocks:
             first = (where(block.w) - where(flat.parameters[block.n].data)) // block.w.itemsize
-            found += [(block.n, i) for i in range(first, first + block.w.size)]
+            results += [(block.n, i) for i in range(first, first + block.w.size)]
             for rank, gradient in enumerate(block.gradients):
                 whole = backend.gradients[rank][block.n]
                 assert where(gradient) - where(whole) == first * whole.itemsize
-        return found, [(n, i) for n, p in enumerate(flat.parameters) for i in range(p.size)]
+        return results, [(n, i) for n, p in enumerate(flat.parameters) for i in range(p.size)]
 
-    found = run_ranks(ranks, work)
-    assert sorted(sum((share for share, _ in found), [])) == found[0][1]
-    if ranks * shared_memory.BLOCK >= len(found[0][1]):
-        sizes = [len(share) for share, _ in found]
+    results = run_ranks(ranks, work)
+    assert sorted(sum((share for share, _ in results), [])) == results[0][1]
+    if ranks * shared_memory.BLOCK >= len(results[0][1]):
+        sizes = [len(share) for share, _ in results]
         assert max(sizes) - min(sizes) <= 1
 
 
@@ -174,8 +174,8 @@ def losses_of_steps_without_updates(strategy, ranks, seed):
         model = backend.place(Forked(np.random.default_rng(0)))
         return [backend.step(model, batch, ops.cross_entropy) for batch in batches_of(range(4, 9))]
 
-    found = run_ranks(ranks, work, seed=seed)
-    return all(losses == found[0] for losses in found)
+    results = run_ranks(ranks, work, seed=seed)
+    return all(losses == results[0] for losses in results)
 
 
 @given(ranks=st.integers(1, 4), seed=st.integers(0, 50))

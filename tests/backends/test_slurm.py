@@ -97,9 +97,9 @@ def test_ranks_on_several_nodes_set_their_threads_themselves(job, monkeypatch):
 
 def test_more_ranks_than_the_job_has_cpus_are_refused(job):
     job(MPICH, LIST, SLURM_JOB_NUM_NODES="3", SLURM_JOB_CPUS_PER_NODE="2(x2),3")
-    found = slurm.find_job()
-    assert found is not None and found == ("7", 3, 7)
-    found.check(7)
+    result = slurm.find_job()
+    assert result is not None and result == ("7", 3, 7)
+    result.check(7)
     with pytest.raises(
         ValueError, match="8 ranks need 8 CPUs, and Slurm job 7 has 7; start 7, or give sbatch"
     ):
@@ -108,9 +108,11 @@ def test_more_ranks_than_the_job_has_cpus_are_refused(job):
 
 def test_a_task_keeps_the_cpus_that_sbatch_gave_it(job):
     job(MPICH, LIST, SLURM_CPUS_PER_TASK="2")
-    found = slurm.find_job()
+    result = slurm.find_job()
     assert (
-        found is not None and found.variables(2) == {"SRUN_CPUS_PER_TASK": "2"} and found.variables(3) == {}
+        result is not None
+        and result.variables(2) == {"SRUN_CPUS_PER_TASK": "2"}
+        and result.variables(3) == {}
     )
 
 

@@ -219,14 +219,14 @@ def test_what_a_stack_says_of_itself():
 
 def test_every_rank_evaluates_the_whole_model():
     x = batches_of((2, 2, 2), (5,))[0].x
-    wanted = mlp(np.random.default_rng(0)).to(dtype=np.float64)(x).data
+    expected = mlp(np.random.default_rng(0)).to(dtype=np.float64)(x).data
 
     def work(comm):
         backend = stack(Grid(comm, data=2, pipe=2, model=2), {"1": "column", "3": "row", "5": "classes"})
         return backend.place(mlp(np.random.default_rng(comm.rank)).to(dtype=np.float64)).eval()(x).data
 
-    for found in run_ranks(8, work):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    for actual in run_ranks(8, work):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

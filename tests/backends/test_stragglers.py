@@ -39,10 +39,10 @@ def costly(comm):
 
 def apportions(split, n, speeds):
     """Assert that the slices are all samples in order, each size within 1 of the exact quota, fairly so."""
-    found = split(n, speeds)
-    assert found[0].start == 0 and found[-1].stop == n and len(found) == len(speeds)
-    assert all(a.stop == b.start for a, b in zip(found, found[1:], strict=False))
-    sizes = [s.stop - s.start for s in found]
+    shares = split(n, speeds)
+    assert shares[0].start == 0 and shares[-1].stop == n and len(shares) == len(speeds)
+    assert all(a.stop == b.start for a, b in zip(shares, shares[1:], strict=False))
+    sizes = [s.stop - s.start for s in shares]
     exact = [Fraction(s) for s in speeds]
     quotas = [n * s / sum(exact) for s in exact]
     assert all(abs(size - quota) < 1 + Fraction(1, 10**6) for size, quota in zip(sizes, quotas, strict=True))
@@ -63,8 +63,8 @@ def test_shares_are_proportional_to_speeds(n, speeds):
 
 @given(n=st.integers(0, 500), parts=st.integers(1, 9), speed=st.floats(1e-300, 1e300))
 def test_equal_speeds_give_even_shares(n, parts, speed):
-    found = sorted(s.stop - s.start for s in proportional_shares(n, [speed] * parts))
-    assert found == sorted(s.stop - s.start for s in shares(n, parts))
+    lengths = sorted(s.stop - s.start for s in proportional_shares(n, [speed] * parts))
+    assert lengths == sorted(s.stop - s.start for s in shares(n, parts))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_a_rank_that_got_nothing_is_measured_again():
             backend.step(model, batch, loss)
         return sizes
 
-    found = VirtualCluster(3, FREE, slowness=dict(enumerate(slow))).run(work)
-    assert [sizes[1] for sizes in found] == [6, 6, 0]
-    assert [sizes[-1] for sizes in found] == [4, 4, 4]
+    shares = VirtualCluster(3, FREE, slowness=dict(enumerate(slow))).run(work)
+    assert [sizes[1] for sizes in shares] == [6, 6, 0]
+    assert [sizes[-1] for sizes in shares] == [4, 4, 4]
 
 
 def test_all_ranks_must_exchange_equally_often():

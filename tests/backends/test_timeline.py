@@ -73,11 +73,11 @@ spans = st.lists(
 
 
 @given(spans)
-def test_the_pieces_of_a_row_are_disjoint_and_cover_what_the_spans_cover(found):
-    pieces = innermost(found)
+def test_the_pieces_of_a_row_are_disjoint_and_cover_what_the_spans_cover(trace):
+    pieces = innermost(trace)
     assert all(a.stop <= b.start for a, b in zip(pieces, pieces[1:], strict=False))
     for t in np.arange(0.5, 20):
-        covered = any(s.start < t < s.stop for s in found)
+        covered = any(s.start < t < s.stop for s in trace)
         assert covered == any(p.start < t < p.stop for p in pieces)
 
 

@@ -37,11 +37,11 @@ def shift(comm, how, by, x, tag):
 def run(comm, program):
     """A program of ring shifts, some among the ranks of equal parity; what the rank ended up with."""
     half = comm.split(comm.rank % 2, key=-comm.rank)
-    found = []
+    results = []
     for tag, (in_half, (how, by, n, dtype)) in enumerate(program):
         x = np.full(n, 10 * comm.rank + tag, dtype)
-        found.append(shift(half if in_half else comm, how, by, x, tag))
-    return half.rank, [(x.dtype.name, x.tolist()) for x in found]
+        results.append(shift(half if in_half else comm, how, by, x, tag))
+    return half.rank, [(x.dtype.name, x.tolist()) for x in results]
 
 
 def traced_run(program, ranks, module=trace):
@@ -52,9 +52,9 @@ def traced_run(program, ranks, module=trace):
         return run(traced, program), gather_trace(comm, traced)
 
     results = run_ranks(ranks, work)
-    found = results[0][1]
-    assert found is not None
-    return [result for result, _ in results], found
+    outcome = results[0][1]
+    assert outcome is not None
+    return [result for result, _ in results], outcome
 
 
 # The laws
@@ -67,23 +67,23 @@ def is_transparent(program, ranks, module=trace):
 
 def conserves(program, ranks, module=trace):
     """What each rank sent to another is what that other received from it, in the ledgers and in the spans."""
-    found = traced_run(program, ranks, module)[1]
+    recording = traced_run(program, ranks, module)[1]
     for q in range(ranks):
         for r in range(ranks):
-            assert found.ledgers[q].sent(to=r) == found.ledgers[r].received(source=q), (q, r)
+            assert recording.ledgers[q].sent(to=r) == recording.ledgers[r].received(source=q), (q, r)
             sent = [
                 s.bytes
-                for s in found.spans
+                for s in recording.spans
                 if s.rank == q and s.peer == r and s.what in ("send", "start_send")
             ]
-            assert (len(sent), sum(sent)) == found.ledgers[q].sent(to=r)
+            assert (len(sent), sum(sent)) == recording.ledgers[q].sent(to=r)
 
 
 def counts_payload(program, ranks, module=trace):
     """Messages and bytes are those of the program: one message of ``n`` elements per shift and rank."""
-    found = traced_run(program, ranks, module)[1]
+    recording = traced_run(program, ranks, module)[1]
     sizes = [n * np.dtype(dtype).itemsize for _, (_, _, n, dtype) in program]
-    assert found.sent() == (ranks * len(program), ranks * sum(sizes))
+    assert recording.sent() == (ranks * len(program), ranks * sum(sizes))
 
 
 LAWS = [is_transparent, conserves, counts_payload]
@@ -193,10 +193,10 @@ def test_the_ledger_of_a_ring_is_the_closed_form(p, n):
         ring_allreduce(traced, np.zeros(n))
         return gather_trace(comm, traced)
 
-    found = run_ranks(p, work)[0]
-    assert found is not None and found.sent() == (2 * p * (p - 1), 8 * 2 * (p - 1) * n)
+    trace = run_ranks(p, work)[0]
+    assert trace is not None and trace.sent() == (2 * p * (p - 1), 8 * 2 * (p - 1) * n)
     assert all(
         set(ledger.counts)
         <= {(w, q) for w in ("send", "start_send", "recv", "start_recv") for q in ((r - 1) % p, (r + 1) % p)}
-        for r, ledger in enumerate(found.ledgers)
+        for r, ledger in enumerate(trace.ledgers)
     )

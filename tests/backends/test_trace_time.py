@@ -21,9 +21,9 @@ def virtual_trace(work, n=2, module=trace):
         work(traced)
         return gather_trace(comm, traced)
 
-    found = VirtualCluster(n, Link(A, B)).run(traced_work)[0]
-    assert found is not None
-    return found
+    recording = VirtualCluster(n, Link(A, B)).run(traced_work)[0]
+    assert recording is not None
+    return recording
 
 
 def exposes_what_computing_does_not_hide(seconds, module=trace):
@@ -41,9 +41,9 @@ def exposes_what_computing_does_not_hide(seconds, module=trace):
 
     message = A + 1.0
     end = max(seconds, message)
-    found = virtual_trace(overlapped, module=module)
-    assert found.exposed(1) == end - seconds
-    receive, post, forward, wait, _ = (s for s in found.spans if s.rank == 1)
+    recording = virtual_trace(overlapped, module=module)
+    assert recording.exposed(1) == end - seconds
+    receive, post, forward, wait, _ = (s for s in recording.spans if s.rank == 1)
     assert receive == Span(1, "start_recv", 0, 1024, 0, 0.0, end)
     assert (post.what, post.start, post.stop) == ("post", 0.0, 0.0)
     assert forward == Span(1, "forward", None, 0, None, 0.0, seconds)
@@ -77,12 +77,12 @@ def test_blocking_receives_are_exposed_entirely_and_computing_is_not():
         else:
             comm.recv(0)
 
-    found = virtual_trace(work)
-    assert [(s.what, s.start, s.stop) for s in found.spans if s.rank == 1] == [
+    trace = virtual_trace(work)
+    assert [(s.what, s.start, s.stop) for s in trace.spans if s.rank == 1] == [
         ("compute", 0.0, 0.5),
         ("recv", 0.5, 0.5 + A + 1.0),
     ]
-    assert found.exposed(1) == A + 1.0
+    assert trace.exposed(1) == A + 1.0
 
 
 def test_virtual_time_is_the_same_traced():
@@ -104,20 +104,20 @@ def test_an_error_ends_the_span_and_counts_nothing():
             raise ZeroDivisionError
         return gather_trace(comm, traced)
 
-    found = run_ranks(1, work)[0]
-    assert found is not None and [s.what for s in found.spans] == ["forward"]
-    assert found.spans[0].stop >= found.spans[0].start and found.sent() == (0, 0)
+    trace = run_ranks(1, work)[0]
+    assert trace is not None and [s.what for s in trace.spans] == ["forward"]
+    assert trace.spans[0].stop >= trace.spans[0].start and trace.sent() == (0, 0)
 
 
 def test_what_is_not_finished_yet_ends_where_the_trace_does():
     def work(comm):
         traced = Traced(comm)
         finish = traced.start_recv(comm.rank)
-        found = gather_trace(comm, traced)
+        trace = gather_trace(comm, traced)
         traced.send(np.ones(2), comm.rank)
         finish()
         finish()
-        return found, gather_trace(comm, traced)
+        return trace, gather_trace(comm, traced)
 
     before, after = run_ranks(1, work)[0]
     assert before is not None and after is not None
@@ -150,10 +150,10 @@ def test_clocks_that_differ_are_aligned_within_the_error_stated(skews):
             comm.compute(1.0)
         return gather_trace(comm, traced)
 
-    found = VirtualCluster(3, Link(1e-3)).run(work)[0]
-    assert found is not None
-    assert found.clock_error <= 1.001e-3  # half of an exchange
-    for span in found.spans:
+    trace = VirtualCluster(3, Link(1e-3)).run(work)[0]
+    assert trace is not None
+    assert trace.clock_error <= 1.001e-3  # half of an exchange
+    for span in trace.spans:
         assert abs(span.start - 1.0) <= 1.001e-3 and span.stop - span.start == pytest.approx(1.0)
 
 
@@ -163,5 +163,5 @@ def test_threads_share_a_clock():
         ring_allreduce(traced, np.zeros(10))
         return gather_trace(comm, traced)
 
-    found = run_ranks(3, work)[0]
-    assert found is not None and found.clock_error == 0.0
+    trace = run_ranks(3, work)[0]
+    assert trace is not None and trace.clock_error == 0.0

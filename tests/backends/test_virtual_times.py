@@ -127,8 +127,8 @@ def first_size_where(p: int, faster, slower) -> int:
 def test_rabenseifner_beats_recursive_doubling_from_the_computed_size_on(p):
     L = rounds(p)
     crossover = L * ALPHA / (BETA * (L - 2 * (p - 1) / p))  # bytes
-    found = first_size_where(p, collectives.rabenseifner_allreduce, collectives.doubling_allreduce)
-    assert found == math.ceil(crossover / (8 * p))
+    size = first_size_where(p, collectives.rabenseifner_allreduce, collectives.doubling_allreduce)
+    assert size == math.ceil(crossover / (8 * p))
 
 
 def test_on_two_ranks_recursive_doubling_always_wins():
@@ -145,5 +145,5 @@ def test_on_two_ranks_recursive_doubling_always_wins():
 def test_the_ring_beats_the_tree_from_the_computed_size_on(p):
     L = rounds(p)
     crossover = 2 * ALPHA * (p - 1 - L) / (2 * BETA * (L - (p - 1) / p))  # bytes
-    found = first_size_where(p, collectives.ring_allreduce, collectives.reduce_broadcast_allreduce)
-    assert found == math.ceil(crossover / (8 * p))
+    size = first_size_where(p, collectives.ring_allreduce, collectives.reduce_broadcast_allreduce)
+    assert size == math.ceil(crossover / (8 * p))

@@ -44,25 +44,25 @@ def any_arrays(draw):
 def arrived(x: np.ndarray) -> np.ndarray:
     """``x`` as a receiver has it."""
     first, rest, _ = wire.pack(x)
-    header, found = wire.unpack(first)
-    if found is not None:
+    header, array = wire.unpack(first)
+    if array is not None:
         assert rest is None
-        return found
+        return array
     assert rest is not None
     wire.check_length(header, rest.nbytes, header.nbytes)
     flat = wire.room_for(header)
     flat.view(np.uint8)[:] = rest
-    found = wire.finish(flat, header)
-    assert isinstance(found, np.ndarray)
-    return found
+    array = wire.finish(flat, header)
+    assert isinstance(array, np.ndarray)
+    return array
 
 
 @given(any_arrays())
 def test_arrays_arrive_as_they_were(x):
-    found = arrived(x)
-    assert (found.shape, found.dtype, found.tobytes()) == (x.shape, x.dtype, x.tobytes())
+    array = arrived(x)
+    assert (array.shape, array.dtype, array.tobytes()) == (x.shape, x.dtype, x.tobytes())
     for order in ("C_CONTIGUOUS", "F_CONTIGUOUS"):
-        assert found.flags[order] >= x.flags[order], "the memory order is another"
+        assert array.flags[order] >= x.flags[order], "the memory order is another"
 
 
 @given(st.data())
@@ -77,11 +77,11 @@ def test_what_is_no_first_piece_is_refused_in_one_way_or_is_an_array(data):
     message += data.draw(st.sampled_from([b"", b"", b"\0", b"\0" * 100]))
     tracemalloc.start()
     try:
-        header, found = wire.unpack(message)
+        header, array = wire.unpack(message)
     except ValueError as error:
         assert str(error).startswith(wire.NO_ARRAY) and len(str(error)) < 1000
     else:
-        assert (header.nbytes > wire.INLINE) if found is None else (found.nbytes <= len(message))
+        assert (header.nbytes > wire.INLINE) if array is None else (array.nbytes <= len(message))
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -92,10 +92,10 @@ def test_what_is_no_first_piece_is_refused_in_one_way_or_is_an_array(data):
 def test_absurd_shapes_take_no_memory(shape):
     first = wire.Header(np.dtype("float64"), shape, tuple(range(len(shape))), False).to_bytes()
     try:
-        header, found = wire.unpack(first)
+        header, array = wire.unpack(first)
     except ValueError:
         return
-    assert found is None or found.nbytes == 0
+    assert array is None or array.nbytes == 0
     with pytest.raises(ValueError, match="100 bytes came with"):
         wire.check_length(header, 100, header.nbytes)
 

@@ -58,13 +58,13 @@ def step(backend, model, optimizer, batch):
     return loss
 
 
-def close(found, wanted, bound=None):
+def close(actual, expected, bound=None):
     """Assert that two dictionaries of arrays agree, relative to each array's largest element."""
     bound = bound_for(np.float64) if bound is None else bound
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
         scale = max(float(np.abs(value).max(initial=0)), 1e-3)
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=bound * scale, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=0, atol=bound * scale, err_msg=name)
 
 
 def states(optimizer):

@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     escaped = count = 0
     laws = set()
     for part, bugs in PARTS.items():
-        for bug in (bug for bug in bugs if asked(words, part, bug)):
+        for bug in (bug for bug in bugs if is_selected(words, part, bug)):
             count += 1
             laws.add(bug.law)
             try:
@@ -54,7 +54,7 @@ def main(words: list[str]) -> int:
     return int(escaped > 0)
 
 
-def asked(words: list[str], part: str, bug: Bug) -> bool:
+def is_selected(words: list[str], part: str, bug: Bug) -> bool:
     return not words or any(word in f"{part} {bug.name} {bug.where}" for word in words)
 
 

@@ -206,7 +206,7 @@ BUGS = [
         drained_pipelines_are_the_serial_loop, "drained"),
     Bug("the stash is not emptied", PIPEDREAM, "enumerate(self.end(), ", "enumerate(self.engine.drain(), ",
         pipedream_goes_on, DIFFERS),
-    Bug("steps before a drain are forgotten", PIPEDREAM, "enumerate(self.end(), self.drained_steps)",
+    Bug("steps before a drain are forgotten", PIPEDREAM, "enumerate(self.end(), self.step_number - steps)",
         "enumerate(self.end())", a_loss_has_its_step, "at step 1"),
     Bug("staleness is counted anew", PIPEDREAM,
         '        self.staleness = Counter(dict(values["staleness"]))\n', "", pipedream_goes_on, DIFFERS),

@@ -51,6 +51,11 @@ def gradients_of_steps_add_up() -> None:
             elastic_laws.gradients_add_up(Elastic, Faults(3, {1: left}, seed=left))
 
 
+def links_are_measured_by_all_that_live() -> None:
+    for victim, left in ((0, 49), (1, 25)):
+        elastic_laws.links_are_measured_by_all_that_live(Elastic, victim, left)
+
+
 def an_agreement_is_the_same_on_all_that_live() -> None:
     for left in range(8):
         test_elastic.agrees(seed=left, left=left, other=left // 2)
@@ -81,7 +86,7 @@ BUGS = [
         survivors_and_joiners_train_like_serial, f"{STUCK}|{DIFFERENT}|died|revoked"),
     Bug("the shares stay those of the ranks before the death", SYNCHRONOUS,
         "shares(len(batch), self.size)[self.rank]",
-        "shares(len(batch), self.size + len(vars(self)['lost']))[self.rank]",
+        "shares(len(batch), self.size + len(vars(self)['deaths']))[self.rank]",
         every_sample_counts_once, "its batch has"),
     Bug("the ranks that were there share the batch, and a joiner takes a share again", SYNCHRONOUS,
         "shares(len(batch), self.size)[self.rank]",
@@ -89,7 +94,7 @@ BUGS = [
         every_sample_counts_once, "its batch has"),
     Bug("the loss is weighted by the number of ranks that were started", "minigrad.backend",
         "return len(mine) / len(batch)",
-        "return bool(len(mine)) / (len(vars(self)['lost']) + self.size if 'lost' in vars(self) else 1)",
+        "return bool(len(mine)) / (len(vars(self)['deaths']) + self.size if 'deaths' in vars(self) else 1)",
         survivors_and_joiners_train_like_serial, DIFFERENT),
     Bug("a joiner has no momentum", TRANSFER,
         "    Backend().set_optimizer_values(model, optimizer, values[OPTIMIZER])\n", "",
@@ -117,6 +122,9 @@ BUGS = [
         gradients_of_steps_add_up, DIFFERENT),
     Bug("spares wait for ever at the end", ELASTIC, "        self.grow(END)\n", "        pass\n",
         survivors_and_joiners_train_like_serial, f"{STUCK}|ranks .* are missing|every rank that held"),
+    Bug("links are measured by those alone whose measurement a death interrupted", ELASTIC,
+        "            self.set_chosen(chosen)  # only some ranks may have measured the links to the end\n", "",
+        links_are_measured_by_all_that_live, STUCK),
     Bug("an agreement is decided when the first ranks have come", THREADS,
         "if decision.alive is None and all(", "if decision.alive is None and any(",
         an_agreement_is_the_same_on_all_that_live, "answers differ|no rank can go on"),

@@ -176,9 +176,9 @@ def modules_are_found_in_containers() -> None:
     model = nn.Module()
     vars(model).update(a=[layers[0], (layers[1],)], b={"c": [layers[2]], 3: layers[3]})
     names = ["a.0.weight", "a.1.0.weight", "b.c.0.weight", "b.3.weight"]
-    found = model.named_parameters()
-    assert list(found) == names, f"found {', '.join(found)}"
-    assert all(found[name] is layer.weight for name, layer in zip(names, layers, strict=True))
+    parameters = model.named_parameters()
+    assert list(parameters) == names, f"found {', '.join(parameters)}"
+    assert all(parameters[name] is layer.weight for name, layer in zip(names, layers, strict=True))
 
 
 def a_state_is_loaded_whole_or_not_at_all() -> None:

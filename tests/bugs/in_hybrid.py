@@ -31,14 +31,14 @@ def layers_train_like_serial() -> None:
 
 def groups_are_the_lines_of_the_grid() -> None:
     """Ranks are numbered along the model axis first, then along the pipe, then along the data axis."""
-    wanted = list(np.ndindex(2, 3, 2))
+    expected = list(np.ndindex(2, 3, 2))
 
     def work(comm):
         grid = Grid(comm, data=2, pipe=3, model=2)
-        found = [(group.size, group.rank) for group in (grid.data, grid.pipe, grid.model)]
-        place = wanted[comm.rank]
-        assert found == list(zip((2, 3, 2), place, strict=True)), (
-            f"rank {comm.rank} is {found}, not at {place}"
+        actual = [(group.size, group.rank) for group in (grid.data, grid.pipe, grid.model)]
+        place = expected[comm.rank]
+        assert actual == list(zip((2, 3, 2), place, strict=True)), (
+            f"rank {comm.rank} is {actual}, not at {place}"
         )
 
     run_ranks(12, work)

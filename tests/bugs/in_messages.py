@@ -29,8 +29,8 @@ def operands_stand_in_the_order_of_the_ranks() -> None:
     for ranks in (4, 5):
         product = np.linalg.multi_dot(factors[:ranks])
         for f in (collectives.doubling_allreduce, collectives.reduce_broadcast_allreduce):
-            for found in run_ranks(ranks, lambda comm, f=f: f(comm, factors[comm.rank], np.matmul)):
-                assert np.array_equal(found, product), f"the product is {product}, got {found}"
+            for results in run_ranks(ranks, lambda comm, f=f: f(comm, factors[comm.rank], np.matmul)):
+                assert np.array_equal(results, product), f"the product is {product}, got {results}"
 
 
 def rings_do_not_wait_for_themselves() -> None:
@@ -42,10 +42,10 @@ def rings_cost_what_their_formula_says() -> None:
     p, alpha, bandwidth, gamma = 4, 2.0**-10, 2.0**20, 2.0**-22
     cluster = VirtualCluster(p, Link(alpha, bandwidth), reduction=gamma)
     x = np.zeros(64 * p)
-    wanted = 2 * (p - 1) * (alpha + 512 / bandwidth) + (p - 1) * 512 * gamma
+    expected = 2 * (p - 1) * (alpha + 512 / bandwidth) + (p - 1) * 512 * gamma
     for _ in range(2):
         cluster.run(lambda comm: collectives.ring_allreduce(comm, x))
-        assert cluster.seconds == wanted, f"a ring took {cluster.seconds} s, by the formula {wanted} s"
+        assert cluster.seconds == expected, f"a ring took {cluster.seconds} s, by the formula {expected} s"
     send = 2 * (p - 1), 2 * (p - 1) * 512
     run_ranks(p, lambda comm: messages_are(lambda c: collectives.ring_allreduce(c, x), comm, *send))
 
@@ -65,8 +65,8 @@ def one_server_hears_one_after_the_other() -> None:
 
 def gathered_parts_stand_in_the_order_of_the_ranks() -> None:
     for ranks in (3, 4):
-        for found in run_ranks(ranks, lambda comm: collectives.allgather(comm, np.full(2, comm.rank))):
-            assert [int(x[0]) for x in found] == list(range(ranks)), f"gathered {found}"
+        for parts in run_ranks(ranks, lambda comm: collectives.allgather(comm, np.full(2, comm.rank))):
+            assert [int(x[0]) for x in parts] == list(range(ranks)), f"gathered {parts}"
 
 
 def a_transport_keeps_its_promises() -> None:
@@ -108,8 +108,8 @@ def what_ranks_drop_is_freed() -> None:
             group, _ = comm.split(0), comm.split(0)
             assert group.size == comm.size
         comm.split(0)
-        found = len(comm.parts.all)
-        assert found <= 5, f"{found} groups and threads are left"
+        count = len(comm.parts.all)
+        assert count <= 5, f"{count} groups and threads are left"
 
     run_ranks(2, work)
 
@@ -122,11 +122,11 @@ def a_header_is_looked_at() -> None:
         first[:6] + b"|O8" + first[9:],
     ):
         try:
-            found = wire.unpack(broken)
+            result = wire.unpack(broken)
         except ValueError as error:
             assert str(error).startswith(wire.NO_ARRAY), f"the words are others: {error}"
         else:
-            raise AssertionError(f"a broken header was taken: {found}")
+            raise AssertionError(f"a broken header was taken: {result}")
 
 
 # Bugs

@@ -37,8 +37,8 @@ def old_gradients_count_less() -> None:
 
 def the_default_trains() -> None:
     """Nearly as one machine does: at most four points of a hundred less."""
-    found, wanted = served(0, 4), serial(0)
-    assert found > wanted - 0.04, f"accuracy {found}, serial {wanted}"
+    actual, expected = served(0, 4), serial(0)
+    assert actual > expected - 0.04, f"accuracy {actual}, serial {expected}"
 
 
 # Bugs

@@ -45,7 +45,7 @@ class World:
         package = self.load(parent) if parent else None
         if name in self.modules:  # the package has imported it
             return self.modules[name]
-        file, places = found(name)
+        file, places = location(name)
         module = self.modules[name] = ModuleType(name)
         module.__dict__.update(__file__=file, __builtins__=self.builtins)
         module.__package__ = name if places else parent
@@ -74,7 +74,7 @@ class World:
 
 
 @cache
-def found(name: str) -> tuple[str | None, list[str]]:
+def location(name: str) -> tuple[str | None, list[str]]:
     """A module's file, and where the modules of a package are; no file for a folder that is a package.
 
     The module itself is imported too: dataclasses look for the module that they are in.

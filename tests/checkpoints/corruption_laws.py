@@ -136,8 +136,8 @@ def a_damaged_generation_is_no_reason_to_remove_another() -> None:
                     checkpoints.wait()
                     whole = [g for g in generations(FOLDER, changed) if not isinstance(g, Damaged)]
                     steps = [generation.step for generation in whole]
-                    wanted = list(range(step, 0, -1))[: min(keep, count)]
-                    assert steps == wanted, f"step {step} was written, there are {steps}, not {wanted}"
+                    expected = list(range(step, 0, -1))[: min(keep, count)]
+                    assert steps == expected, f"step {step} was written, there are {steps}, not {expected}"
                 assert len(changed.names(FOLDER)) == keep, f"there are {changed.names(FOLDER)}"
 
             alone(work)

@@ -54,16 +54,16 @@ def every_sample_counts_once(layout: Layout, sizes: Sequence[int], k: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         first = training(layout, counting, one, batches[:k], Path(folder), loss_fn=total)
         rest = training(layout, counting, one, batches[k:], Path(folder), resume=True, loss_fn=total)
-    for runs, seen in ((first, batches[:k]), (rest, batches)):
-        samples = np.concatenate([np.zeros((0, 4)), *(batch.x for batch in seen)])
+    for runs, batches_of_runs in ((first, batches[:k]), (rest, batches)):
+        samples = np.concatenate([np.zeros((0, 4)), *(batch.x for batch in batches_of_runs)])
         for rank, run in enumerate(runs):
-            where = f"after {len(seen)} steps on rank {rank}"
+            where = f"after {len(batches_of_runs)} steps on rank {rank}"
             weight, bias = run.arrays["model/weight"], run.arrays["model/bias"]
             assert np.array_equal(weight, np.tile(-samples.sum(axis=0), (2, 1))), f"{where}: {weight}"
             assert np.array_equal(bias, [-len(samples)] * 2), f"{where}: {len(samples)} samples, {bias}"
             own = run.facts["own"]["values"]
             workers = layout.ranks - len(own["versions"])
-            pushes = sum(min(workers, len(batch)) for batch in seen)
+            pushes = sum(min(workers, len(batch)) for batch in batches_of_runs)
             for name in {"applied", "staleness"} & own.keys():
                 gradients = sum(number for _, number in own[name])
                 assert gradients == pushes, f"{where}: {name} counts {gradients} gradients of {pushes}"

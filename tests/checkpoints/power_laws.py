@@ -98,8 +98,8 @@ def newest_step(disk: Disk, ranks: int, folder: Path = FOLDER) -> int | None:
         return None
     step = generation.step
     assert same_arrays(arrays, arrays_of(step)), f"the arrays of step {step} are others: {arrays}"
-    wanted = facts_of_all(step, ranks)
-    assert generation.facts == wanted, f"the facts of step {step} are {generation.facts}, not {wanted}"
+    expected = facts_of_all(step, ranks)
+    assert generation.facts == expected, f"the facts of step {step} are {generation.facts}, not {expected}"
     return step
 
 

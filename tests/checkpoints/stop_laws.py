@@ -238,25 +238,29 @@ def a_crashed_training_starts_again(folder: Path, endings: Sequence[bool], limit
 
     Each start but the first goes on from what the one before has written: nothing the first time.
     """
-    kept, starts = folder / "kept", list[list[str]]()
-    argv = ["minigrad", "train", "--resume", "old", "--checkpoint", str(kept)]
+    checkpoints, starts = folder / "kept", list[list[str]]()
+    argv = ["minigrad", "train", "--resume", "old", "--checkpoint", str(checkpoints)]
 
     def start(arguments: list[str]) -> Ending:
         number = len(starts)
         starts.append(arguments)
         if number:
-            (kept / f"step-{number:08}").mkdir(parents=True)
+            (checkpoints / f"step-{number:08}").mkdir(parents=True)
         crashed = number < len(endings) and endings[number]
         return Ending(137 if crashed else 0, "", "nothing was kept", crashed, "")
 
     with patch.object(sys, "argv", argv), redirect_stderr(StringIO()) as said:
-        status = Restarts(limit, kept).run(start)
+        status = Restarts(limit, checkpoints).run(start)
     crashes = next((i for i, crashed in enumerate(endings) if not crashed), len(endings))
     expected = min(crashes, limit) + 1
     assert len(starts) == expected, f"{len(starts)} starts, wanted {expected}"
     assert status == (137 if crashes > limit else 0), f"exit status {status}"
     for number, arguments in enumerate(starts):
-        as_given = argv[1:] if number < 2 else ["train", "--checkpoint", str(kept), "--resume", str(kept)]
+        as_given = (
+            argv[1:]
+            if number < 2
+            else ["train", "--checkpoint", str(checkpoints), "--resume", str(checkpoints)]
+        )
         assert arguments == as_given, f"start {number}: {arguments}"
     lines = said.getvalue().splitlines()
     ways = ["from the beginning", *(f"from step {step}" for step in range(1, limit))]

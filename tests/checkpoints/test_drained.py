@@ -204,17 +204,19 @@ def test_running_statistics_are_the_workers_mean():
 
 
 def test_a_loss_that_shows_late_is_that_of_its_step():
-    """Also after a drain, and in a run that is resumed from one."""
+    """Also after a drain, and in a run that is resumed from one, by the same ranks or by fewer."""
     batches = batches_of([7, 5, 9, 8, 6])
     batches[4].x[...] = np.nan
     layout, sgd = Layout(3, AsynchronousPipeline), OPTIMIZERS["sgd"]
-    for drained, resumed in (({2}, 0), (set(), 3)):
+    for ranks, drained, resumed in ((3, {2}, 0), (3, set(), 3), (2, set(), 3)):
         with TemporaryDirectory() as folder, np.errstate(invalid="ignore"):
             if resumed:
                 training(layout, mlp, sgd, batches[:resumed], Path(folder))
             with pytest.raises(FloatingPointError, match="the loss is nan at step 4;"):
-                rest = batches[resumed:]
-                training(layout, mlp, sgd, rest, Path(folder), resume=resumed > 0, drained=drained)
+                training(
+                    layout._replace(ranks=ranks), mlp, sgd, batches[resumed:], Path(folder),
+                    resume=resumed > 0, same_layout=ranks == layout.ranks, drained=drained,
+                )  # fmt: skip
 
 
 def test_a_server_whose_workers_may_leave_resumes_and_writes_none():

@@ -70,8 +70,8 @@ def test_nothing_but_new_ranks_restores_nothing():
 def test_arrays_come_back():
     arrays = {"w": np.arange(6, dtype=np.float16).reshape(2, 3), "b": np.array(True)}
     stores = laws.saved(XorParity, [b"", save(arrays), b"x"])
-    _, found = laws.restored([stores[0], stores[2]])
-    back = load(found[1])
+    _, contents = laws.restored([stores[0], stores[2]])
+    back = load(contents[1])
     assert {n: (a.dtype, a.tolist()) for n, a in back.items()} == {
         n: (a.dtype, a.tolist()) for n, a in arrays.items()
     }

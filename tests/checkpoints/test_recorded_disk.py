@@ -38,8 +38,8 @@ def test_it_does_what_the_real_disk_does(calls):
         for call in calls:
             assert outcome(recorded, folder, *call) == outcome(real, folder, *call), call
         there = {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-    found = {path: content for path, content in recorded.files().items() if folder in path.parents}
-    assert found == there
+    results = {path: content for path, content in recorded.files().items() if folder in path.parents}
+    assert results == there
 
 
 def states(disk):

@@ -57,8 +57,8 @@ def test_whoever_hears_a_request_all_ranks_stop_after_one_step(ranks, steps, see
 )
 def test_a_stopped_training_goes_on_with_the_same_bits(layout, build, samples, every, seed, data):
     steps = 3 * -(-samples // 4)
-    asked = data.draw(requests(layout.ranks, steps, least=1))
-    a_stopped_training_goes_on(layout, build, samples, asked, every, seed)
+    requests_of_ranks = data.draw(requests(layout.ranks, steps, least=1))
+    a_stopped_training_goes_on(layout, build, samples, requests_of_ranks, every, seed)
 
 
 def test_rank_0_does_not_wait_for_a_rank_that_failed(tmp_path):
@@ -90,5 +90,5 @@ def test_the_command_that_goes_on_starts_the_ranks_as_the_user_did(monkeypatch, 
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.argv", ["x", "train", "--resume=old", "--checkpoint", "a b", "--lr", "1"])
-    wanted = "minigrad train --checkpoint 'a b' --lr 1 --resume 'a b'"
-    assert resume_command("a b") == start + wanted
+    expected = "minigrad train --checkpoint 'a b' --lr 1 --resume 'a b'"
+    assert resume_command("a b") == start + expected

@@ -13,21 +13,21 @@ NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here")
 
 
-def run(script: str, given: Any, folder: Path = FOLDER) -> Any:
-    """What the JavaScript ``script`` makes of ``given``; it imports modules of ``folder`` by ``load(name)``.
+def run(script: str, data: Any, folder: Path = FOLDER) -> Any:
+    """What the JavaScript ``script`` makes of ``data``; it imports modules of ``folder`` by ``load(name)``.
 
-    The script is the body of a function that takes ``given`` and returns the result, both as JSON. Raises
+    The script is the body of a function that takes ``data`` and returns the result, both as JSON. Raises
     RuntimeError with Node's words where it fails.
     """
     text = f"""
         import {{ readFileSync }} from "node:fs";
         const load = (name) => import({json.dumps(folder.as_uri())} + "/" + name);
-        const answer = async (given) => {{ {script} }};
+        const answer = async (data) => {{ {script} }};
         process.stdout.write(JSON.stringify(await answer(JSON.parse(readFileSync(0)))));
     """
     done = subprocess.run(
         [str(NODE), "--input-type=module", "--eval", text],
-        input=json.dumps(given),
+        input=json.dumps(data),
         capture_output=True,
         text=True,
         timeout=300,

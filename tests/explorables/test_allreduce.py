@@ -7,7 +7,7 @@ from tests.explorables import node
 
 HOLDINGS = """
     const { atFirst, holdingsByRound } = await load("holdings.mjs");
-    return given.map(([size, ...run]) => [atFirst(size), ...holdingsByRound(size, ...run)]);
+    return data.map(([size, ...run]) => [atFirst(size), ...holdingsByRound(size, ...run)]);
 """
 BUGS = [
     ("2 ** rank", "1"),
@@ -69,14 +69,14 @@ def holdings_are_those_of_the_run(data, folder=node.FOLDER):
     """A rank sends what the page says that it holds, or its own numbers, and ends with what it returned."""
     all_runs = runs(data)
     answers = node.run(HOLDINGS, [[int(p), run["messages"], run["rounds"]] for _, p, run in all_runs], folder)
-    for (name, _, run), (own, *held) in zip(all_runs, answers, strict=True):
-        assert len(held) == run["rounds"] + 1 and held[0] == own
+    for (name, _, run), (own, *holdings) in zip(all_runs, answers, strict=True):
+        assert len(holdings) == run["rounds"] + 1 and holdings[0] == own
         for source, _, at, _, parts in run["messages"]:
             for part, bits in parts:
-                assert bits in (held[at][source][part], own[source][part]), (
+                assert bits in (holdings[at][source][part], own[source][part]), (
                     f"{name}: rank {source} sends {bits}"
                 )
-        assert held[-1] == run["sums"]
+        assert holdings[-1] == run["sums"]
 
 
 @node.needs_node

@@ -27,7 +27,7 @@ from tests.explorables import node
 
 SUMS = """
     const { bytesOf } = await load("bytes_sum.mjs");
-    return given.choices.map((choice) => bytesOf(choice, given.data));
+    return data.choices.map((choice) => bytesOf(choice, data.data));
 """
 BUGS = [
     ("Math.ceil(choice.batch / choice.data)", "choice.batch"),
@@ -65,8 +65,8 @@ def drawn_choice(draw, data, net):
 
 def javascript_agrees(data, folder=node.FOLDER):
     choices = drawn(data)
-    found = node.run(SUMS, {"choices": [c._asdict() for c in choices], "data": data}, folder)
-    for choice, theirs in zip(choices, found, strict=True):
+    results = node.run(SUMS, {"choices": [c._asdict() for c in choices], "data": data}, folder)
+    for choice, theirs in zip(choices, results, strict=True):
         assert theirs == bytes_of(choice, data), choice
 
 
@@ -87,9 +87,9 @@ def test_parameters_take_what_the_formulas_of_zero_say(data):
         for row, stage in zip(
             bytes_of(choice, data), data["nets"][choice.net][choice.pipe]["stages"], strict=True
         ):
-            found = row["weights"] + row["gradients"] + row["optimizer"]
+            actual = row["weights"] + row["gradients"] + row["optimizer"]
             each = formula(choice.zero, choice.data, OPTIMIZERS[choice.optimizer])
-            assert found == pytest.approx(stage["parameters"] * each, rel=1e-12)
+            assert actual == pytest.approx(stage["parameters"] * each, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "vgg"])

@@ -15,7 +15,7 @@ from tests.explorables import node
 
 COMMANDS = """
     const { fileText, proveCommand, recordCommand } = await load("command.mjs");
-    return given.map((one) => [fileText(one), proveCommand(one), recordCommand(one)]);
+    return data.map((one) => [fileText(one), proveCommand(one), recordCommand(one)]);
 """
 OF_ALL = [description_of(SCHEDULES[name].of(2, 4)) for name in SCHEDULES if name != "dualpipe"]
 pytestmark = [
@@ -55,9 +55,9 @@ def test_the_copied_command_proves_a_schedule_made_by_hand(tmp_path):
 
 def test_a_file_says_what_the_page_does():
     descriptions = [described(one) for one in OF_ALL]
-    for given, (text, *commands) in zip(descriptions, node.run(COMMANDS, descriptions), strict=True):
-        assert json.loads(text) == given
-        schedule_of({"name": "mine", "chunks": 1, "route": "around", **given})
+    for description, (text, *commands) in zip(descriptions, node.run(COMMANDS, descriptions), strict=True):
+        assert json.loads(text) == description
+        schedule_of({"name": "mine", "chunks": 1, "route": "around", **description})
         assert all(
             text in command and "--pipe 2 --schedule-file mine.json" in command for command in commands
         )

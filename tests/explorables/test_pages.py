@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from minigrad_course.explorables.allreduce_record import allreduce_data
 from minigrad_course.explorables.byte_table import byte_data
-from minigrad_course.explorables.pages import FOLDER, joined, pages
+from minigrad_course.explorables.pages import FOLDER, pages, text_of
 from minigrad_course.explorables.schedule_tables import workshop_data
 
 from backends.comm.chrome import chrome_trace
@@ -65,7 +65,7 @@ def test_pages_are_the_same_each_time(texts):
 
 def test_no_name_stands_twice_in_a_joined_script():
     for name in DATA:
-        text = joined(name.replace(".html", ".mjs"))
+        text = text_of(name.replace(".html", ".mjs"))
         names = re.findall(r"^(?:const|let|function|async function|class) (\w+)", text, re.MULTILINE)
         twice = {one for one in names if names.count(one) > 1}
         assert names and not twice, f"{name}: {twice}"

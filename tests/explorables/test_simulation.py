@@ -18,7 +18,7 @@ DRAWN = int(os.environ.get("MINIGRAD_DRAWN", 1000))
 VERDICTS = """
     const { ROUTES, errorOf, instructionOf, upTo, wordOf } = await load("timetable.mjs");
     const { scoreOf, simulate } = await load("simulation.mjs");
-    return given.map(({ costs, bound, route, ...table }) => {
+    return data.map(({ costs, bound, route, ...table }) => {
         table.routes ??= upTo(table.micros).map((micro) => ROUTES[route](micro, table.ranks, table.chunks));
         table.instructions = table.instructions.map((mine) => mine.map(instructionOf));
         const error = errorOf(table, bound);
@@ -50,9 +50,9 @@ BUGS = [
 
 def differences(folder: Path, drawn: list[dict]) -> list[dict]:
     """The drawn timetables whose verdict by the modules in ``folder`` is not Python's, with it."""
-    found = node.run(VERDICTS, drawn, folder)
+    actual = node.run(VERDICTS, drawn, folder)
     expected = json.loads(json.dumps([one["verdict"] for one in drawn]))
-    pairs = zip(drawn, expected, found, strict=True)
+    pairs = zip(drawn, expected, actual, strict=True)
     return [one | {"found": theirs} for one, ours, theirs in pairs if ours != theirs]
 
 

@@ -32,13 +32,13 @@ class Case:
 
 def check_total(submission, case, comm):
     x = np.arange(case.length) + 10**comm.rank + case.seed
-    wanted = naive_allreduce(comm, x)
-    found = submission.total(RestrictedComm(comm), x)
-    np.testing.assert_array_equal(np.isfinite(wanted), True)
-    if not isinstance(found, np.ndarray) or found.shape != wanted.shape:
-        raise Wrong(f"rank {comm.rank} returned {type(found).__name__}, not {case.length} elements")
-    if (found != wanted).any():
-        raise Wrong(f"rank {comm.rank} has {found[0]} in element 0, not {wanted[0]}")
+    expected = naive_allreduce(comm, x)
+    actual = submission.total(RestrictedComm(comm), x)
+    np.testing.assert_array_equal(np.isfinite(expected), True)
+    if not isinstance(actual, np.ndarray) or actual.shape != expected.shape:
+        raise Wrong(f"rank {comm.rank} returned {type(actual).__name__}, not {case.length} elements")
+    if (actual != expected).any():
+        raise Wrong(f"rank {comm.rank} has {actual[0]} in element 0, not {expected[0]}")
 
 
 def check_double(submission, case, comm):
@@ -122,8 +122,8 @@ def minigrad(capsys, monkeypatch, tmp_path, toys):
             status = 0
         except SystemExit as left:
             status = left.code
-        found = capsys.readouterr()
-        return status, found.out, found.err
+        output = capsys.readouterr()
+        return status, output.out, output.err
 
     return minigrad
 

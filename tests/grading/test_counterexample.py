@@ -29,8 +29,8 @@ def task(check, cases=CASES):
     return Task("toy", 1, "a toy", cases, check, None)
 
 
-def check_given(given, case, comm):
-    given(case, comm)
+def check_submission(submission, case, comm):
+    submission(case, comm)
 
 
 # What a student gets to read
@@ -102,7 +102,7 @@ def long_winded(case, comm):
 
 
 def tells_the_smallest_case_in_words(search):
-    told = {
+    messages = {
         wrong_on_the_last_rank: "3 ranks of 7: rank 2 is wrong",
         fails_and_others_follow: "2 ranks of 0: ValueError: of rank 1 (rank 1)",
         fails_and_others_go_on: "2 ranks of 0: ValueError: of rank 1 (rank 1)",
@@ -113,16 +113,16 @@ def tells_the_smallest_case_in_words(search):
         fails_at_call(5): "once\nThis case failed, and passed when it was tried again",
         long_winded: "1 ranks of 0: xxxxx",
     }
-    for submission, words in told.items():
-        found = search.counterexample(task(check_given), submission)
-        assert found is not None and words in found and len(found) < 2100, (submission, found)
-    assert search.counterexample(task(check_given), lambda case, comm: None) is None
+    for submission, words in messages.items():
+        result = search.counterexample(task(check_submission), submission)
+        assert result is not None and words in result and len(result) < 2100, (submission, result)
+    assert search.counterexample(task(check_submission), lambda case, comm: None) is None
 
 
 def tries_the_cases_of_the_seed(search):
     def tried(seed):
         cases = []
-        search.counterexample(task(check_given), lambda case, comm: None, seed, on_case=cases.append)
+        search.counterexample(task(check_submission), lambda case, comm: None, seed, on_case=cases.append)
         return cases
 
     assert tried(3) == tried(3) != tried(4)
@@ -133,16 +133,16 @@ def takes_the_same_turns(search):
     """What ranks do in turns is a race without them: the order of their lines tells."""
 
     def lines(seed):
-        seen = []
+        lines_of = []
 
         def speaks(case, comm):
             for turn in range(3):
                 comm.send(np.zeros(1), (comm.rank + 1) % comm.size, turn)
-                seen.append((comm.rank, turn))
+                lines_of.append((comm.rank, turn))
                 comm.recv((comm.rank - 1) % comm.size, turn)
 
-        assert search.counterexample(task(check_given, st.just(Case(4, 0))), speaks, seed) is None
-        return tuple(seen)
+        assert search.counterexample(task(check_submission, st.just(Case(4, 0))), speaks, seed) is None
+        return tuple(lines_of)
 
     assert all(lines(seed) == lines(seed) for seed in range(8))
     assert len({lines(seed) for seed in range(8)}) > 2
@@ -159,18 +159,18 @@ def shrinks_for_a_bounded_time(search):
     search.SHRINK_TRIES = 3
     try:
         lists = st.lists(st.integers(1000, 10**9), min_size=40).map(lambda x: Case(1, sum(x)))
-        assert search.counterexample(task(check_given, lists), wrong_if_large)
+        assert search.counterexample(task(check_submission, lists), wrong_if_large)
     finally:
         search.SHRINK_TRIES = before
     assert len(tries) <= 1 + 3
 
 
 def draws_cases_for_processes(search):
-    cases = search.draw_cases(task(check_given), 5, max_ranks=3, count=4)
-    assert cases == search.draw_cases(task(check_given), 5, max_ranks=3, count=4)
+    cases = search.draw_cases(task(check_submission), 5, max_ranks=3, count=4)
+    assert cases == search.draw_cases(task(check_submission), 5, max_ranks=3, count=4)
     assert len(set(cases)) == 4 and all(1 < case.ranks <= 3 for case in cases)
     alone = st.builds(Case, st.just(1), st.integers(0, 50))
-    assert len(search.draw_cases(task(check_given, alone), 5, 3, 4)) == 4
+    assert len(search.draw_cases(task(check_submission, alone), 5, 3, 4)) == 4
 
 
 SEARCH_LAWS = (
@@ -218,7 +218,7 @@ def test_search_bugs_are_caught(bug):
 def test_a_case_that_no_search_needs_is_not_drawn():
     """``broken`` of a task is refused without shrinking: the first case that shows it is enough."""
     tries = []
-    check = task(lambda given, case, comm: tries.append(case) or given(case, comm))
+    check = task(lambda submission, case, comm: tries.append(case) or submission(case, comm))
     assert counterexample.counterexample(check, SimpleNamespace(), shrink=False)
     assert len(tries) < 12
 
@@ -231,7 +231,7 @@ def draws_the_same_whatever_is_loaded(module, folder):
 
     def drawn():
         cases: list[str] = []
-        wide = task(check_given, st.builds(Case, st.just(1), st.integers(0, 10**6)))
+        wide = task(check_submission, st.builds(Case, st.just(1), st.integers(0, 10**6)))
         assert module.counterexample(wide, lambda *_: None, 3, examples=200, on_case=cases.append) is None
         return cases
 

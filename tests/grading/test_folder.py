@@ -55,8 +55,8 @@ def table_holds_every_submission(module, outcomes):
     for number, (row, (name, outcome)) in enumerate(zip(rows, outcomes, strict=True)):
         scores = [10 * i * (outcome[i - 1] is True) for i in (1, 2, 3)]
         numbers = [] if outcome == UNREAD else [sum(scores), *scores]
-        found = [row["points"], *(row[task.name] for task in TASKS)]
-        assert found == [str(n) for n in numbers] or (found == [""] * 4 and outcome == UNREAD)
+        results = [row["points"], *(row[task.name] for task in TASKS)]
+        assert results == [str(n) for n in numbers] or (results == [""] * 4 and outcome == UNREAD)
         assert row["sha256"] == ("" if outcome == UNREAD else f"digest {number}")
         assert row["reason"] == (outcome if isinstance(outcome, str) else "")
         assert row["file"].removeprefix("'") == name.removeprefix("'")

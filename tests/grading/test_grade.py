@@ -44,9 +44,9 @@ def test_a_refusal_is_told_once_wherever_it_is_read(graded):
     screen = Console(width=300, record=True, file=io.StringIO())
     screen.print(result_table(report))
     assert screen.export_text().count(report.refused) == 1
-    found = as_gradescope(report)
-    assert is_gradescope(found) and found["output"].endswith(report.refused)
-    assert json.dumps(found).count("imports os") == 1
+    report_of_gradescope = as_gradescope(report)
+    assert is_gradescope(report_of_gradescope) and report_of_gradescope["output"].endswith(report.refused)
+    assert json.dumps(report_of_gradescope).count("imports os") == 1
     plain = as_json(report)
     assert plain["refused"] == report.refused and json.dumps(plain).count("imports os") == 1
     assert "audit hook" in plain["protections"]
@@ -65,9 +65,9 @@ def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
 
     def of(seed):
         report = graded(text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +"), seed=seed)
-        kept = tuple(replace(r, seconds=0.0) for r in report.results)
-        found = replace(report, seconds=0.0, results=kept)
-        return [as_text(found, kind) for kind in ("json", "junit", "gradescope")]
+        untimed_results = tuple(replace(r, seconds=0.0) for r in report.results)
+        untimed = replace(report, seconds=0.0, results=untimed_results)
+        return [as_text(untimed, kind) for kind in ("json", "junit", "gradescope")]
 
     first = of(1)
     assert first == of(1)
@@ -113,8 +113,8 @@ def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
     ],
 )
 def test_one_verdict_is_made_of_what_all_ranks_say(ranks, passed, words):
-    found, message = combine(ranks, 0, 60)
-    assert found == passed and words in message
+    verdict, message = combine(ranks, 0, 60)
+    assert verdict == passed and words in message
 
 
 # Reports
@@ -149,21 +149,21 @@ GRADESCOPE = {  # all that https://gradescope-autograders.readthedocs.io/en/late
 }
 
 
-def fits(found, schema):
-    """Whether ``found`` has no names but the schema's, and values of their kinds."""
+def fits(result, schema):
+    """Whether ``result`` has no names but the schema's, and values of their kinds."""
     if isinstance(schema, dict):
-        return isinstance(found, dict) and all(k in schema and fits(v, schema[k]) for k, v in found.items())
+        return isinstance(result, dict) and all(k in schema and fits(v, schema[k]) for k, v in result.items())
     if isinstance(schema, list):
-        return isinstance(found, list) and all(fits(item, schema[0]) for item in found)
+        return isinstance(result, list) and all(fits(item, schema[0]) for item in result)
     if isinstance(schema, set):
-        return isinstance(found, str) and found in schema
-    return isinstance(found, schema) and not isinstance(found, bool)
+        return isinstance(result, str) and result in schema
+    return isinstance(result, schema) and not isinstance(result, bool)
 
 
-def is_gradescope(found):
+def is_gradescope(result):
     """Whether the schema fits, and a score is at the top or in every test."""
-    whole = "score" in found or all("score" in test for test in found.get("tests", [{}]))
-    return fits(found, GRADESCOPE) and whole
+    whole = "score" in result or all("score" in test for test in result.get("tests", [{}]))
+    return fits(result, GRADESCOPE) and whole
 
 
 WRONG_RESULTS = [  # what the specification does not allow
@@ -185,17 +185,17 @@ WRONG_RESULTS = [  # what the specification does not allow
 def test_the_schema_tells_what_gradescope_takes():
     assert is_gradescope({"tests": [{"score": 2.0, "max_score": 2, "tags": ["a"], "extra_data": {}}]})
     assert is_gradescope({"score": 44.0, "leaderboard": [{"name": "Stars", "value": "*****"}]})
-    assert not any(is_gradescope(found) for found in WRONG_RESULTS)
+    assert not any(is_gradescope(result) for result in WRONG_RESULTS)
 
 
 def test_the_reports_say_the_same_in_every_format(graded):
     report = graded("print('here', chr(0))\n" + WRONG)
-    found = json.loads(as_text(report, "gradescope"))
-    assert is_gradescope(found) and found["output_format"] == "text"  # it would be HTML otherwise
-    assert found["score"] == sum(test["score"] for test in found["tests"]) == report.score == 40
-    assert sum(test["max_score"] for test in found["tests"]) == 100
-    assert [test["status"] for test in found["tests"]] == ["failed", "passed"]
-    assert "seed" not in json.dumps(found) and report.submission.digest in found["output"]
+    result = json.loads(as_text(report, "gradescope"))
+    assert is_gradescope(result) and result["output_format"] == "text"  # it would be HTML otherwise
+    assert result["score"] == sum(test["score"] for test in result["tests"]) == report.score == 40
+    assert sum(test["max_score"] for test in result["tests"]) == 100
+    assert [test["status"] for test in result["tests"]] == ["failed", "passed"]
+    assert "seed" not in json.dumps(result) and report.submission.digest in result["output"]
 
     plain = as_json(report)
     assert (plain["score"], plain["max_score"], plain["sha256"]) == (40, 100, report.submission.digest)
@@ -207,10 +207,10 @@ def test_the_reports_say_the_same_in_every_format(graded):
     cases = suite.findall("testcase")
     assert [case.get("name") for case in cases] == ["total", "double"]
     assert [len(case.findall("failure")) for case in cases] == [1, 0]
-    told = cases[0][0].text or ""
-    for text in (plain["tasks"][0]["message"], found["tests"][0]["output"], told):
+    junit = cases[0][0].text or ""
+    for text in (plain["tasks"][0]["message"], result["tests"][0]["output"], junit):
         assert "rank 0 has" in text
-    assert "here" in told and as_gradescope(report) == found
+    assert "here" in junit and as_gradescope(report) == result
 
 
 # The command
@@ -267,9 +267,9 @@ def test_without_hypothesis_it_says_how_to_get_it():
         "import sys\nsys.modules['hypothesis'] = None\nsys.argv = ['minigrad', 'grade', 'a1']\n"
         "from backends.__main__ import main\nmain()"
     )
-    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
-    assert found.returncode == 1
-    assert "needs Hypothesis" in found.stderr and "pip install hypothesis" in found.stderr
+    process = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert process.returncode == 1
+    assert "needs Hypothesis" in process.stderr and "pip install hypothesis" in process.stderr
 
 
 # Lessons

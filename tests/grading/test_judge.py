@@ -37,23 +37,25 @@ def look(done=[]):
         return
     done.append(True)
     objects = list(everything())
-    found = []
+    secrets = []
     for x in objects:
         for n in numbers(x):
             digits = re.findall(r"[0-9]{{5,12}}[.]?[0-9]{{0,2}}", n) if type(n) is str else [n]
             written = [float(d) for d in digits]
             if any(m + {MASK} in ({MASK + SEED}, {MASK + SECRET}) for m in written):
-                found.append((type(x).__name__, str(n)[:80]))
+                secrets.append((type(x).__name__, str(n)[:80]))
     names = sorted({{type(x).__name__ for x in objects}} & {{"Task", "Request", "SearchStrategy", "Case"}})
     own = [name for name in sys.modules if "hypothesis" in name or name.endswith("grading.judge")]
-    print("looked at", len(objects), "and found", found, names, own)
+    print("looked at", len(objects), "and found", secrets, names, own)
 """
 
 
 def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, toys):
     file = toys / "a1_toy" / "tasks.py"
     file.write_text(
-        TASKS.replace("wanted = naive_allreduce(comm, x)", f"wanted = naive_allreduce(comm, x) + {SECRET}")
+        TASKS.replace(
+            "expected = naive_allreduce(comm, x)", f"expected = naive_allreduce(comm, x) + {SECRET}"
+        )
     )
     text = SEARCH + TOTAL.replace("    return x +", "    look()\n    return x +") + DOUBLE
     report = graded(
@@ -62,7 +64,7 @@ def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, t
     output = report.results[0].output
     assert scores(report) == [0, 40]
     looked = re.findall(r"looked at (\d+) and found (.*)", output)
-    assert looked and all(int(count) > 5000 and found == "[] [] []" for count, found in looked), output
+    assert looked and all(int(count) > 5000 and actual == "[] [] []" for count, actual in looked), output
 
 
 def test_a_right_number_that_is_there_is_found(graded):

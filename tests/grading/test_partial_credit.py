@@ -22,7 +22,7 @@ SHARES = st.lists(st.sampled_from([0.2, 0.25, 0.4, 0.5, 1.0]), max_size=4, uniqu
 REQUEST = Request("", "", "t", "", "", "", 0, "threads", 60, 448, False)
 
 
-def best_part_counts(module, folder, shares, kept, supplied, points, has_answers, refuted=()):
+def best_part_counts(module, folder, shares, has_parts, supplied, points, has_answers, refuted=()):
     """The score is that of the largest share among the parts that are right and can be tried."""
     still = tuple(number for number in range(len(shares)) if number not in refuted)
     names = [("f",) if number in supplied else () for number in range(len(shares))]
@@ -34,13 +34,17 @@ def best_part_counts(module, folder, shares, kept, supplied, points, has_answers
 
     def run_judge(task, request):
         assert request.part is None or request.part in still, "a part that the failing case refutes"
-        return TaskResult(task, request.part is not None and request.part in kept, "wrong", open_parts=still)
+        return TaskResult(
+            task, request.part is not None and request.part in has_parts, "wrong", open_parts=still
+        )
 
     request = replace(REQUEST, assignment=str(folder))
     with patch.object(module, "run_judge", run_judge):
         result = module.best_result(task, request, time.monotonic() + 60)
         late = module.best_result(task, request, time.monotonic() + 0.5)
-    tried = [s for i, s in enumerate(shares) if i in kept and i in still and (has_answers or not names[i])]
+    tried = [
+        s for i, s in enumerate(shares) if i in has_parts and i in still and (has_answers or not names[i])
+    ]
     assert result.score == round(max(tried, default=0) * points + 1e-9)
     assert not result.passed and result.message == "wrong"
     assert late.part is None and "took all the time" in late.message
@@ -50,9 +54,9 @@ NUMBERS = st.sets(st.integers(0, 3))
 
 
 @given(SHARES, NUMBERS, NUMBERS, st.integers(0, 60), st.booleans(), NUMBERS)
-def test_the_best_part_counts(tmp_path_factory, shares, kept, supplied, points, has_answers, refuted):
+def test_the_best_part_counts(tmp_path_factory, shares, has_parts, supplied, points, has_answers, refuted):
     folder = tmp_path_factory.mktemp("part")
-    best_part_counts(grade, folder, shares, kept, supplied, points, has_answers, refuted)
+    best_part_counts(grade, folder, shares, has_parts, supplied, points, has_answers, refuted)
 
 
 NO_TIME = "if (left := end - time.monotonic()) <= 1:\n        return"

@@ -122,9 +122,9 @@ def test_a_value_arrives_as_it_was_and_comes_home(value):
     here, there = sides()
     with closing(here.connection), closing(there.connection):
         here.tell(value)
-        found = there.hear()
-        same(found, value)
-        there.tell(found)
+        message = there.hear()
+        same(message, value)
+        there.tell(message)
         same(here.hear(), value)
 
 
@@ -137,20 +137,20 @@ def test_arrays_keep_what_they_share_and_both_sides_see_what_is_written(owners, 
     here, there = sides()
     with closing(here.connection), closing(there.connection):
         here.tell(sent)
-        found = there.hear()
+        message = there.hear()
         for i, x in enumerate(sent):
             for j, y in enumerate(sent):
-                assert x is not y or found[i] is found[j] or not x.size
-                assert np.may_share_memory(x, y) == np.may_share_memory(found[i], found[j])
-        for side, mine in ((there, found), (here, sent), (there, found)):
+                assert x is not y or message[i] is message[j] or not x.size
+                assert np.may_share_memory(x, y) == np.may_share_memory(message[i], message[j])
+        for side, mine in ((there, message), (here, sent), (there, message)):
             x = mine[data.draw(st.integers(0, len(mine) - 1))]
             if x.flags.writeable and x.size:
                 x[...] = np.zeros((), x.dtype)
             other = here if side is there else there
             side.tell(None)
             other.hear()
-            same(sent, found)
-        there.tell(found)
+            same(sent, message)
+        there.tell(message)
         for x, y in zip(here.hear(), sent, strict=True):  # where two arrays are alike, either may come home
             assert any(x is z for z in sent) or not x.size
             same(x, y)
@@ -288,9 +288,9 @@ def judged(asks):
         for ask in asks:
             other.send("call", other.encode(ask))
         other.tell(None)
-        found = player.request("call", 0, (), {})
+        answer = player.request("call", 0, (), {})
         assert lent  # until then
-        return found
+        return answer
 
 
 @pytest.mark.parametrize(

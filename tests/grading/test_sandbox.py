@@ -116,10 +116,10 @@ def attempts(tmp_path):
 
     def attempts(without="", before=()):
         command = [*before, sys.executable, "-c", PROGRAM, str(victim.pid), without, str(mine)]
-        found = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=60)
-        assert found.returncode == 0, found.stderr
-        held, done = json.loads(found.stdout)
-        return held, {*done}
+        process = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=60)
+        assert process.returncode == 0, process.stderr
+        active, done = json.loads(process.stdout)
+        return active, {*done}
 
     yield attempts
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(victim.pid)], capture_output=True, text=True)
@@ -132,23 +132,23 @@ def attempts(tmp_path):
 @needs["Landlock"]
 @needs["seccomp"]
 def test_behind_all_protections_only_what_is_harmless_is_done(attempts):
-    held, done = attempts()
+    active, done = attempts()
     assert done == HARMLESS, done ^ HARMLESS
-    assert {"memory, time and files", "no new privileges", "seccomp"} <= {*held}
+    assert {"memory, time and files", "no new privileges", "seccomp"} <= {*active}
 
 
 @needs["seccomp"]
 def test_behind_seccomp_alone_no_file_is_opened_at_all(attempts):
     """Where Landlock cannot tell one file from another."""
-    held, done = attempts(without="Landlock")
+    active, done = attempts(without="Landlock")
     assert done == HARMLESS, done ^ HARMLESS
-    assert not any(one.startswith("Landlock") for one in held)
+    assert not any(one.startswith("Landlock") for one in active)
 
 
 @needs["Landlock"]
 def test_behind_landlock_alone_files_and_other_processes_are_safe(attempts):
-    held, done = attempts(without="seccomp")
-    version = int(next(one for one in held if one.startswith("Landlock")).split()[1])
+    active, done = attempts(without="seccomp")
+    version = int(next(one for one in active if one.startswith("Landlock")).split()[1])
     forbidden = {name.strip() for name in FILES.split(",")} | {
         "much memory",
         "much shared memory",

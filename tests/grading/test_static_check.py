@@ -60,7 +60,7 @@ def plain_objects():
             return 1
 
         @functools.cached_property
-        def kept(self):
+        def cached_value(self):
             return 1
 
     @dataclasses.dataclass
@@ -82,7 +82,7 @@ def plain_objects():
             Plain,
             Plain(),
             Plain.value,
-            Plain.kept,
+            Plain.cached_value,
             Plain().value,
         ),
         *(
@@ -168,11 +168,11 @@ def plain_objects():
 def allowed_objects():
     """What is allowed to be taken from every module, what starters import, and Python's own."""
     for module, names in ALLOWED.items():
-        found = importlib.import_module(module)
-        for name in dir(found) if names == ["*"] else names:
+        value = importlib.import_module(module)
+        for name in dir(value) if names == ["*"] else names:
             whole = f"{module}.{name}"  # np.ndarray is compared with, and nothing more
-            if is_allowed(module, name) and whole not in {*ALLOWED, "numpy.ndarray"} and hasattr(found, name):
-                yield f"{module}.{name}", getattr(found, name)
+            if is_allowed(module, name) and whole not in {*ALLOWED, "numpy.ndarray"} and hasattr(value, name):
+                yield f"{module}.{name}", getattr(value, name)
     for assignment in ASSIGNMENTS.values():
         for _, module, name in starter_imports(assignment):
             yield f"{module}.{name}", getattr(importlib.import_module(module), name)
@@ -240,16 +240,16 @@ def dangerous(x):
 
 def reached(roots, steps, hidden):
     """``name: object`` of what is dangerous among all that so many attributes or elements lead to."""
-    seen, found, kinds = {}, {}, collections.Counter()
+    objects, dangers, kinds = {}, {}, collections.Counter()
     front = list(roots)
     for step in range(steps + 1):
         following = []
         for name, x in front:
-            if id(x) in seen:
+            if id(x) in objects:
                 continue
-            seen[id(x)] = x  # held, so that no other gets its number
+            objects[id(x)] = x  # held, so that no other gets its number
             if dangerous(x):
-                found[name] = x
+                dangers[name] = x
                 continue
             kinds[type(x)] += 1
             if kinds[type(x)] > ENOUGH and not isinstance(x, type | dict | types.FunctionType):
@@ -257,7 +257,7 @@ def reached(roots, steps, hidden):
             if step < steps and not isinstance(x, int | float | str | bytes | complex | None):
                 following += led_to(name, x, hidden)
         front = following
-    return found, len(seen)
+    return dangers, len(objects)
 
 
 def led_to(name, x, hidden):
@@ -284,8 +284,8 @@ def nothing_dangerous_is_reached(module, steps=5):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         roots = [*allowed_objects(), *((type(x).__name__, x) for x in plain_objects())]
-    found, count = reached(roots, steps, hidden_by(module))
-    assert not found, found
+    dangers, count = reached(roots, steps, hidden_by(module))
+    assert not dangers, dangers
     assert count > 2000
 
 
@@ -533,8 +533,8 @@ def test_bugs_in_reading_are_caught(bug):
 @pytest.mark.parametrize("what", NOT_SAID)
 def test_what_is_refused_is_told_once_with_its_line(what):
     text, words = NOT_SAID[what]
-    told = check(NP + text, NP)
-    assert told is not None and words in told and told.startswith(("line ", "the file "))
+    refusals = check(NP + text, NP)
+    assert refusals is not None and words in refusals and refusals.startswith(("line ", "the file "))
 
 
 HONEST = [
@@ -585,8 +585,8 @@ DEEP = [
 
 @pytest.mark.parametrize("text", DEEP, ids=[text[:3] for text in DEEP])
 def test_what_is_too_much_for_the_parser_is_refused_and_the_grader_goes_on(text):
-    told = check_in_process(text, "")
-    assert told and len(told) < 200
+    refusals = check_in_process(text, "")
+    assert refusals and len(refusals) < 200
 
 
 def test_the_text_is_read_as_it_will_be_run():

@@ -40,11 +40,11 @@ def contrast_with_white(color: Any) -> float:
 
 def in_palette(color: Any) -> bool:
     """Whether a color is one of the palette, or a paler shade of one."""
-    white, given = np.ones(3), np.array(to_rgb(color))
+    white, rgb = np.ones(3), np.array(to_rgb(color))
     for base in map(np.array, map(to_rgb, PALETTE)):
         rest = white - base
-        share = float((white - given) @ rest / (rest @ rest)) if rest.any() else 0.0
-        if -1e-9 <= share <= 1 + 1e-9 and abs(white - share * rest - given).max() < 0.006:
+        share = float((white - rgb) @ rest / (rest @ rest)) if rest.any() else 0.0
+        if -1e-9 <= share <= 1 + 1e-9 and abs(white - share * rest - rgb).max() < 0.006:
             return True
     return False
 
@@ -117,13 +117,13 @@ def unseen_words(axes: Axes) -> Iterator[Text]:
     if not axes.get_visible():
         yield from (text for text in axes.findobj(Text) if isinstance(text, Text))
     for axis in (axes.xaxis, axes.yaxis):
-        seen = {axis.label, axis.offsetText}
+        texts = {axis.label, axis.offsetText}
         low, high = sorted(axis.get_view_interval())
         for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
             if low - 1e-9 * abs(low) <= tick.get_loc() <= high + 1e-9 * abs(high):
-                seen |= {tick.label1, tick.label2}
+                texts |= {tick.label1, tick.label2}
         shown = axes.axison and axis.get_visible()
-        yield from (t for t in axis.findobj(Text) if isinstance(t, Text) and not (shown and t in seen))
+        yield from (t for t in axis.findobj(Text) if isinstance(t, Text) and not (shown and t in texts))
 
 
 def unreadable_words(figure: Figure) -> Iterator[str]:

@@ -104,7 +104,7 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     file, lesson = tmp_path / where, ROOT / "lessons" / name / "lesson.py"
     file.write_text(changed(file.read_text(), where, [(right, wrong)]))
-    found = subprocess.run(
+    actual = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "MPLBACKEND": "Agg"},
@@ -112,8 +112,8 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
         text=True,
         timeout=SECONDS,
     )
-    assert found.returncode == 1, found.stdout + found.stderr
-    last, error = found.stderr.rstrip().rpartition("File ")[2].split("\n", 1)
-    assert last.startswith(f'"{lesson}"') and "AssertionError" in error, found.stderr
+    assert actual.returncode == 1, actual.stdout + actual.stderr
+    last, error = actual.stderr.rstrip().rpartition("File ")[2].split("\n", 1)
+    assert last.startswith(f'"{lesson}"') and "AssertionError" in error, actual.stderr
     message = error.partition("AssertionError: ")[2]
     assert len(re.findall(r"\d+(?:\.\d+)?", message)) >= 2, f"the message has no two numbers: {message!r}"

@@ -37,8 +37,8 @@ def lab(color, vision):
     """CIE L*a*b* of a color, as seen with this matrix of linear RGB."""
     rgb = np.array(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.array(vision) @ linear, 0, 1)
-    x, y, z = (TO_XYZ @ seen) / (0.95047, 1.0, 1.08883)
+    linear_rgb = np.clip(np.array(vision) @ linear, 0, 1)
+    x, y, z = (TO_XYZ @ linear_rgb) / (0.95047, 1.0, 1.08883)
     fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
     return np.array([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)])
 

@@ -42,10 +42,10 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
 
     They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
     """
-    found = run_lesson(lesson, tmp_path)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert found.stdout.strip() and not found.stderr
-    assert not [line for line in table_lines(found.stdout) if len(line) > 80]
+    process = run_lesson(lesson, tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout.strip() and not process.stderr
+    assert not [line for line in table_lines(process.stdout) if len(line) > 80]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     for file in files:
@@ -57,8 +57,10 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
 def test_a_figure_in_other_colors_ends_a_lesson(tmp_path, color, status):
     script = f"import matplotlib.pyplot as plt\nplt.plot([1, 2], color={color!r})\nplt.savefig('f.png')\n"
     (tmp_path / "lesson.py").write_text(script)
-    found = run_lesson(tmp_path / "lesson.py", tmp_path)
-    assert found.returncode == status and ("not of the palette" in found.stderr) == bool(status), found.stderr
+    process = run_lesson(tmp_path / "lesson.py", tmp_path)
+    assert process.returncode == status and ("not of the palette" in process.stderr) == bool(status), (
+        process.stderr
+    )
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)

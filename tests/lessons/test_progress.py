@@ -29,15 +29,15 @@ def keeps_what_was_done(module: ModuleType, events: list, folder: Path) -> None:
     module.FILE.unlink(missing_ok=True)
     for name, *values in events:
         getattr(module, f"note_{name}")(*values)
-    found = module.Progress.read()
+    progress = module.Progress.read()
     for number in ("01", "06", "13"):
         ran = ("lesson", number) in events
         answers = [f"{event[2]} of {event[3]}" for event in events if event[:2] == ("answers", number)]
-        assert found.of_lesson(number) == " ".join(["✓"] * ran + answers[-1:])
+        assert progress.of_lesson(number) == " ".join(["✓"] * ran + answers[-1:])
     for name in ("a1_x", "a2_y"):
         points = [event[2] for event in events if event[:2] == ("points", name)]
         best = f"{'✓ ' * (max(points) == 100)}{max(points)} of 100" if points else ""
-        assert found.of_assignment(name) == best
+        assert progress.of_assignment(name) == best
 
 
 @given(events=EVENTS)

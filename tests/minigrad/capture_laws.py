@@ -232,9 +232,9 @@ def a_step_is_two_graphs(take: Callable[[], None], uploads: int, reads: int = 1)
     """The host copies samples, uploads coefficients and random numbers, launches, and may read the loss."""
     with counted() as calls:
         take()
-    wanted = {"graph launch": 2, "gemm": 0, "own gemm": 0, "synchronize": reads, "copy to device": uploads}
-    counts = {kind: calls[kind] for kind in wanted}
-    assert counts == wanted, f"a step makes {counts}"
+    expected = {"graph launch": 2, "gemm": 0, "own gemm": 0, "synchronize": reads, "copy to device": uploads}
+    counts = {kind: calls[kind] for kind in expected}
+    assert counts == expected, f"a step makes {counts}"
     assert calls["launch"] <= 3, f"a step launches {calls['launch']} kernels beside its graphs"
 
 

@@ -113,8 +113,8 @@ def nvrtc() -> ctypes.CDLL | None:
     """The compiler's library from one of NVIDIA's wheels, if it is installed."""
     spec = find_spec("nvidia")
     folders = spec.submodule_search_locations if spec is not None else None
-    found = sorted(path for folder in folders or () for path in Path(folder).rglob("libnvrtc.so.*"))
-    return ctypes.CDLL(str(found[0])) if found else None
+    paths = sorted(path for folder in folders or () for path in Path(folder).rglob("libnvrtc.so.*"))
+    return ctypes.CDLL(str(paths[0])) if paths else None
 
 
 def compiles(text: str) -> None:

@@ -236,7 +236,7 @@ def contractions(draw) -> Drawn:
     return [draw(arrays(shape, normal)) for shape in shapes], {"subscripts": subscripts}
 
 
-def joined(joins) -> SearchStrategy[Drawn]:
+def concatenation(joins) -> SearchStrategy[Drawn]:
     @st.composite
     def strategy(draw) -> Drawn:
         shape = draw(shapes(min_dims=1))

@@ -134,7 +134,7 @@ def trained(model, rng, case):
     if case["lent"]:
         for p in model.parameters():
             p.grad_buffer = on_device(np.full(p.shape, np.nan, np.float32))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     announced: list[tuple[str, np.ndarray]] = []
     rest, tapes = [], {}
 
@@ -148,31 +148,31 @@ def trained(model, rng, case):
             with places_of(case["step"], i), Tape() as tape:
                 y = model(xs[i])
                 tapes[i] = tape, (y * y).mean()
-            found[f"y {i}"] = y.data
+            results[f"y {i}"] = y.data
         elif tapes[i][1].tape is not None:
-            told = note if n == len(steps) - 1 and not case["weights_later"] else None
+            on_leaf = note if n == len(steps) - 1 and not case["weights_later"] else None
             tape, loss = tapes.pop(i)
-            rest += tape.backward(loss, 1 / len(xs), told, weights_later=case["weights_later"])
+            rest += tape.backward(loss, 1 / len(xs), on_leaf, weights_later=case["weights_later"])
     finish_weights(rest, note)
-    found |= {f"x {i}": x.grad for i, x in enumerate(xs)}
-    found |= {f"gradient of {name}": p.grad for name, p in model.named_parameters().items()}
-    found |= {f"state {name}": array for name, array in model.state_dict().items()}
-    found |= {
+    results |= {f"x {i}": x.grad for i, x in enumerate(xs)}
+    results |= {f"gradient of {name}": p.grad for name, p in model.named_parameters().items()}
+    results |= {f"state {name}": array for name, array in model.state_dict().items()}
+    results |= {
         f"lent to {name}": np.array(p.grad_buffer is None) for name, p in model.named_parameters().items()
     }
-    found |= {"drawn next": rng.random(3), "evaluated": model(xs[0]).data}
-    return {name: None if a is None else to_host(a) for name, a in found.items()}, announced
+    results |= {"drawn next": rng.random(3), "evaluated": model(xs[0]).data}
+    return {name: None if a is None else to_host(a) for name, a in results.items()}, announced
 
 
 def changes_nothing(recomputed, case):
     """Values, gradients, statistics, random numbers and announcements are those of the plain model."""
-    plain, told = trained(*build(case["kinds"], case["seed"], lambda model, _: model), case)
+    plain, order = trained(*build(case["kinds"], case["seed"], lambda model, _: model), case)
     model, rng = build(case["kinds"], case["seed"], recomputed)
-    found, told_again = trained(recomputed(model, case["segments"]), rng, case)
-    assert plain.keys() == found.keys()
-    for name, wanted in plain.items():
-        assert same(wanted, found[name]), name
-    assert [name for name, _ in told] == [name for name, _ in told_again], "announced in another order"
+    actual, told_again = trained(recomputed(model, case["segments"]), rng, case)
+    assert plain.keys() == actual.keys()
+    for name, expected in plain.items():
+        assert same(expected, actual[name]), name
+    assert [name for name, _ in order] == [name for name, _ in told_again], "announced in another order"
     for name, g in told_again:
         assert same(g, plain[f"gradient of {name}"]), f"{name} was announced before it was final"
 
@@ -184,7 +184,7 @@ def same(a, b):
 def one_segment_is_held_at_a_time(recomputed, pairs, segments):
     """Of N equal layers in k segments: k inputs after forward; k + N/k arrays in backward, then fewer."""
     model, x = deep(pairs), on_device(np.ones((ROWS, COLUMNS)))
-    held = []
+    sizes = []
     with Tape() as plain:
         deep(pairs)(x)
     with Tape() as tape:
@@ -198,13 +198,13 @@ def one_segment_is_held_at_a_time(recomputed, pairs, segments):
 
     def record(self, entries):
         kind.record(self, entries)
-        held.append(bytes_in(entries))
+        sizes.append(bytes_in(entries))
 
     spy = type("Spy", (kind,), {"record": record})
     for entry in again:
         entry.__class__ = spy
     tape.backward(y, 1.0)
-    assert held == [(k + 1 + pairs // segments) * x.nbytes for k in range(segments - 1, -1, -1)], (
+    assert sizes == [(k + 1 + pairs // segments) * x.nbytes for k in range(segments - 1, -1, -1)], (
         "in backward"
     )
 
@@ -222,13 +222,13 @@ def deep(pairs):
 
 def bytes_in(entries):
     own = {id(base_of(entry.data)) for entry in entries if isinstance(entry, Tensor)}
-    held = {
+    arrays = {
         id(b): b
         for e in entries
         if isinstance(e, list)
         for b in map(base_of, retained_arrays([p for *_, p in e]))
     }
-    return sum(b.nbytes for key, b in held.items() if key not in own)
+    return sum(b.nbytes for key, b in arrays.items() if key not in own)
 
 
 class Wavering(nn.Module):
@@ -256,5 +256,5 @@ def a_leaf_that_was_passed_is_entered_anew(recomputed):
     with Tape() as tape:
         loss = recomputed(nn.Sequential(Wavering(own, other), Product(other)), 2)(x).sum()
     tape.backward(loss)
-    for leaf, wanted in ((own, 7 * 5), (x, 2 * 5), (other, 7 * 2 + 5)):
-        assert leaf.grad is not None and to_host(leaf.grad).tolist() == [wanted] * 3
+    for leaf, expected in ((own, 7 * 5), (x, 2 * 5), (other, 7 * 2 + 5)):
+        assert leaf.grad is not None and to_host(leaf.grad).tolist() == [expected] * 3

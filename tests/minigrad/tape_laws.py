@@ -103,20 +103,20 @@ def backward_agrees_with_forward(tape_type: type[Tape], program: Program) -> Non
 
 def leaves_are_announced_when_final(tape_type: type[Tape], program: Program) -> None:
     """Each reached leaf is announced once, when its gradient is final, in the reverse order of first use."""
-    leaves, seen = leaves_of(program), []
+    leaves, order = leaves_of(program), []
     with tape_type() as tape:
         loss = program(leaves)
 
     def note(leaf: Tensor) -> None:
         k = next(i for i, x in enumerate(leaves) if x is leaf)
-        seen.append((k, None if leaf.grad is None else to_host(leaf.grad).copy()))
+        order.append((k, None if leaf.grad is None else to_host(leaf.grad).copy()))
 
     tape.backward(loss, on_grad=note)
-    assert [k for k, _ in seen] == program.reached()[::-1], (
-        f"announced {[k for k, _ in seen]}, reached (last used first) {program.reached()[::-1]}"
+    assert [k for k, _ in order] == program.reached()[::-1], (
+        f"announced {[k for k, _ in order]}, reached (last used first) {program.reached()[::-1]}"
     )
     for k, leaf in enumerate(leaves):
-        then = dict(seen).get(k)
+        then = dict(order).get(k)
         assert (leaf.grad is None) == (then is None), f"leaf {k} has a gradient but was not announced"
         if leaf.grad is not None and then is not None:
             assert leaf.grad.shape == leaf.shape
@@ -125,7 +125,7 @@ def leaves_are_announced_when_final(tape_type: type[Tape], program: Program) -> 
 
 def gradients_are_private(tape_type: type[Tape], program: Program) -> None:
     """What on_grad writes into one gradient reaches no other gradient, and no value."""
-    clean, leaves, seen = leaves_of(program), leaves_of(program), {}
+    clean, leaves, gradients = leaves_of(program), leaves_of(program), {}
     with tape_type() as tape:
         loss = program(clean)
     tape.backward(loss)
@@ -133,7 +133,7 @@ def gradients_are_private(tape_type: type[Tape], program: Program) -> None:
     def spoil(leaf: Tensor) -> None:
         k = next(i for i, x in enumerate(leaves) if x is leaf)
         assert leaf.grad is not None
-        seen[k] = to_host(leaf.grad).copy()
+        gradients[k] = to_host(leaf.grad).copy()
         leaf.grad[...] = np.nan
 
     with tape_type() as tape:
@@ -142,7 +142,7 @@ def gradients_are_private(tape_type: type[Tape], program: Program) -> None:
     for k, (x, y) in enumerate(zip(clean, leaves, strict=True)):
         assert np.array_equal(to_host(x.data), to_host(y.data)), f"the data of leaf {k} changed"
         if x.grad is not None:
-            assert np.array_equal(seen[k], to_host(x.grad)), f"leaf {k} shares its gradient with another"
+            assert np.array_equal(gradients[k], to_host(x.grad)), f"leaf {k} shares its gradient with another"
 
 
 def weights_later_changes_nothing(tape_type: type[Tape], program: Program) -> None:
@@ -156,15 +156,15 @@ def weights_later_changes_nothing(tape_type: type[Tape], program: Program) -> No
         leaves = [kinds[i % 2](on_device(x), requires_grad=True) for i, x in enumerate(program.leaves)]
         with tape_type() as tape:
             loss = program(leaves)
-        seen: list[Tensor] = []
-        rest = tape.backward(loss, on_grad=seen.append, weights_later=later)
+        order: list[Tensor] = []
+        rest = tape.backward(loss, on_grad=order.append, weights_later=later)
         if later:
-            assert all(type(x) is Tensor for x in seen), "a weight was computed early"
-            assert len(seen) == sum(i % 2 for i in program.reached()), "an input was put off"
-            finish_weights(rest, seen.append)
-        assert len({id(x) for x in seen}) == len(seen), "a leaf was announced twice"
+            assert all(type(x) is Tensor for x in order), "a weight was computed early"
+            assert len(order) == sum(i % 2 for i in program.reached()), "an input was put off"
+            finish_weights(rest, order.append)
+        assert len({id(x) for x in order}) == len(order), "a leaf was announced twice"
         runs.append([None if x.grad is None else to_host(x.grad) for x in leaves])
-        assert [i for i, x in enumerate(leaves) if any(x is s for s in seen)] == sorted(program.reached())
+        assert [i for i, x in enumerate(leaves) if any(x is s for s in order)] == sorted(program.reached())
     for k, (plain, late) in enumerate(zip(*runs, strict=True)):
         assert (plain is None) == (late is None), f"leaf {k} has a gradient in one walk only"
         assert plain is None or np.array_equal(plain, late), f"leaf {k}: {plain} in one walk, {late} in two"
@@ -174,12 +174,12 @@ def the_readable_walk_agrees(tape_type: type[Tape], program: Program) -> None:
     """``walk`` and ``backward`` give the same bits, and announce the same leaves in the same order."""
     runs = []
     for readable in (True, False):
-        leaves, seen = leaves_of(program), []
+        leaves, order = leaves_of(program), []
         with tape_type() as tape:
             loss = program(leaves) * on_device(np.float64(1 / 3))  # so that sums are rounded
 
-        def note(leaf: Tensor, leaves: list[Tensor] = leaves, seen: list[int] = seen) -> None:
-            seen.append(next(i for i, x in enumerate(leaves) if x is leaf))
+        def note(leaf: Tensor, leaves: list[Tensor] = leaves, order: list[int] = order) -> None:
+            order.append(next(i for i, x in enumerate(leaves) if x is leaf))
 
         if loss.tape is None:
             return
@@ -189,7 +189,7 @@ def the_readable_walk_agrees(tape_type: type[Tape], program: Program) -> None:
             walk(list(tape.entries), grads, note)
         else:
             tape.backward(loss, on_grad=note)
-        runs.append((seen, [None if x.grad is None else to_host(x.grad).tolist() for x in leaves]))
+        runs.append((order, [None if x.grad is None else to_host(x.grad).tolist() for x in leaves]))
     assert runs[0] == runs[1], f"the readable walk gives {runs[0]}, backward {runs[1]}"
 
 
@@ -225,14 +225,14 @@ def held_bytes(tape: Tape) -> int:
     """An oracle for nbytes: whatever the garbage collector reaches from the entries, leaves left out."""
     own = {id(base_of(entry.data)) for entry in tape.entries if isinstance(entry, Tensor)}
     stack: list[Any] = [p for e in tape.entries if isinstance(e, list) for _, _, p in e]
-    seen, bases = set(), {}
+    ids, bases = set(), {}
     while stack:
         x = stack.pop()
         # A function refers to its module's globals: those are not the tape's.
         foreign = isinstance(x, types.ModuleType | type | Tensor) or (isinstance(x, dict) and "__name__" in x)
-        if id(x) in seen or foreign:
+        if id(x) in ids or foreign:
             continue
-        seen.add(id(x))
+        ids.add(id(x))
         if isinstance(x, np.ndarray):
             bases[id(base_of(x))] = base_of(x)
         stack.extend(gc.get_referents(x))

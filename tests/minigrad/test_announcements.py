@@ -29,12 +29,12 @@ def test_two_biases_added_to_one_value_do_not_share_their_gradient():
 
 
 def test_a_leaf_that_the_loss_does_not_reach_is_not_announced():
-    used, unused, seen = Parameter(on_device([1.0])), Parameter(on_device([1.0])), []
+    used, unused, order = Parameter(on_device([1.0])), Parameter(on_device([1.0])), []
     with Tape() as tape:
         loss = (used * 2.0).sum()
         _ = unused * used
-    tape.backward(loss, on_grad=seen.append)
-    assert [x is used for x in seen] == [True]
+    tape.backward(loss, on_grad=order.append)
+    assert [x is used for x in order] == [True]
     assert unused.grad is None
 
 
@@ -49,21 +49,21 @@ def test_a_loss_in_the_middle_of_the_tape_leaves_later_entries_alone():
 
 
 def test_input_leaves_are_announced_too():
-    x, seen = Tensor(on_device([1.0]), requires_grad=True), []
+    x, order = Tensor(on_device([1.0]), requires_grad=True), []
     with Tape() as tape:
         loss = (x * 3.0).sum()
-    loss.backward(on_grad=seen.append)
-    assert seen[0] is x
+    loss.backward(on_grad=order.append)
+    assert order[0] is x
     assert len(tape.entries) == 0
 
 
 def test_at_the_announcement_the_gradient_of_earlier_tapes_is_already_added():
-    w, seen = Parameter(on_device([1.0])), []
+    w, grads = Parameter(on_device([1.0])), []
     for _ in range(2):
         with Tape() as tape:
             loss = (w * 3.0).sum()
-        tape.backward(loss, on_grad=lambda leaf: seen.append(leaf.grad.tolist()))  # pyright: ignore
-    assert seen == [[3.0], [6.0]]
+        tape.backward(loss, on_grad=lambda leaf: grads.append(leaf.grad.tolist()))  # pyright: ignore
+    assert grads == [[3.0], [6.0]]
 
 
 def test_gradients_are_plain_arrays_in_c_order():

@@ -107,8 +107,8 @@ def test_the_statistics_of_parts_make_those_of_the_whole(counts, offset):
     n, mean, squares = merged([on_device(row) for row in rows])
     assert n == len(whole)
     np.testing.assert_allclose(to_host(mean), whole.mean(0), rtol=1e-13, atol=1e-13)
-    wanted = ((whole - whole.mean(0)) ** 2).sum(0)
-    np.testing.assert_allclose(to_host(squares), wanted, rtol=1e-8 if offset else 1e-12, atol=1e-12)
+    expected = ((whole - whole.mean(0)) ** 2).sum(0)
+    np.testing.assert_allclose(to_host(squares), expected, rtol=1e-8 if offset else 1e-12, atol=1e-12)
 
 
 def alone(*arrays):
@@ -129,15 +129,15 @@ def test_gathered_from_one_it_is_batch_norm(shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gathering_keeps_no_memory_for_backward(shape):
-    held = []
+    sizes = []
     for gather in (None, lambda a: [a]):
         norm = layer()
         if gather is not None:
             norm.synchronize("data", gather)
         with Tape() as tape:
             norm(on_device(drawn(shape)[0]))
-        held.append(tape.nbytes)
-    assert held[0] == held[1]
+        sizes.append(tape.nbytes)
+    assert sizes[0] == sizes[1]
 
 
 # Groups

@@ -28,29 +28,32 @@ def gradients(tape, lend, seed, passes, dtype=np.float64):
     """After some backwards through weights used once, twice and in a nested tape, without zeroing."""
     rng = np.random.default_rng(seed)
     shapes = {"once": (3, 5), "bias": (5,), "twice": (5, 5), "nested": (5, 5)}
-    found = {name: Parameter(rng.normal(size=shape).astype(dtype)) for name, shape in shapes.items()}
+    parameters = {name: Parameter(rng.normal(size=shape).astype(dtype)) for name, shape in shapes.items()}
     buffers = {name: np.full(shape, np.nan, dtype) for name, shape in shapes.items()}
     for _ in range(passes):
         if lend:
-            for name, parameter in found.items():
+            for name, parameter in parameters.items():
                 parameter.grad_buffer = buffers[name]
         x = rng.normal(size=(4, 5)).astype(dtype)
         with tape() as record:
-            h = ops.tanh(ops.linear(Tensor(x), found["twice"], found["bias"])) * found["nested"].mean()
-            h = ops.linear(h, found["twice"]) + (found["twice"] * h.mean()).sum()
-            h = recomputed(h, found["nested"], parameter=found["nested"], tape=tape)
-            y = ops.linear(ops.linear(h, found["nested"]), found["once"])
+            h = (
+                ops.tanh(ops.linear(Tensor(x), parameters["twice"], parameters["bias"]))
+                * parameters["nested"].mean()
+            )
+            h = ops.linear(h, parameters["twice"]) + (parameters["twice"] * h.mean()).sum()
+            h = recomputed(h, parameters["nested"], parameter=parameters["nested"], tape=tape)
+            y = ops.linear(ops.linear(h, parameters["nested"]), parameters["once"])
             loss = (y * y).mean()
         record.backward(loss)
-    return {name: parameter.grad for name, parameter in found.items()}, buffers
+    return {name: parameter.grad for name, parameter in parameters.items()}, buffers
 
 
 def law(tape, seed, passes):
-    wanted, _ = gradients(tape, False, seed, passes)
-    found, buffers = gradients(tape, True, seed, passes)
-    for name, g in wanted.items():
-        np.testing.assert_array_equal(found[name], g, name)
-    assert found["once"] is buffers["once"]
+    expected, _ = gradients(tape, False, seed, passes)
+    actual, buffers = gradients(tape, True, seed, passes)
+    for name, g in expected.items():
+        np.testing.assert_array_equal(actual[name], g, name)
+    assert actual["once"] is buffers["once"]
 
 
 @given(seed=st.integers(0, 1000), passes=st.integers(1, 3))

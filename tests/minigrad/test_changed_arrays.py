@@ -40,8 +40,8 @@ def gradients(f, inputs, change=None):
     if change is not None:
         change(leaves)
     tape.backward(loss)
-    found = [x.grad for x in leaves if isinstance(x, Tensor)]
-    return [None if g is None else to_host(g).tobytes() for g in found]
+    grads = [x.grad for x in leaves if isinstance(x, Tensor)]
+    return [None if g is None else to_host(g).tobytes() for g in grads]
 
 
 def spoil(array, place):
@@ -69,11 +69,11 @@ def test_a_changed_input_is_noticed_or_makes_no_difference(case: Case, data):
         patch.setenv("MINIGRAD_CHECK", "arrays")
         assert gradients(f, inputs) == plain
         try:
-            found = gradients(f, inputs, change)
+            grads = gradients(f, inputs, change)
         except RuntimeError as error:
             assert "needs for its gradient was changed between forward and backward" in str(error)
         else:
-            assert found == plain, "the gradient is another one, and nothing was said"
+            assert grads == plain, "the gradient is another one, and nothing was said"
 
 
 def net(rng):

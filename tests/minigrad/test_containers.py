@@ -66,7 +66,7 @@ def flat(value, name):
     items: Any = value.items() if isinstance(value, dict) else enumerate(value or ())
     if not isinstance(value, dict | list | tuple):
         return []
-    return [found for key, item in items for found in flat(item, f"{name}.{key}")]
+    return [pair for key, item in items for pair in flat(item, f"{name}.{key}")]
 
 
 class Net(nn.Module):
@@ -94,7 +94,7 @@ drawn = structures.filter(unique_names)
 def test_every_parameter_is_found_under_its_path(structure):
     model = Net(structure, np.random.default_rng(0))
     layers = [("first", model.first), *flat(model.inside, "inside"), ("last", model.last)]
-    wanted = {}
+    expected = {}
     for name, layer in layers:
         inner = (
             [(f"{name}.{i}", one) for i, one in enumerate(layer.layers)]
@@ -102,10 +102,10 @@ def test_every_parameter_is_found_under_its_path(structure):
             else [(name, layer)]
         )
         for one_name, one in inner:
-            wanted |= {f"{one_name}.{own}": value for own, value in vars(one).items()}
-    found = model.named_parameters()
-    assert found.keys() == wanted.keys()
-    assert all(found[name] is p for name, p in wanted.items())
+            expected |= {f"{one_name}.{own}": value for own, value in vars(one).items()}
+    actual = model.named_parameters()
+    assert actual.keys() == expected.keys()
+    assert all(actual[name] is p for name, p in expected.items())
 
 
 @given(structure=drawn)

@@ -12,8 +12,8 @@ def gradients(f, *inputs, seed=1.0):
     with Tape() as tape:
         y = f(*leaves)
     tape.backward(y, seed)
-    found = [leaf.grad.tolist() for leaf in leaves if leaf.grad is not None]
-    return found[0] if len(found) == 1 else found
+    grads = [leaf.grad.tolist() for leaf in leaves if leaf.grad is not None]
+    return grads[0] if len(grads) == 1 else grads
 
 
 @pytest.mark.parametrize("op", [ops.relu, ops.abs, ops.leaky_relu])
@@ -111,5 +111,5 @@ def test_a_convolution_of_no_channels_or_filters_gives_zeros(channels, filters, 
 
 
 def test_batch_norm_of_no_channels():
-    found = gradients(ops.batch_norm, np.zeros((2, 0, 3, 3)), np.zeros(0), np.zeros(0))
-    assert found == [[[], []], [], []]
+    grads = gradients(ops.batch_norm, np.zeros((2, 0, 3, 3)), np.zeros(0), np.zeros(0))
+    assert grads == [[[], []], [], []]

@@ -34,11 +34,11 @@ def rates(schedule, steps):
 
 
 def test_step_is_goyals_recipe():
-    found = rates(step(3.2, 90), 91)
-    assert found[:30] == [3.2] * 30
-    assert found[30:60] == [0.32] * 30
-    assert found[60:80] == [3.2 / 100] * 20
-    assert found[80:] == [3.2 / 1000] * 11
+    values = rates(step(3.2, 90), 91)
+    assert values[:30] == [3.2] * 30
+    assert values[30:60] == [0.32] * 30
+    assert values[60:80] == [3.2 / 100] * 20
+    assert values[80:] == [3.2 / 1000] * 11
 
 
 def test_the_milestones_and_the_divisor_of_step_can_be_chosen():
@@ -55,9 +55,9 @@ def stays_at_its_end(make, lr, steps, beyond):
     """The law: asked for a step past its last, a schedule gives the rate of that, and rates never rise."""
     schedule = make(lr, steps)
     assert schedule(steps + beyond) == schedule(steps)
-    found = rates(schedule, steps + beyond + 1)
-    assert all(after <= before for before, after in pairwise(found)), "the rate rises again"
-    assert all(0 <= rate <= lr for rate in found)
+    values = rates(schedule, steps + beyond + 1)
+    assert all(after <= before for before, after in pairwise(values)), "the rate rises again"
+    assert all(0 <= rate <= lr for rate in values)
 
 
 @given(
@@ -134,7 +134,7 @@ def test_one_large_step_is_k_small_ones_where_the_gradient_is_constant():
 
 
 def test_the_warmed_up_rate_reaches_the_optimizer():
-    seen = []
+    values = []
     model = nn.Linear(2, 2, rng=np.random.default_rng(0))
     optimizer = optim.SGD(model.parameters(), 1.0)
     data = Batch(np.zeros((4, 2), np.float32), np.zeros(4, int))
@@ -146,9 +146,9 @@ def test_the_warmed_up_rate_reaches_the_optimizer():
         epochs=2,
         batch_size=2,
         schedule=warm_up(constant(1.0, 4), 2, 0.5),
-        on_step=lambda *_: seen.append(optimizer.lr),
+        on_step=lambda *_: values.append(optimizer.lr),
     )
-    assert seen == [0.5, 0.75, 1.0, 1.0]
+    assert values == [0.5, 0.75, 1.0, 1.0]
 
 
 def test_an_exponential_schedule_falls_by_the_same_ratio():
@@ -158,7 +158,7 @@ def test_an_exponential_schedule_falls_by_the_same_ratio():
 
 def plateau_by_the_book(measures, lr, *, mode, factor, patience, cooldown, threshold):
     """The rate after each measure, with PyTorch's defaults elsewhere."""
-    best, bad, cooling, found = (math.inf if mode == "min" else -math.inf), 0, 0, []
+    best, bad, cooling, applied = (math.inf if mode == "min" else -math.inf), 0, 0, []
     for x in measures:
         better = x < best * (1 - threshold) if mode == "min" else x > best * (1 + threshold)
         best, bad = (x, 0) if better else (best, bad + 1)
@@ -166,18 +166,18 @@ def plateau_by_the_book(measures, lr, *, mode, factor, patience, cooldown, thres
             cooling, bad = cooling - 1, 0
         if bad > patience:
             lr, cooling, bad = lr * factor, cooldown, 0
-        found.append(lr)
-    return found
+        applied.append(lr)
+    return applied
 
 
 def lowers_the_rate_on_a_plateau(make, measures, **settings):
     """The law: after each measure the optimizer has the rate by the book."""
     optimizer = optim.SGD(nn.Linear(1, 1, rng=np.random.default_rng(0)).parameters(), 1.0)
-    plateau, found = make(optimizer, **settings, eps=0.0), []
+    plateau, applied = make(optimizer, **settings, eps=0.0), []
     for measure in measures:
         plateau.step(measure)
-        found.append(optimizer.lr)
-    assert found == plateau_by_the_book(measures, 1.0, **settings)
+        applied.append(optimizer.lr)
+    assert applied == plateau_by_the_book(measures, 1.0, **settings)
 
 
 @given(

@@ -218,8 +218,8 @@ def test_the_subset_is_what_its_description_says():
 def test_a_damaged_subset_is_refused(tmp_path, damage):
     raw = damage(mnist.SUBSET.read_bytes())
     (tmp_path / "s.npz").write_bytes(raw)
-    found = hashlib.sha256(raw).hexdigest()
-    with refused(ValueError, tmp_path / "s.npz", mnist.SUBSET_SHA256, f"found {found}", "reinstall"):
+    digest = hashlib.sha256(raw).hexdigest()
+    with refused(ValueError, tmp_path / "s.npz", mnist.SUBSET_SHA256, f"found {digest}", "reinstall"):
         mnist.subset(tmp_path / "s.npz")
 
 

@@ -56,7 +56,7 @@ class Mirror(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
-        self.asked: list[str] = []
+        self.paths: list[str] = []
         self.done = threading.Event()
 
     def folder(self, how: str) -> str:
@@ -66,7 +66,7 @@ class Mirror(ThreadingHTTPServer):
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Mirror)
-        self.server.asked.append(self.path)
+        self.server.paths.append(self.path)
         _, how, name = self.path.split("/")
         if how == "silent":
             self.server.done.wait(60)
@@ -127,7 +127,7 @@ def test_a_download_is_kept_and_not_repeated(mirror, cache):
     first = full_set(tuple(SMALL), [mirror.folder("good")])
     assert where_found() == str(cache)
     assert names_in(cache) == sorted(f"{file.name}.gz" for file in SMALL)
-    assert mirror.asked == [f"/good/{file.name}.gz" for file in SMALL]
+    assert mirror.paths == [f"/good/{file.name}.gz" for file in SMALL]
     again = full_set(tuple(SMALL), mirrors=())
     for one, two in ((first.train, again.train), (first.test, again.test)):
         np.testing.assert_array_equal(one.x, two.x)
@@ -139,7 +139,7 @@ def test_a_download_is_kept_and_not_repeated(mirror, cache):
 def test_the_next_mirror_is_asked(mirror, cache, how):
     labels = download(LABELS, cache, [mirror.folder(how), mirror.folder("good")])
     assert labels.tolist() == [0, 1, 2, 3, 4] and names_in(cache) == [f"{LABELS.name}.gz"]
-    assert mirror.asked == [f"/{how}/{LABELS.name}.gz", f"/good/{LABELS.name}.gz"]
+    assert mirror.paths == [f"/{how}/{LABELS.name}.gz", f"/good/{LABELS.name}.gz"]
 
 
 @pytest.mark.parametrize(

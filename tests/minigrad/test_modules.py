@@ -125,11 +125,11 @@ def test_a_state_may_be_the_models_own_arrays_in_other_places():
     rng = np.random.default_rng(0)
     first, second = nn.Linear(3, 3, rng=rng), nn.Linear(3, 3, rng=rng)
     model = nn.Sequential(first, second)
-    wanted = second.weight.numpy().copy(), first.weight.numpy().copy()
+    expected = second.weight.numpy().copy(), first.weight.numpy().copy()
     swapped = {"0.weight": second.weight.data, "1.weight": first.weight.data}
     model.load_state_dict(model.state_dict() | swapped)
-    assert np.array_equal(first.weight.numpy(), wanted[0]) and np.array_equal(
-        second.weight.numpy(), wanted[1]
+    assert np.array_equal(first.weight.numpy(), expected[0]) and np.array_equal(
+        second.weight.numpy(), expected[1]
     )
 
 

@@ -38,8 +38,8 @@ def test_every_parameter_activation_and_gradient_has_the_models_dtype(dtype):
         loss = ops.cross_entropy(h, on_device(LABELS))
         assert loss.dtype == dtype
     indices = (np.int64, bool, np.uint8, np.intp, np.int8)
-    kept = retained_arrays([entry for entry in tape.entries if isinstance(entry, list)])
-    assert {d.dtype for d in kept} <= set(map(np.dtype, (dtype, *indices)))
+    arrays = retained_arrays([entry for entry in tape.entries if isinstance(entry, list)])
+    assert {d.dtype for d in arrays} <= set(map(np.dtype, (dtype, *indices)))
     tape.backward(loss)
     for name, p in model.named_parameters().items():
         assert p.grad is not None, name

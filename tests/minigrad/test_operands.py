@@ -71,7 +71,7 @@ def test_numpy_sees_a_constants_numbers_and_is_refused_a_gradient():
     assert np.asarray(x, float).tolist() == [[1.0, 2.0]] and np.asarray(x) is not None
     with Tape():
         y = Parameter(np.ones(2)) * 2.0
-    for wanted in (Parameter(np.ones(2)), y):
+    for expected in (Parameter(np.ones(2)), y):
         for f in (
             np.array,
             np.asarray,
@@ -80,7 +80,7 @@ def test_numpy_sees_a_constants_numbers_and_is_refused_a_gradient():
             lambda t: x + [t, t],
         ):
             with pytest.raises(TypeError, match=r"ops\.stack.*\.numpy\(\)"):
-                f(wanted)
+                f(expected)
 
 
 # A tensor as a value of Python's

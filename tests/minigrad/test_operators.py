@@ -133,13 +133,13 @@ def test_comparisons_are_numpys_and_constants(x, symbol, other):
     p = Parameter(on_device(x))
     there = on_device(other) if isinstance(other, np.ndarray) else other
     with Tape():
-        for found, expected in (
+        for actual, expected in (
             (symbol(p, there), symbol(x, np.asarray(other))),
             (symbol(p, Tensor(on_device(x))), symbol(x, x)),
             (symbol(there, p), symbol(np.asarray(other), x)),
         ):
-            assert type(found) is Tensor and found.dtype == bool and not found.requires_grad
-            assert found.numpy().tolist() == expected.tolist()
+            assert type(actual) is Tensor and actual.dtype == bool and not actual.requires_grad
+            assert actual.numpy().tolist() == expected.tolist()
 
 
 @given(

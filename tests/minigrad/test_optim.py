@@ -234,8 +234,8 @@ def moved(make, rates, corrected=True, skip=None, **settings):
 
 def is_sgd_at_any_rates(make, **settings):
     """The law: with the momentum corrected, heavy ball goes where SGD goes."""
-    found, wanted = moved(make, **settings)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    actual, expected = moved(make, **settings)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 @given(
@@ -249,15 +249,15 @@ def test_heavy_ball_corrected_is_sgd_at_any_rates(rates, momentum, weight_decay,
 
 
 def test_heavy_ball_uncorrected_overshoots_when_the_rate_falls():
-    found, wanted = moved(optim.HeavyBall, [1.0, 0.1], corrected=False, momentum=0.9)
-    assert np.abs(found - wanted).max() > 0.1 * np.abs(wanted).max()
+    actual, expected = moved(optim.HeavyBall, [1.0, 0.1], corrected=False, momentum=0.9)
+    assert np.abs(actual - expected).max() > 0.1 * np.abs(expected).max()
 
 
 def test_heavy_ball_goes_on_after_a_rate_of_0():
-    found, wanted = moved(optim.HeavyBall, [0.0, 0.5, 0.25], momentum=0.9)
-    assert np.isfinite(found).all()
-    found, wanted = moved(optim.HeavyBall, [0.0], momentum=0.9)
-    np.testing.assert_array_equal(found, wanted)
+    actual, expected = moved(optim.HeavyBall, [0.0, 0.5, 0.25], momentum=0.9)
+    assert np.isfinite(actual).all()
+    actual, expected = moved(optim.HeavyBall, [0.0], momentum=0.9)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def lars(ws, gs, lr, *, momentum, weight_decay, trust):
@@ -288,8 +288,8 @@ def lars_follows_the_paper(make, lr=2.0, momentum=0.5, weight_decay=0.1, trust=0
         for w, g in zip(ws, gs, strict=True):
             w.grad = on_device(g.copy())
         optimizer.step()
-    for w, wanted in zip(ws, lars(starts, gradients, lr, **settings), strict=True):
-        np.testing.assert_allclose(to_host(w.data), wanted, rtol=1e-12, atol=1e-14)
+    for w, expected in zip(ws, lars(starts, gradients, lr, **settings), strict=True):
+        np.testing.assert_allclose(to_host(w.data), expected, rtol=1e-12, atol=1e-14)
 
 
 @given(lr=RATES, momentum=SHARES, weight_decay=DECAYS, trust=SHARES, steps=st.integers(1, 4))
@@ -366,9 +366,9 @@ def test_clipping_keeps_the_direction_and_limits_the_norm(limit, scale):
 
 def test_gradients_below_the_limit_are_left_bit_for_bit():
     w = Parameter(on_device(np.zeros(3)))
-    w.grad = given = on_device(np.array([0.1, 0.2, 0.3]))
+    w.grad = gradient = on_device(np.array([0.1, 0.2, 0.3]))
     optim.SGD([w], 1.0).clipped(0.4).step()
-    assert given.tolist() == [0.1, 0.2, 0.3]
+    assert gradient.tolist() == [0.1, 0.2, 0.3]
 
 
 def test_gradients_of_0_are_not_divided_by_their_norm():
@@ -425,9 +425,9 @@ def test_a_parameter_given_more_than_once_moves_once(counts, seed):
         ends = []
         for several in (counts, [1] * len(counts)):
             ws = [Parameter(on_device(np.full((2, 2), i + 1.0))) for i in range(len(counts))]
-            given = [w for w, n in zip(ws, several, strict=True) for _ in range(n)]
-            order = rng.permutation(len(given)) if several is counts else range(len(given))
-            optimizer = make([given[i] for i in order], 0.1).clipped(1.0)
+            parameters = [w for w, n in zip(ws, several, strict=True) for _ in range(n)]
+            order = rng.permutation(len(parameters)) if several is counts else range(len(parameters))
+            optimizer = make([parameters[i] for i in order], 0.1).clipped(1.0)
             for w in ws:
                 w.grad = on_device(to_host(w.data).copy())
             optimizer.step()
@@ -440,7 +440,7 @@ LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
 
 @pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)
 @pytest.mark.parametrize(
-    ("given", "kind", "message"),
+    ("value", "kind", "message"),
     [
         (LAYER, TypeError, "a list of parameters, such as model.parameters(); got Linear"),
         (nn.Sequential(LAYER), TypeError, "such as model.parameters(); got Sequential"),
@@ -454,9 +454,9 @@ LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
     ],
     ids=["module", "sequence", "parameter", "names", "modules", "arrays", "lists", "none", "no layers"],
 )
-def test_what_is_no_list_of_parameters_is_refused(make, given, kind, message):
+def test_what_is_no_list_of_parameters_is_refused(make, value, kind, message):
     with pytest.raises(kind, match=re.escape(message)):
-        make(given, 0.1)
+        make(value, 0.1)
 
 
 @pytest.mark.parametrize("make", optim.OPTIMIZERS.values(), ids=optim.OPTIMIZERS)

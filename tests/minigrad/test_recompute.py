@@ -79,9 +79,9 @@ def test_the_peak_is_that_of_the_formula():
         with Tape() as tape:
             loss = model(x).sum()
         tape.backward(loss)
-        found = tracemalloc.get_traced_memory()[1]
+        result = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found / x.nbytes
+        return result / x.nbytes
 
     plain, weights = deep(16), 16 * (COLUMNS + 1) / ROWS
     peak(plain)

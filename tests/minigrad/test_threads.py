@@ -15,7 +15,7 @@ def train(seed, meet):
     """The gradients of a few steps; all threads open their tapes at the same moment."""
     rng = np.random.default_rng(seed)
     w, x = Parameter(on_device(rng.normal(size=(3, 4)))), on_device(rng.normal(size=(5, 4)))
-    found = []
+    losses = []
     for _ in range(20):
         w.grad = None
         meet()
@@ -26,16 +26,16 @@ def train(seed, meet):
         meet()
         tape.backward(loss)
         assert w.grad is not None
-        found.append(to_host(w.grad).copy())
-    return found
+        losses.append(to_host(w.grad).copy())
+    return losses
 
 
 def test_threads_with_a_tape_each_get_the_gradients_of_one_alone():
     barrier = Barrier(4, timeout=60)
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda seed: train(seed, barrier.wait), range(4)))
-    for seed, found in enumerate(together):
-        for ours, alone in zip(found, train(seed, lambda: None), strict=True):
+    for seed, losses in enumerate(together):
+        for ours, alone in zip(losses, train(seed, lambda: None), strict=True):
             assert np.array_equal(ours, alone)
 
 

@@ -100,7 +100,7 @@ class TurnsBad(Serial):
 def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_step(value):
     model = small_model()
     optimizer = optim.SGD(model.parameters(), 0.1)
-    seen = []
+    steps = []
     with pytest.raises(FloatingPointError, match=r"the loss is -?(nan|inf) at step 4 \(epoch 1\)"):
         fit(
             model,
@@ -110,10 +110,10 @@ def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_step(va
             backend=TurnsBad(value),
             epochs=3,
             batch_size=8,
-            on_step=lambda *_: seen.append([p.data.copy() for p in model.parameters()]),
+            on_step=lambda *_: steps.append([p.data.copy() for p in model.parameters()]),
         )
-    assert len(seen) == 4
-    np.testing.assert_array_equal(seen[-1][0], model.parameters()[0].data)
+    assert len(steps) == 4
+    np.testing.assert_array_equal(steps[-1][0], model.parameters()[0].data)
 
 
 def test_an_empty_batch_has_no_mean():
@@ -124,9 +124,9 @@ def test_an_empty_batch_has_no_mean():
 def test_accuracy_counts_labels_and_one_hot_rows_alike():
     model = small_model()
     guesses = (DATA.x @ model.parameters()[0].data.T + model.parameters()[1].data).argmax(1)
-    wanted = float((guesses == DATA.y).mean())
-    assert accuracy(model, DATA, batch_size=7) == pytest.approx(wanted)
-    assert accuracy(model, Batch(DATA.x, np.eye(3)[DATA.y])) == pytest.approx(wanted)
+    expected = float((guesses == DATA.y).mean())
+    assert accuracy(model, DATA, batch_size=7) == pytest.approx(expected)
+    assert accuracy(model, Batch(DATA.x, np.eye(3)[DATA.y])) == pytest.approx(expected)
 
 
 COUNTS = {
@@ -180,8 +180,8 @@ def test_an_unknown_net_names_the_choices():
 def test_the_logistic_cost_sums_over_classes_and_averages_over_samples():
     z, t = RNG.normal(size=(5, 10)), np.eye(10)[RNG.integers(0, 10, 5)]
     p = 1 / (1 + np.exp(-z))
-    wanted = -(t * np.log(p) + (1 - t) * np.log(1 - p)).sum() / 5
-    assert logistic_cost(Tensor(z), t).item() == pytest.approx(wanted, rel=1e-12)
+    expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).sum() / 5
+    assert logistic_cost(Tensor(z), t).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_sigmoid_net_starts_within_its_bound():

@@ -48,9 +48,11 @@ def test_a_user_of_the_packages_in_any_folder_sees_their_types(tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     command = [str(Path(sys.executable).parent / "pyright"), "--pythonpath", sys.executable, "--outputjson"]
     run = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, timeout=250)
-    found = json.loads(run.stdout)["generalDiagnostics"]
+    diagnostics = json.loads(run.stdout)["generalDiagnostics"]
     lines = [
-        (Path(d["file"]).name, d["range"]["start"]["line"] + 1) for d in found if d["severity"] == "error"
+        (Path(d["file"]).name, d["range"]["start"]["line"] + 1)
+        for d in diagnostics
+        if d["severity"] == "error"
     ]
     calls = WRONG.splitlines().index("ops.matmul(x)") + 1
-    assert sorted(set(lines)) == [("wrong.py", calls + i) for i in range(8)], found
+    assert sorted(set(lines)) == [("wrong.py", calls + i) for i in range(8)], diagnostics

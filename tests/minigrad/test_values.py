@@ -112,8 +112,8 @@ def test_binary_cross_entropy_is_the_mean_of_minus_the_log_of_the_targets_probab
     t = np.array([[0, 1, 0.25], [1, 0, 0.5]])
     p = 1 / (1 + np.exp(-X))
     expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean()
-    given = ops.binary_cross_entropy_with_logits(on_device(X), on_device(t)).item()
-    assert given == pytest.approx(expected, rel=1e-14)
+    result = ops.binary_cross_entropy_with_logits(on_device(X), on_device(t)).item()
+    assert result == pytest.approx(expected, rel=1e-14)
 
 
 def test_mse_is_the_mean_of_the_squared_differences():
@@ -141,8 +141,8 @@ def test_shape_ops_place_elements_as_numpy_does():
         (ops.clip(x, low=-1, high=1), np.clip(X, -1, 1)),
         (ops.linear(x, on_device(np.ones((2, 3))), on_device([1.0, 2.0])), X.sum(1, keepdims=True) + [1, 2]),
     ]
-    for given, expected in pairs:
-        np.testing.assert_array_equal(given.numpy(), expected)
+    for actual, expected in pairs:
+        np.testing.assert_array_equal(actual.numpy(), expected)
 
 
 def test_nothing_overflows_where_the_result_is_finite():

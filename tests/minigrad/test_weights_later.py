@@ -72,13 +72,13 @@ def test_weights_summed_over_micro_batches_are_those_of_the_whole_batch(sizes, s
 
 
 def test_a_tied_weight_is_announced_once_with_the_sum_of_its_uses():
-    w, seen = Parameter(on_device(np.arange(4.0).reshape(2, 2))), []
+    w, grads = Parameter(on_device(np.arange(4.0).reshape(2, 2))), []
     plain = Parameter(w.data)
     for parameter, later in ((w, True), (plain, False)):
         with Tape() as tape:
             loss = ops.linear(ops.linear(on_device([[1.0, 2.0]]), parameter), parameter).sum()
-        finish_weights(tape.backward(loss, weights_later=later), seen.append)
-    assert len(seen) == 1
+        finish_weights(tape.backward(loss, weights_later=later), grads.append)
+    assert len(grads) == 1
     assert w.grad is not None and plain.grad is not None
     assert w.grad.tolist() == plain.grad.tolist()
 

@@ -101,8 +101,8 @@ def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **sett
     assert y.shape[2:] == sizes, f"the output has {y.shape[2:]} pixels, not {sizes}, for {settings}"
     z = drawn(*y.shape)
     others = {name: value for name, value in settings.items() if name != "output_padding"}
-    seen = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
-    left, right = (to_host(z) * y.numpy()).sum(), (to_host(x) * seen).sum()
+    window_sums = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
+    left, right = (to_host(z) * y.numpy()).sum(), (to_host(x) * window_sums).sum()
     assert left == right, f"<transposed x, z> is {left}, <x, convolution of z> {right} for {settings}"
 
 

@@ -41,10 +41,10 @@ def equal_on_all(x):
     return all((x == other).all() for other in allgather(comm, x))
 
 
-serial, found = [], []
+serial, states = [], []
 train(Serial(), build(0), lambda m: serial.append(flat(m)))
-train(LocalSGD(comm, period=1), build(comm.rank), lambda m: found.append(flat(m)))
-for one, other in zip(found, serial, strict=True):
+train(LocalSGD(comm, period=1), build(comm.rank), lambda m: states.append(flat(m)))
+for one, other in zip(states, serial, strict=True):
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 sums = []
@@ -52,14 +52,14 @@ def counted(comm, x):
     sums.append(x.size)
     return naive_allreduce(comm, x)
 
-for strategy, wanted in (
+for strategy, count in (
     (ParallelSGD(comm, counted), 1),
     (LocalSGD(comm, counted, period=2), 3),
     (ElasticAveraging(comm, counted, period=2), 3),
 ):
     sums.clear()
     assert equal_on_all(flat(train(strategy, build(comm.rank)))), strategy
-    assert len(sums) == (wanted if comm.size > 1 else 0), (strategy, sums)
+    assert len(sums) == (count if comm.size > 1 else 0), (strategy, sums)
 
 elastic = ElasticAveraging(comm, alpha=0.25)
 model = elastic.place(build(0))

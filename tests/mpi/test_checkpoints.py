@@ -56,11 +56,11 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(processes,
     train = (*TRAIN, *layout, "--every", "5")
     whole = processes.minigrad(*train, "--checkpoint", "undisturbed", "--json", "whole.json")
     assert whole.status == 0, whole.err
-    draw, kept = random.Random(KILLS), processes.folder / "kept"
+    draw, checkpoints = random.Random(KILLS), processes.folder / "kept"
     keeping = (*train, "--checkpoint", "kept")
     resumed = 0
     for _ in range(KILLS):
-        before, start = newest(kept), time.time()
+        before, start = newest(checkpoints), time.time()
         command = [sys.executable, "-m", "backends", *keeping, *(("--resume", "kept") if before else ())]
         with subprocess.Popen(
             command,
@@ -70,7 +70,7 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(processes,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as job:
-            while newest(kept) == before and job.poll() is None:
+            while newest(checkpoints) == before and job.poll() is None:
                 time.sleep(0.01)
             time.sleep(draw.uniform(0, 0.3))
             os.killpg(job.pid, signal.SIGKILL)
@@ -86,8 +86,8 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(processes,
     assert resumed == KILLS - 1, f"{resumed} of {KILLS} jobs went on from a checkpoint"
 
 
-def newest(kept):
-    return max((path.name for path in kept.glob("step-*")), default="")
+def newest(folder):
+    return max((path.name for path in folder.glob("step-*")), default="")
 
 
 def end_left_over(folder):

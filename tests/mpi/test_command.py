@@ -35,9 +35,9 @@ def test_two_ranks_train_as_one(processes):
     assert (one.status, two.status) == (0, 0), one.err + two.err
     assert "starting 2 ranks: mpiexec -n 2" in two.out
     assert two.out.count("epoch 1 of 1: step 100, loss ") == 1
-    found = [json.loads((processes.folder / name).read_text()) for name in ("one.json", "two.json")]
-    assert [f["ranks"] for f in found] == [1, 2]
-    assert found[1]["losses"] == pytest.approx(found[0]["losses"], rel=1e-4)
+    reports = [json.loads((processes.folder / name).read_text()) for name in ("one.json", "two.json")]
+    assert [f["ranks"] for f in reports] == [1, 2]
+    assert reports[1]["losses"] == pytest.approx(reports[0]["losses"], rel=1e-4)
     assert len(list((processes.folder / "runs").glob("*/curves.png"))) == 2
 
 

@@ -48,7 +48,7 @@ def on_step(step, loss):
 backend = Elastic(comm, spares=spares)
 history, model = training(backend, on_step)
 values = {name: value.tolist() for name, value in model.state_dict().items()}
-result = {"losses": history.losses, "values": values, "lost": backend.lost, "arrivals": backend.arrivals}
+result = {"losses": history.losses, "values": values, "deaths": backend.deaths, "arrivals": backend.arrivals}
 open(f"{comm.rank}.part", "w").write(json.dumps(result))
 os.replace(f"{comm.rank}.part", f"{comm.rank}.json")
 comm.close()
@@ -96,7 +96,7 @@ def test_the_others_train_like_a_serial_machine_where_ranks_are_killed(processes
             values = {name: np.array(value) for name, value in result["values"].items()}
             close(values, weights, 1e-9)
             assert result["values"] == next(iter(results.values()))["values"], where
-            assert set(map(int, result["lost"])) <= set(victims), where
+            assert set(map(int, result["deaths"])) <= set(victims), where
 
 
 def job(folder, spares, victims, delays):

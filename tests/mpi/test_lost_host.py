@@ -50,8 +50,8 @@ def weights(folder):
 def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
     variables = environment(4) | {"MINIGRAD_TIMEOUT": "10"}
     with Hosts(tmp_path, rate=RATE, count=4) as hosts:
-        kept = tmp_path / "kept"
-        saving = ["--checkpoint", str(kept), "--every", "4"]
+        folder = tmp_path / "kept"
+        saving = ["--checkpoint", str(folder), "--every", "4"]
         job = subprocess.Popen(
             hosts.mpiexec(4, "-m", "backends", *TRAIN, "--data", "4", *saving),
             cwd=tmp_path,
@@ -61,7 +61,7 @@ def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
             start_new_session=True,
         )
         try:
-            until(lambda: kept.is_dir() and any(kept.glob("step-*")), 120)
+            until(lambda: folder.is_dir() and any(folder.glob("step-*")), 120)
             lost = hosts.members.pop()
             hosts.switch.do("ip link set port3 down")  # nobody hears from it again
             lost.close()  # and all its processes are killed
@@ -70,13 +70,13 @@ def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
             if job.poll() is None:
                 job.kill()
                 job.wait(20)
-        whole = sorted(kept.glob("step-*"))[-1]
+        whole = sorted(folder.glob("step-*"))[-1]
         step = int(whole.name[5:])
         assert 0 < step < STEPS and not list(tmp_path.glob("runs/*/model.safetensors"))
 
         before = [host.eth0() for host in hosts.members]
         line = hosts.mpiexec(
-            3, "-m", "backends", *TRAIN, "--data", "3", "--resume", str(kept), "--json", "resumed.json"
+            3, "-m", "backends", *TRAIN, "--data", "3", "--resume", str(folder), "--json", "resumed.json"
         )
         resumed = processes.run(line, environment(3), seconds=180)
         assert resumed.status == 0, resumed.err
@@ -101,8 +101,8 @@ def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
     ]
     subprocess.run(command, cwd=undisturbed, check=True, timeout=180, stdout=subprocess.DEVNULL)
     assert len(json.loads((tmp_path / "resumed.json").read_text())["losses"]) == STEPS
-    found, wanted = weights(tmp_path), weights(undisturbed)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        difference = np.abs(found[name] - value).max() / np.abs(value).max()
+    actual, expected = weights(tmp_path), weights(undisturbed)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        difference = np.abs(actual[name] - value).max() / np.abs(value).max()
         assert difference <= BOUND, f"{name} differs by {difference}"

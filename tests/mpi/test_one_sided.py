@@ -21,14 +21,14 @@ def every_addition_counts_once(comm, Window, dtype, shape, at, shared, pushes=15
         total, before = np.zeros(shape, dtype), window.get()
         for _ in range(pushes):
             x = rng.integers(0, 100, shape).astype(dtype)
-            found = window.accumulate(x)
+            actual = window.accumulate(x)
             # What was there before is what was seen before and more: the own additions, and others'.
-            assert found.shape == shape and found.dtype == dtype and (found >= before).all()
-            assert (found >= start + total).all()
-            before, total = found + x, total + x
+            assert actual.shape == shape and actual.dtype == dtype and (actual >= before).all()
+            assert (actual >= start + total).all()
+            before, total = actual + x, total + x
             assert (window.get() >= before).all()
-        wanted = start + np.sum(allgather(comm, total), axis=0)  # when it is there, all have added
-        assert (window.get() == wanted).all(), (window.get(), wanted)
+        expected = start + np.sum(allgather(comm, total), axis=0)  # when it is there, all have added
+        assert (window.get() == expected).all(), (window.get(), expected)
     window.close()
 
 

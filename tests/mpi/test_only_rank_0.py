@@ -25,5 +25,5 @@ def test_mpiexec_forgets_the_ranks_that_took_leave(processes):
         pytest.skip("only MPICH's mpiexec keeps such a pipe")
     job = processes.ranks(3, SCRIPT)
     assert job.status == 0 and not job.err
-    wanted = ["cmd=finalize_ack, closed: True"] * 2 + ["rank 0 goes on"]
-    assert sorted(job.out.splitlines()) == wanted
+    expected = ["cmd=finalize_ack, closed: True"] * 2 + ["rank 0 goes on"]
+    assert sorted(job.out.splitlines()) == expected

@@ -38,13 +38,13 @@ def train(make_backend):
 
 serial, losses, _ = train(Serial)
 for settings in ({}, {"staleness": 1}, {"softsync": 1}, {"stale_rate": "divided"}):
-    found, own, backend = train(lambda: ParameterServer(comm, servers=servers, **settings))
-    assert all((found == other).all() for other in allgather(comm, found))
+    weights, own, backend = train(lambda: ParameterServer(comm, servers=servers, **settings))
+    assert all((weights == other).all() for other in allgather(comm, weights))
     assert backend.staleness_counts.total() == 12
     assert backend.server is not None or np.mean(own[-2:]) < own[0], own
     assert "staleness" not in settings or max(backend.staleness_counts) <= 1
-found, own, backend = train(lambda: ParameterServer(comm, servers=servers, staleness=0))
-assert np.abs(found - serial).max() < 1e-5 and backend.staleness_counts == {0: 12}
+weights, own, backend = train(lambda: ParameterServer(comm, servers=servers, staleness=0))
+assert np.abs(weights - serial).max() < 1e-5 and backend.staleness_counts == {0: 12}
 
 # The worker of rank 1 leaves in its third step.
 backend = ParameterServer(comm, servers=servers, survive=True)

@@ -31,9 +31,9 @@ def result(folder: Path):
     return figures["losses"], figures["test_accuracies"], arrays
 
 
-def newest_in(kept: Path) -> str:
+def newest_in(folder: Path) -> str:
     """The newest checkpoint's name; empty before there is one."""
-    return max((path.name for path in kept.glob("step-*")), default="")
+    return max((path.name for path in folder.glob("step-*")), default="")
 
 
 def ranks_in(folder: Path) -> list[int]:

@@ -52,8 +52,8 @@ with warnings.catch_warnings(record=True) as told:
 lost = {rank: [one.steps, one.applied, one.reason] for rank, one in backend.lost.items()}
 comm.close()
 values = np.concatenate([v.reshape(-1) for v in model.state_dict().values()])
-found = [backend.staleness_counts.total(), lost], [str(w.message) for w in told], values.tolist()
-json.dump(found, open(f"{comm.rank}.json", "w"))
+result = [backend.staleness_counts.total(), lost], [str(w.message) for w in told], values.tolist()
+json.dump(result, open(f"{comm.rank}.json", "w"))
 """
 
 
@@ -75,22 +75,22 @@ def job(processes, n, victim, settings, steps=60):
 @pytest.mark.parametrize(("servers", "settings"), [(1, {}), (2, {"staleness": 1})])
 def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, settings):
     n, steps = 3 + servers, 60
-    status, told = job(processes, n, 1, {"servers": servers, **settings}, steps)
-    assert status == 0 and set(told) == set(range(n)) - {1}
-    for (total, lost), _, values in told.values():
+    status, report = job(processes, n, 1, {"servers": servers, **settings}, steps)
+    assert status == 0 and set(report) == set(range(n)) - {1}
+    for (total, lost), _, values in report.values():
         ((rank, (made, applied, reason)),) = lost.items()
         assert (rank, reason) == ("1", "it ended without a message")
         assert 10 <= made < steps and made - 1 <= applied <= made
         assert total == 2 * steps + applied
-        assert values == told[0][2]
-    (warning,) = told[n - servers][1]
+        assert values == report[0][2]
+    (warning,) = report[n - servers][1]
     assert warning.startswith("worker 1 left after") and "it ended without a message" in warning
 
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_all_end_where_a_server_was_killed(processes, servers):
-    status, told = job(processes, 2 + servers, 1 + servers, {"servers": servers})
-    assert status != 0 and not told
+    status, report = job(processes, 2 + servers, 1 + servers, {"servers": servers})
+    assert status != 0 and not report
     errors = [file.read_text() for file in processes.folder.glob("*.error")]
     assert errors and all(f"rank {1 + servers}, a server, has ended" in error for error in errors), errors
 

@@ -60,9 +60,9 @@ def trained(backend, dtype):
 
 test()
 for dtype in ("float32", "float64"):
-    found = trained(SharedMemoryDataParallel(comm), dtype)
-    assert (found == trained(DataParallel(comm, naive_allreduce), dtype)).all()
-    assert all((other == found).all() for other in allgather(comm, found))
+    weights = trained(SharedMemoryDataParallel(comm), dtype)
+    assert (weights == trained(DataParallel(comm, naive_allreduce), dtype)).all()
+    assert all((other == weights).all() for other in allgather(comm, weights))
 
 # What the communicator made is summed where it lies, what it did not is left alone.
 x, y = comm.array((3, 9000), "float64"), np.full((3, 9000), comm.rank)

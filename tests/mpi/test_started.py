@@ -66,13 +66,13 @@ from pathlib import Path
 from backends.comm.mpi import MPIComm
 
 def sockets(process):
-    found = set()
+    links = set()
     for file in Path(f"/proc/{process}/fd").iterdir():
         try:
-            found.add(os.readlink(file))
+            links.add(os.readlink(file))
         except OSError:
             pass
-    return found
+    return links
 
 def listening():
     texts = [Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6")]

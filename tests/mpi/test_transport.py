@@ -23,9 +23,9 @@ shapes = [(100_000,) if like is None else like.shape for like in likes]
 sent = [np.full(shape, 10.0 * rank + i) for i, shape in enumerate(shapes)]
 sends = [comm.start_send(x, right, tag=9) for x in sent]
 for i in (3, 0, 5, 1, 2, 4):
-    found = receives[i]()
-    assert found.shape == sent[i].shape and (found == 10 * left + i).all(), (rank, i)
-    assert found.base is None and found.flags.writeable
+    actual = receives[i]()
+    assert actual.shape == sent[i].shape and (actual == 10 * left + i).all(), (rank, i)
+    assert actual.base is None and actual.flags.writeable
 for done in sends:
     done()
 try:
@@ -40,8 +40,8 @@ images = np.random.default_rng(0).normal(size=(4, 30, 20, 8)).transpose(0, 3, 1,
 for x in (images, np.asfortranarray(images), images[::2, ::-1]):
     for like in (None, x):
         done = comm.start_send(x, right)
-        found = comm.recv(left, expect=like)
-        assert (found == x).all() and found.strides == x.copy(order="K").strides, (rank, x.strides)
+        actual = comm.recv(left, expect=like)
+        assert (actual == x).all() and actual.strides == x.copy(order="K").strides, (rank, x.strides)
         done()
 
 # All-reduces, with integers in floats: exact in any order.
@@ -51,9 +51,9 @@ for reduce in (allreduce, naive_allreduce, window):
         for dtype in ("float32", "float16", "int64"):
             x = np.random.default_rng(rank).integers(-50, 50, n).astype(dtype)
             before = x.copy()
-            wanted = sum(np.random.default_rng(r).integers(-50, 50, n) for r in range(size)).astype(dtype)
-            found = reduce(comm, x)
-            assert (found == wanted).all() and found.dtype == dtype and (x == before).all(), (rank, n, dtype)
+            expected = sum(np.random.default_rng(r).integers(-50, 50, n) for r in range(size)).astype(dtype)
+            actual = reduce(comm, x)
+            assert (actual == expected).all() and actual.dtype == dtype and (x == before).all(), (rank, n)
     assert (reduce(comm, np.ones((3, 4)).T) == size).all()
     assert reduce(comm, np.array(2.0)).shape == ()
 assert broadcast(comm, np.array([rank]), root=size - 1)[0] == size - 1

@@ -48,11 +48,15 @@ def a_message_passes_a_partition_afterwards(sent: float, fault: Fault) -> None:
     """A message of rank 0 at time ``sent`` arrives as on a whole link, or when the partition is over."""
     end = arrival(sent, fault)
     late = fault.at <= sent + LINK.latency and sent < fault.end
-    wanted = (fault.end if late else sent) + LINK.latency
-    if wanted > LIMIT:
-        assert end is None, f"a wait of {wanted:.1f} s ends after {LIMIT} s, and it got the message at {end}"
+    expected = (fault.end if late else sent) + LINK.latency
+    if expected > LIMIT:
+        assert end is None, (
+            f"a wait of {expected:.1f} s ends after {LIMIT} s, and it got the message at {end}"
+        )
     else:
-        assert end is not None and abs(end - wanted) < 1e-9, f"it is to arrive at {wanted}, and did at {end}"
+        assert end is not None and abs(end - expected) < 1e-9, (
+            f"it is to arrive at {expected}, and did at {end}"
+        )
 
 
 def a_paused_host_goes_on_afterwards(sent: float, fault: Fault) -> None:

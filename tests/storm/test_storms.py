@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backends.data_parallel import DataParallel, LocalSGD
 from backends.storm.fault import KINDS, Fault
 from backends.storm.job import STRATEGIES, Job
 from backends.storm.storm import Report, Storm
@@ -51,6 +53,12 @@ def test_another_process_gives_the_same_trace():
     command = [sys.executable, "-c", code]
     other = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
     assert other.stdout == Storm.of(97).run().trace, other.stderr
+
+
+def test_a_storm_is_compared_with_its_own_strategies():
+    for strategy in (DataParallel, partial(LocalSGD, period=3)):
+        find = partial(dict.__getitem__, {"replicated": strategy})
+        assert Storm.of(1, "replicated", 2, find).only([]).run().problem is None
 
 
 @dataclass(frozen=True)

@@ -253,8 +253,8 @@ def counts() -> None:
         y = x @ x.T + 1
         total = y.sum(axis=0)
         assert total.tolist() == [12, 12, 12]
-    wanted = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
-    assert +calls == wanted, calls
+    expected = {"gemm": 1, "launch": 2, "copy to host": 1, "copy to host bytes": 24, "synchronize": 1}
+    assert +calls == expected, calls
     assert {place.split(":")[0] for _, place in lines} == {"tests/strict_cupy/laws.py"}, lines
 
 

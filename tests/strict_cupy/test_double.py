@@ -58,10 +58,12 @@ def run(folder: Path | None, script: str, *args: str, **variables: str) -> str:
 
 
 def answers_as_cupy(folder: Path | None) -> None:
-    wanted = json.loads(gzip.decompress((DOUBLE / "answers.json.gz").read_bytes()))
+    expected = json.loads(gzip.decompress((DOUBLE / "answers.json.gz").read_bytes()))
     answers = json.loads(run(folder, "differential.py"))
-    assert answers.keys() == wanted.keys() and len(answers) == 6950
-    wrong = {e: (answers[e], wanted[e]) for e in wanted if answers[e] != wanted[e] and e not in OTHERWISE}
+    assert answers.keys() == expected.keys() and len(answers) == 6950
+    wrong = {
+        e: (answers[e], expected[e]) for e in expected if answers[e] != expected[e] and e not in OTHERWISE
+    }
     assert not wrong, f"{len(wrong)} answers are not CuPy's; (own, CuPy's): {dict(list(wrong.items())[:5])}"
 
 

@@ -74,7 +74,8 @@ class AutomaticAllreduce:
         return {"links": {"inside": list(self.machine.inside), "between": list(self.machine.between)}}
 
     def set_chosen(self, comm: Communicator, chosen: Mapping[str, Any]) -> None:
-        """Take the links of ``chosen``, where it has some; all ranks call together."""
+        """Take the links of ``chosen``, or if it has none, measure them anew; all ranks call together."""
+        self.machine = None
         if links := chosen.get("links"):
             self.machine = Machine(tuple(comm.nodes), Link(*links["inside"]), Link(*links["between"]))
 

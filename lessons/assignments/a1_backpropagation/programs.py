@@ -40,28 +40,28 @@ OPS = {"+": add, "-": subtract, "*": multiply, "neg": scale}
 class Program:
     """Inputs, and steps that make new values of values: an op, and its operands by number.
 
-    ``wanted`` says which inputs are leaves; the others are constants. The last value is then negated
+    ``is_leaf`` says which inputs are leaves; the others are constants. The last value is then negated
     ``more`` times.
     """
 
-    wanted: list[bool]
+    is_leaf: list[bool]
     drawn: list[tuple[str, int, int]]
     more: int
     seed: int
     ranks: int = 1
 
     def steps(self) -> list[tuple[str, tuple[int, ...]]]:
-        count, found = len(self.wanted), []
+        count, operations = len(self.is_leaf), []
         for sign, i, j in self.drawn:
-            operands = (i % (count + len(found)), j % (count + len(found)))
-            found.append((sign, operands[:1] if sign == "neg" else operands))
-        return found + [("neg", (count + len(found) + i - 1,)) for i in range(self.more)]
+            operands = (i % (count + len(operations)), j % (count + len(operations)))
+            operations.append((sign, operands[:1] if sign == "neg" else operands))
+        return operations + [("neg", (count + len(operations) + i - 1,)) for i in range(self.more)]
 
     def __str__(self) -> str:
-        names = [f"{'leaf' if wanted else 'constant'} v{i}" for i, wanted in enumerate(self.wanted)]
+        names = [f"{'leaf' if leaf else 'constant'} v{i}" for i, leaf in enumerate(self.is_leaf)]
         for k, (sign, operands) in enumerate(self.steps()[: len(self.drawn)], len(names)):
-            joined = f" {sign} ".join(f"v{i}" for i in operands)
-            names.append(f"v{k} = {'-' if sign == 'neg' else ''}{joined}")
+            total = f" {sign} ".join(f"v{i}" for i in operands)
+            names.append(f"v{k} = {'-' if sign == 'neg' else ''}{total}")
         return "; ".join([*names, *([f"negated {self.more} times"] if self.more else [])])
 
 
@@ -100,8 +100,8 @@ def forward(program: Program, inputs: Sequence[np.ndarray], leaf: int) -> list[D
 
 def needed(program: Program) -> tuple[set[int], set[int]]:
     """The values that lead to the last one, and those that some leaf leads to."""
-    count, steps = len(program.wanted), program.steps()
-    used, moved = {count + len(steps) - 1}, {i for i, wanted in enumerate(program.wanted) if wanted}
+    count, steps = len(program.is_leaf), program.steps()
+    used, moved = {count + len(steps) - 1}, {i for i, leaf in enumerate(program.is_leaf) if leaf}
     for k, (_, operands) in enumerate(steps, count):
         if moved & set(operands):
             moved.add(k)
@@ -113,9 +113,9 @@ def needed(program: Program) -> tuple[set[int], set[int]]:
 
 def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
     """Gradients are those of forward differentiation, by one call of each pullback that leads to a leaf."""
-    count, steps = len(program.wanted), program.steps()
+    count, steps = len(program.is_leaf), program.steps()
     inputs = [integers(SIZE, program.seed + i) % 3 - 1 for i in range(count)]
-    kept = [x.copy() for x in inputs]
+    copies = [x.copy() for x in inputs]
     calls: Counter[tuple[int, int]] = Counter()
 
     def counted(k: int, sign: str) -> Any:
@@ -124,9 +124,9 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         def op(*arrays: np.ndarray, **settings: Any) -> Any:
             calls[k, -1] += 1
             value, pullbacks = OPS[sign](*arrays, **settings)
-            return value, tuple(noted(place, pullback) for place, pullback in enumerate(pullbacks))
+            return value, tuple(recorder(place, pullback) for place, pullback in enumerate(pullbacks))
 
-        def noted(place: int, pullback: Any) -> Any:
+        def recorder(place: int, pullback: Any) -> Any:
             def call(g: Any) -> Any:
                 calls[k, place] += 1
                 if not isinstance(g, np.ndarray) or g.shape != (SIZE,):
@@ -141,7 +141,7 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
 
     tape = submission.Tape()
     nodes = [
-        tape.leaf(x) if wanted else tape.constant(x) for x, wanted in zip(inputs, program.wanted, strict=True)
+        tape.leaf(x) if leaf else tape.constant(x) for x, leaf in zip(inputs, program.is_leaf, strict=True)
     ]
     run = tape.run  # asked for once: it is in another process
     for k, (sign, operands) in enumerate(steps, count):
@@ -149,52 +149,54 @@ def check_tape(submission: Any, program: Program, comm: Communicator) -> None:
         nodes.append(run(counted(k, sign), *[nodes[i] for i in operands], **settings))
     seed = integers(SIZE, program.seed + 9)
     kept_seed = seed.copy()
-    values = forward(program, kept, -1)
+    values = forward(program, copies, -1)
     for i in {*range(count + len(program.drawn)), len(nodes) - 1}:
-        found, value = nodes[i].value, values[i].value
-        if not np.array_equal(found, value):
-            raise Wrong(f"the value of v{i} is {found}, it should be {value}")
-    found = tape.backward(nodes[-1], seed)
+        actual, value = nodes[i].value, values[i].value
+        if not np.array_equal(actual, value):
+            raise Wrong(f"the value of v{i} is {actual}, it should be {value}")
+    actual = tape.backward(nodes[-1], seed)
     used, moved = needed(program)
     for k, (_, operands) in enumerate(steps, count):
         for place, i in enumerate(operands):
             check_calls(k, i, calls[k, -1], calls[k, place], k in used and i in moved)
-    leaves = [i for i, wanted in enumerate(program.wanted) if wanted]
-    if not isinstance(found, list | tuple) or len(found) != len(leaves):
+    leaves = [i for i, leaf in enumerate(program.is_leaf) if leaf]
+    if not isinstance(actual, list | tuple) or len(actual) != len(leaves):
         raise Wrong(
-            f"backward should return a list of {len(leaves)}, one for each leaf, and returned {found!r}"
+            f"backward should return a list of {len(leaves)}, one for each leaf, and returned {actual!r}"
         )
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, actual, strict=True):
         check_gradient(
-            leaf, gradient, kept_seed * forward(program, kept, leaf)[-1].slope if leaf in used else None
+            leaf, gradient, kept_seed * forward(program, copies, leaf)[-1].slope if leaf in used else None
         )
-    arrays = {f"the gradient of v{i}": g for i, g in zip(leaves, found, strict=True) if g is not None}
+    arrays = {f"the gradient of v{i}": g for i, g in zip(leaves, actual, strict=True) if g is not None}
     others = {"the seed": seed, **{f"the value of v{i}": x for i, x in enumerate(inputs)}}
     for i, (name, gradient) in enumerate(arrays.items()):
         for other, x in [*list(arrays.items())[i + 1 :], *others.items()]:
             if np.may_share_memory(gradient, x):
                 raise Wrong(f"{name} and {other} are the same memory: copy")
-    if not np.array_equal(seed, kept_seed) or not all(map(np.array_equal, inputs, kept)):
+    if not np.array_equal(seed, kept_seed) or not all(map(np.array_equal, inputs, copies)):
         raise Wrong("the seed or an input was changed")
 
 
-def check_calls(k: int, i: int, of_op: int, of_pullback: int, wanted: bool) -> None:
+def check_calls(k: int, i: int, of_op: int, of_pullback: int, expected: bool) -> None:
     if of_op != 1:
         raise Wrong(f"the op that makes v{k} was called {of_op} times, it should be once")
-    if of_pullback != wanted:
-        why = "once, with the sum of all that comes back" if wanted else "never: no leaf needs it"
+    if of_pullback != expected:
+        why = "once, with the sum of all that comes back" if expected else "never: no leaf needs it"
         raise Wrong(f"the pullback from v{k} to v{i} was called {of_pullback} times, it should be {why}")
 
 
-def check_gradient(leaf: int, found: Any, wanted: np.ndarray | None) -> None:
-    if wanted is None:
-        if found is not None:
-            raise Wrong(f"the gradient of v{leaf} is {found}, it should be None: nothing depends on it")
+def check_gradient(leaf: int, actual: Any, expected: np.ndarray | None) -> None:
+    if expected is None:
+        if actual is not None:
+            raise Wrong(f"the gradient of v{leaf} is {actual}, it should be None: nothing depends on it")
         return
-    if type(found) is not np.ndarray or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-        raise Wrong(f"the gradient of v{leaf} is {found!r}, it should be an array of {SIZE} float64 elements")
-    if not np.array_equal(found, wanted):
-        raise Wrong(f"the gradient of v{leaf} is {found}, it should be {wanted}")
+    if type(actual) is not np.ndarray or (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
+        raise Wrong(
+            f"the gradient of v{leaf} is {actual!r}, it should be an array of {SIZE} float64 elements"
+        )
+    if not np.array_equal(actual, expected):
+        raise Wrong(f"the gradient of v{leaf} is {actual}, it should be {expected}")
 
 
 class Forgetful:

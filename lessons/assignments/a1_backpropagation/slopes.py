@@ -53,31 +53,31 @@ def check_op(op: Any, oracle: Oracle, inputs: dict[str, np.ndarray], case: Layer
     names, arrays = list(inputs), list(inputs.values())
     before, exact = [x.copy() for x in arrays], [x.astype(np.float64) for x in arrays]
     slack = 1e-4 if case.dtype == "float32" else 1e-12 if step == 1 else 1e-6
-    found, wanted = op(*arrays), oracle(*exact)
+    actual, expected = op(*arrays), oracle(*exact)
     check_unchanged(inputs, before)
-    pullbacks = found[1] if isinstance(found, tuple) and len(found) == 2 else ()
+    pullbacks = actual[1] if isinstance(actual, tuple) and len(actual) == 2 else ()
     listed = isinstance(pullbacks, tuple | list) and all(map(callable, pullbacks))
     if not listed or len(pullbacks) != len(names):
         raise Wrong(f"it should return a value and a tuple of pullbacks, one for each of {', '.join(names)}")
-    value = np.asarray(found[0], case.dtype) if isinstance(found[0], float | np.floating) else found[0]
-    check_like("the value", value, np.shape(wanted), case.dtype)
-    check_equal("the value", value, np.asarray(wanted), slack * (1 + abs(wanted).max(initial=0)), ABOUT)
+    value = np.asarray(actual[0], case.dtype) if isinstance(actual[0], float | np.floating) else actual[0]
+    check_like("the value", value, np.shape(expected), case.dtype)
+    check_equal("the value", value, np.asarray(expected), slack * (1 + abs(expected).max(initial=0)), ABOUT)
     check_private("the value", value, inputs)
     rng = np.random.default_rng(case.seed)
     for order in (range(len(names)), reversed(range(len(names)))):
-        g = ORDERS[case.order](signs(rng, np.shape(wanted)).astype(case.dtype))
-        kept = g.astype(np.float64)
+        g = ORDERS[case.order](signs(rng, np.shape(expected)).astype(case.dtype))
+        exact_g = g.astype(np.float64)
         for k in order:
             d, what, v = pullbacks[k](g), f"the gradient of {names[k]}", signs(rng, arrays[k].shape)
             check_like(what, d, v.shape, case.dtype)
             along = (d * v).astype(np.float64)
-            apart = abs(along.sum() - slope(oracle, exact, kept, k, v, step))
+            apart = abs(along.sum() - slope(oracle, exact, exact_g, k, v, step))
             if not apart <= slack * (1 + abs(along).sum()):  # so also where it is not a number
                 units = np.eye(v.size).reshape(v.size, *v.shape)
-                slopes = [slope(oracle, exact, kept, k, unit, step) for unit in units]
+                slopes = [slope(oracle, exact, exact_g, k, unit, step) for unit in units]
                 check_equal(what, d, np.reshape(slopes, v.shape), 0, ABOUT)
             check_private(what, d, {**inputs, "the value": value})
-            if not np.array_equal(g, kept):
+            if not np.array_equal(g, exact_g):
                 raise Wrong(f"the pullback to {names[k]} changed g, which others still need")
     check_unchanged(inputs, before)
 

@@ -39,8 +39,8 @@ def windows(x: Any, weight: Any, bias: Any, stride: int, padding: int) -> np.nda
     rows, columns = (height + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
     value = np.empty((count, filters, rows, columns))
     for n, f, i, j in np.ndindex(*value.shape):
-        seen = padded[n, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
-        value[n, f, i, j] = (seen * weight[f]).sum() + bias[f]
+        window = padded[n, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
+        value[n, f, i, j] = (window * weight[f]).sum() + bias[f]
     return value
 
 
@@ -57,15 +57,15 @@ def check_relu(submission: Any, case: Any, comm: Communicator) -> None:
 def check_cross_entropy(submission: Any, case: Any, comm: Communicator) -> None:
     logits = case.arrays()["logits"] * np.array(case.settings["scale"], case.dtype)
     labels = np.random.default_rng(case.seed).integers(0, logits.shape[1], len(logits))
-    kept = labels.copy()
+    original = labels.copy()
     check_op(
         lambda x: submission.cross_entropy(x, labels),
-        lambda x: mean_cross_entropy(x, kept),
+        lambda x: mean_cross_entropy(x, original),
         {"logits": logits},
         case,
         step=1e-5,
     )
-    if not np.array_equal(labels, kept):
+    if not np.array_equal(labels, original):
         raise Wrong("labels was changed: work on a copy")
 
 

@@ -88,7 +88,7 @@ def places(case: Any) -> np.ndarray:
     return numbers[: size(case)].reshape(case.shape)
 
 
-def brought(case: Any, rank: int) -> np.ndarray:
+def own_array(case: Any, rank: int) -> np.ndarray:
     return ORDERS[case.order]((places(case) * 16**rank).astype(case.dtype))
 
 
@@ -116,25 +116,25 @@ class Cost(NamedTuple):
 
 
 def check_call(
-    comm: Communicator, call: Callable[[Any], Any], x: np.ndarray, wanted: Wanted, cost: Cost
+    comm: Communicator, call: Callable[[Any], Any], x: np.ndarray, expected: Wanted, cost: Cost
 ) -> None:
-    """``call(comm)``, which was given ``x``, is ``wanted``, in new memory, and sends ``cost``."""
+    """``call(comm)``, which was given ``x``, is ``expected``, in new memory, and sends ``cost``."""
     let_sends_wait(comm)
     traced, before, me = Traced(comm), x.copy(), f"rank {comm.rank}"
-    found = call(RestrictedComm(traced))
-    if type(found) is not np.ndarray:
-        raise Wrong(f"{me} returned {'nothing' if found is None else type(found).__name__}, not an array")
-    if (found.shape, found.dtype) != (wanted.total.shape, wanted.total.dtype):
+    actual = call(RestrictedComm(traced))
+    if type(actual) is not np.ndarray:
+        raise Wrong(f"{me} returned {'nothing' if actual is None else type(actual).__name__}, not an array")
+    if (actual.shape, actual.dtype) != (expected.total.shape, expected.total.dtype):
         raise Wrong(
-            f"{me} returned {found.dtype} of shape {found.shape}, "
-            f"it should be {wanted.total.dtype} of shape {wanted.total.shape}"
+            f"{me} returned {actual.dtype} of shape {actual.shape}, "
+            f"it should be {expected.total.dtype} of shape {expected.total.shape}"
         )
     if not np.array_equal(x, before):
         raise Wrong(f"{me}'s input was changed: work on a copy")
-    if np.may_share_memory(found, x):
+    if np.may_share_memory(actual, x):
         raise Wrong(f"{me}'s result is the input's memory: return a new array")
-    if not np.array_equal(found, wanted.total):
-        raise Wrong(f"{me}'s {difference(found, wanted, comm.size)}")
+    if not np.array_equal(actual, expected.total):
+        raise Wrong(f"{me}'s {difference(actual, expected, comm.size)}")
     sent, ledger = f"the result is right, but {me} sent", traced.record.ledger
     messages, nbytes = ledger.sent()
     if messages != cost.messages:
@@ -150,17 +150,19 @@ def let_sends_wait(comm: Communicator) -> None:
     comm.use_synchronous_sends()
 
 
-def difference(found: np.ndarray, wanted: Wanted, ranks: int) -> str:
+def difference(actual: np.ndarray, expected: Wanted, ranks: int) -> str:
     """The first wrong element: what is in it, where that can be read off, or its value."""
-    at = tuple(int(i) for i in np.argwhere(found != wanted.total)[0])
+    at = tuple(int(i) for i in np.argwhere(actual != expected.total)[0])
     place = at[0] if len(at) == 1 else at
-    times, rest = divmod(found[at], wanted.places[at])
+    times, rest = divmod(actual[at], expected.places[at])
     if rest == 0 and 0 <= times < 16**ranks:
         counts = [int(times) // 16**rank % 16 for rank in range(ranks)]
         words = {0: "not in it", 1: "in it once", 2: "in it twice"}
-        held = [f"rank {rank} is {words.get(n, f'in it {n} times')}" for rank, n in enumerate(counts)]
-        return f"element {place} is wrong: {', '.join(held)}"
-    return f"element {place} is {found[at]:g}, it should be {wanted.total[at]:g}"
+        words_of_ranks = [
+            f"rank {rank} is {words.get(n, f'in it {n} times')}" for rank, n in enumerate(counts)
+        ]
+        return f"element {place} is wrong: {', '.join(words_of_ranks)}"
+    return f"element {place} is {actual[at]:g}, it should be {expected.total[at]:g}"
 
 
 def counted(n: int, noun: str) -> str:
@@ -178,8 +180,8 @@ def naive_cost(case: Any, rank: int) -> Cost:
 def ring_cost(case: Any, rank: int, *without: int) -> Cost:
     """A ring for each chunk in ``without``, counted from the rank: the one that it does not send."""
     n, p = size(case), case.ranks
-    kept = sum(len(chunk(np.arange(n), p, rank + which)) for which in without)
-    return Cost(len(without) * (p - 1), len(without) * n - kept, (rank + 1) % p)
+    length = sum(len(chunk(np.arange(n), p, rank + which)) for which in without)
+    return Cost(len(without) * (p - 1), len(without) * n - length, (rank + 1) % p)
 
 
 def doubling_cost(case: Any, rank: int) -> Cost:
@@ -193,25 +195,25 @@ def sums(name: str, cost: Callable[[Any, int], Cost]) -> Callable[[Any, Any, Com
     """The check of an all-reduce."""
 
     def check(submission: Any, case: Any, comm: Communicator) -> None:
-        x, wanted = brought(case, comm.rank), Wanted(total(case), places(case))
-        check_call(comm, lambda comm: getattr(submission, name)(comm, x), x, wanted, cost(case, comm.rank))
+        x, expected = own_array(case, comm.rank), Wanted(total(case), places(case))
+        check_call(comm, lambda comm: getattr(submission, name)(comm, x), x, expected, cost(case, comm.rank))
 
     return check
 
 
 def check_reduce_scatter(submission: Any, case: Vector, comm: Communicator) -> None:
-    x = brought(case, comm.rank)
-    wanted = Wanted(*(chunk(whole, case.ranks, comm.rank + 1) for whole in (total(case), places(case))))
+    x = own_array(case, comm.rank)
+    expected = Wanted(*(chunk(whole, case.ranks, comm.rank + 1) for whole in (total(case), places(case))))
     cost = ring_cost(case, comm.rank, 1)
-    check_call(comm, lambda comm: submission.ring_reduce_scatter(comm, x), x, wanted, cost)
+    check_call(comm, lambda comm: submission.ring_reduce_scatter(comm, x), x, expected, cost)
 
 
 def check_allgather(submission: Any, case: Vector, comm: Communicator) -> None:
     """Here chunk k + 1 is brought by rank k alone, so a digit tells whose it is."""
-    pieces = [chunk(brought(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
-    x, wanted = pieces[comm.rank].copy(), Wanted(np.concatenate(pieces[-1:] + pieces[:-1]), places(case))
+    pieces = [chunk(own_array(case, rank), case.ranks, rank + 1) for rank in range(case.ranks)]
+    x, expected = pieces[comm.rank].copy(), Wanted(np.concatenate(pieces[-1:] + pieces[:-1]), places(case))
     cost = ring_cost(case, comm.rank, 2)
-    check_call(comm, lambda comm: submission.ring_allgather(comm, x, case.length), x, wanted, cost)
+    check_call(comm, lambda comm: submission.ring_allgather(comm, x, case.length), x, expected, cost)
 
 
 def own_only(comm: Communicator, x: np.ndarray, *_: Any) -> np.ndarray:

@@ -84,14 +84,14 @@ def check_share(submission: Any, case: Cut, comm: Communicator) -> None:
     """The shares follow one another from 0 to n, and are even."""
     end, counts = 0, []
     for rank in range(case.parts):
-        found = submission.share(case.n, case.parts, rank)
-        if not isinstance(found, tuple) or not all(isinstance(i, int | np.integer) for i in found):
+        result = submission.share(case.n, case.parts, rank)
+        if not isinstance(result, tuple) or not all(isinstance(i, int | np.integer) for i in result):
             raise Wrong(f"rank {rank}'s share should be a pair of whole numbers (start, stop)")
-        if len(found) != 2:
+        if len(result) != 2:
             raise Wrong(
-                f"rank {rank}'s share has {plural(len(found), 'number')}, it should have 2: start and stop"
+                f"rank {rank}'s share has {plural(len(result), 'number')}, it should have 2: start and stop"
             )
-        start, stop = (int(i) for i in found)
+        start, stop = (int(i) for i in result)
         if start != end or stop < start:
             where = f"where rank {rank - 1}'s ends" if rank else "where the batch begins"
             raise Wrong(f"rank {rank} has samples {start} to {stop}, it should begin at {end}, {where}")
@@ -113,12 +113,12 @@ def check_broadcast(submission: Any, case: Parameters, comm: Communicator) -> No
         return [ORDERS[case.order](rng.normal(size=shape)) for shape in case.shapes]
 
     comm.use_synchronous_sends()  # so that threads wait for their receivers, as large messages of MPI do
-    mine, wanted, traced, me = values(comm.rank), values(0), Traced(comm), f"rank {comm.rank}"
+    mine, expected, traced, me = values(comm.rank), values(0), Traced(comm), f"rank {comm.rank}"
     submission.broadcast_parameters(RestrictedComm(traced), list(mine))
-    for i, (found, right) in enumerate(zip(mine, wanted, strict=True)):
-        if comm.rank and found.size and np.array_equal(found, values(comm.rank)[i]):
+    for i, (actual, right) in enumerate(zip(mine, expected, strict=True)):
+        if comm.rank and actual.size and np.array_equal(actual, values(comm.rank)[i]):
             raise Wrong(f"{me}'s parameter {i} is as it was: write into the array itself, x[...] = ...")
-        check_equal(f"{me}'s parameter {i}", found, right)
+        check_equal(f"{me}'s parameter {i}", actual, right)
     messages, nbytes = traced.record.ledger.sent()
     others = 0 if comm.rank else comm.size - 1
     if messages != others:
@@ -131,22 +131,22 @@ def check_broadcast(submission: Any, case: Parameters, comm: Communicator) -> No
 
 def check_buckets(submission: Any, case: Sizes, comm: Communicator) -> None:
     sizes = list(case.sizes)
-    found = submission.buckets(sizes, case.most)
+    actual = submission.buckets(sizes, case.most)
     if sizes != list(case.sizes):
         raise Wrong("the list of sizes was changed: work on a copy")
-    if type(found) is not list or not all(type(bucket) is list for bucket in found):
+    if type(actual) is not list or not all(type(bucket) is list for bucket in actual):
         raise Wrong("buckets should be returned as a list of lists of parameter numbers")
-    wanted: list[list[int]] = []
+    expected: list[list[int]] = []
     for i in reversed(range(len(sizes))):
-        if not wanted or sum(sizes[j] for j in wanted[-1]) + sizes[i] > case.most:
-            wanted.append([])
-        wanted[-1].append(i)
-    for k, right in enumerate(wanted):
-        if k >= len(found) or found[k] != right:
-            has = f"is {found[k]}" if k < len(found) else "is missing"
+        if not expected or sum(sizes[j] for j in expected[-1]) + sizes[i] > case.most:
+            expected.append([])
+        expected[-1].append(i)
+    for k, right in enumerate(expected):
+        if k >= len(actual) or actual[k] != right:
+            has = f"is {actual[k]}" if k < len(actual) else "is missing"
             raise Wrong(f"bucket {k} {has}, it should be {right}")
-    if len(found) != len(wanted):
-        raise Wrong(f"there are {len(found)} buckets, it should be {len(wanted)}")
+    if len(actual) != len(expected):
+        raise Wrong(f"there are {len(actual)} buckets, it should be {len(expected)}")
 
 
 def trains(backend: Any) -> Callable[[Any, Any, Communicator], None]:
@@ -172,13 +172,13 @@ class Local:
     """A reducer that sums nothing."""
 
     def __init__(self, comm: Any, shapes: Any, buckets: Any):
-        self.found = [np.zeros(shape) for shape in shapes]
+        self.gradients = [np.zeros(shape) for shape in shapes]
 
     def on_grad(self, number: int, gradient: np.ndarray) -> None:
-        self.found[number] = gradient.copy()
+        self.gradients[number] = gradient.copy()
 
     def finish(self) -> list[np.ndarray]:
-        return self.found
+        return self.gradients
 
 
 def own_only(comm: Any, parameters: Any, backward: Any, x: Any, y: Any, n: int) -> Any:

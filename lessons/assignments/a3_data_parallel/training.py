@@ -85,18 +85,22 @@ class Watched(Backend):
     def step(self, model: Any, batch: Batch, loss_fn: Any) -> float:
         """One step of the submission; raises Wrong, in words, where it is not that of one machine."""
         wanted_loss = Serial().step(model, batch, loss_fn)
-        wanted = {name: np.array(p.grad) for name, p in self.parameters.items()}
+        expected = {name: np.array(p.grad) for name, p in self.parameters.items()}
         for parameter in self.parameters.values():
             parameter.grad = None
         data = {f"{self.me}'s parameter {name}": p.data for name, p in self.parameters.items()}
         before = [x.copy() for x in data.values()]
         self.when = f" in step {self.steps + 1}" if self.steps else ""
-        loss, found = self.whole(model, batch, loss_fn)
+        loss, actual = self.whole(model, batch, loss_fn)
         check_unchanged(data, before)
-        if not isinstance(found, list | tuple) or len(found) != len(wanted):
-            raise Wrong(f"{self.me} should return a list of {len(wanted)} gradients, one for each parameter")
-        scale = max(abs(g).max() for g in wanted.values())
-        for g, (name, right), parameter in zip(found, wanted.items(), self.parameters.values(), strict=True):
+        if not isinstance(actual, list | tuple) or len(actual) != len(expected):
+            raise Wrong(
+                f"{self.me} should return a list of {len(expected)} gradients, one for each parameter"
+            )
+        scale = max(abs(g).max() for g in expected.values())
+        for g, (name, right), parameter in zip(
+            actual, expected.items(), self.parameters.values(), strict=True
+        ):
             what = f"{self.me}'s gradient of {name}{self.when}"
             check_like(what, g, right.shape, right.dtype)
             check_private(what, g, data)
@@ -137,10 +141,10 @@ class Weighted(Watched):
             with Tape() as tape:
                 loss = loss_fn(model(Tensor(x)), y)
             tape.backward(loss)
-            found = [p.grad for p in parameters]
+            actual = [p.grad for p in parameters]
             for parameter in parameters:
                 parameter.grad = None
-            return loss.item(), found
+            return loss.item(), actual
 
         def one_allreduce(v: Any) -> np.ndarray:
             calls["all-reduce"] += 1
@@ -153,14 +157,18 @@ class Weighted(Watched):
         offered = RestrictedObject(
             "comm", {"rank": self.rank, "size": self.size}, {"allreduce": one_allreduce}
         )
-        found = self.submission.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
-        for what, wanted in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
-            if calls[what] != wanted:
-                times = f"{plural(calls[what], 'time')}, it should be {wanted}"
+        actual = self.submission.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
+        for what, expected in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
+            if calls[what] != expected:
+                times = f"{plural(calls[what], 'time')}, it should be {expected}"
                 raise Wrong(f"{self.me} with {plural(len(mine), 'sample')} called {what} {times}")
-        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], float | np.floating):
+        if (
+            not isinstance(actual, tuple)
+            or len(actual) != 2
+            or not isinstance(actual[0], float | np.floating)
+        ):
             raise Wrong(f"{self.me} should return the loss, a float, and a list of gradients")
-        return float(found[0]), found[1]
+        return float(actual[0]), actual[1]
 
 
 class Overlapped(Watched):
@@ -180,7 +188,7 @@ class Overlapped(Watched):
 
     def whole(self, model: Any, batch: Batch, loss_fn: Any) -> tuple[float, Any]:
         self.started: list[np.ndarray] = []
-        self.kept: list[np.ndarray] = []
+        self.inputs: list[np.ndarray] = []
         self.sums: list[np.ndarray] = []
         self.in_finish, self.waited = False, set[int]()
         mine = self.shard(batch)
@@ -189,31 +197,31 @@ class Overlapped(Watched):
         final = [p.grad for p in self.parameters.values()] if len(mine) else []
         rng = np.random.default_rng([self.case.seed, self.rank])
         order = rng.permutation(len(final)).tolist() if self.case.seed % 2 else range(len(final))[::-1]
-        told: list[int] = []
+        numbers: list[int] = []
         for number in order:
-            self.announce(number, final[number], told)
+            self.announce(number, final[number], numbers)
         self.in_finish = True
-        found = self.reducer.finish()
+        gradients = self.reducer.finish()
         if len(self.started) != len(self.groups):
             times = f"{plural(len(self.started), 'all-reduce')} for {plural(len(self.groups), 'bucket')}"
             raise Wrong(f"{self.me} started {times}{self.when}")
         if late := set(range(len(self.groups))) - self.waited:
             raise Wrong(f"{self.me} did not wait for the sum of bucket {min(late)}{self.when}")
-        return float(allreduce(self.comm, np.array([loss]))[0]), found
+        return float(allreduce(self.comm, np.array([loss]))[0]), gradients
 
-    def announce(self, number: int, gradient: Any, told: list[int]) -> None:
+    def announce(self, number: int, gradient: Any, numbers: list[int]) -> None:
         """Tell the reducer of a gradient, and see that it starts what is complete, and nothing else."""
         lent = gradient.copy()
         self.reducer.on_grad(number, lent)
         check_unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
         lent[...] = np.nan
-        told.append(number)
-        complete = [set(group) <= set(told) for group in self.groups]
-        wanted = (complete + [False]).index(False)
-        if len(self.started) != wanted:
+        numbers.append(number)
+        complete = [set(group) <= set(numbers) for group in self.groups]
+        expected = (complete + [False]).index(False)
+        if len(self.started) != expected:
             has = f"{self.me} has started {plural(len(self.started), 'all-reduce')}{self.when}"
             raise Wrong(
-                f"{has} when the gradients {told} are final, it should be {wanted}: "
+                f"{has} when the gradients {numbers} are final, it should be {expected}: "
                 f"the buckets are {self.groups}"
             )
 
@@ -224,7 +232,7 @@ class Overlapped(Watched):
             raise Wrong(f"{self.me} starts more all-reduces{self.when} than the {i} of its buckets")
         self.vector("start_allreduce", v, self.sizes[i], f"bucket {i}, {self.groups[i]}, is next")
         self.started.append(v)
-        self.kept.append(v.copy())
+        self.inputs.append(v.copy())
 
         def wait() -> np.ndarray:
             if not self.in_finish:
@@ -233,11 +241,11 @@ class Overlapped(Watched):
                 )
             while len(self.sums) <= i:
                 next_one = len(self.sums)
-                if not np.array_equal(self.started[next_one], self.kept[next_one], equal_nan=True):
+                if not np.array_equal(self.started[next_one], self.inputs[next_one], equal_nan=True):
                     raise Wrong(
                         f"{self.me} changed bucket {next_one}{self.when} after its all-reduce was started"
                     )
-                self.sums.append(allreduce(self.comm, self.kept[next_one]))
+                self.sums.append(allreduce(self.comm, self.inputs[next_one]))
             self.waited.add(i)
             return self.sums[i]
 

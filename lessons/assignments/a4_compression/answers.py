@@ -31,8 +31,8 @@ def mask(v, choose):
 
 
 def feedback(error, g, choose):
-    sent, _, kept = basic(np.zeros_like(g), error, g, mask(error + g, choose), 0.0)
-    return sent, kept
+    sent, _, error = basic(np.zeros_like(g), error, g, mask(error + g, choose), 0.0)
+    return sent, error
 
 
 def exchange(comm, v, indices):

@@ -43,21 +43,21 @@ def check_selection(submission: Any, case: Any, comm: Communicator) -> None:
         sizes = f"one of size {taken.min():g} and left one of {abs(v[rest]).max():g}"
         raise Wrong(f"of {v.tolist()} top_k took {sizes}")
     for threshold in (2.0, 0.0, 2.5):
-        wanted = np.flatnonzero(abs(v) > threshold)
+        expected = np.flatnonzero(abs(v) > threshold)
         what = f"above_threshold({v.tolist()}, {threshold:g})"
-        rest = chosen_by(what, submission.above_threshold(v, threshold), v, wanted.size)
-        if set(np.delete(np.arange(v.size), rest)) != set(wanted):
-            raise Wrong(f"{what} should have chosen the entries {wanted.tolist()}")
+        rest = chosen_by(what, submission.above_threshold(v, threshold), v, expected.size)
+        if set(np.delete(np.arange(v.size), rest)) != set(expected):
+            raise Wrong(f"{what} should have chosen the entries {expected.tolist()}")
 
 
-def chosen_by(what: str, found: Any, v: np.ndarray, count: int) -> np.ndarray:
-    """The indices that are not in ``found``; raises Wrong unless that has ``count`` different ones."""
-    check_like(f"what {what} returned", found, (np.size(found),), np.int32)
-    if found.size != count:
-        raise Wrong(f"{what} chose {entries(found.size)}, it should be {count}")
-    if np.unique(found).size != found.size or not all(0 <= i < v.size for i in found):
-        raise Wrong(f"{what} chose {found.tolist()}: each of 0 to {v.size - 1} at most once")
-    return np.setdiff1d(np.arange(v.size), found)
+def chosen_by(what: str, result: Any, v: np.ndarray, count: int) -> np.ndarray:
+    """The indices that are not in ``result``; raises Wrong unless that has ``count`` different ones."""
+    check_like(f"what {what} returned", result, (np.size(result),), np.int32)
+    if result.size != count:
+        raise Wrong(f"{what} chose {entries(result.size)}, it should be {count}")
+    if np.unique(result).size != result.size or not all(0 <= i < v.size for i in result):
+        raise Wrong(f"{what} chose {result.tolist()}: each of 0 to {v.size - 1} at most once")
+    return np.setdiff1d(np.arange(v.size), result)
 
 
 def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
@@ -65,22 +65,24 @@ def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     rng = case.rng
     values = rng.normal(size=2 * case.k).astype(case.dtype)[::2]
     indices = rng.permutation(1000)[: case.k].astype(rng.choice(["int32", "int64"]))
-    kept = [values.copy(), indices.copy()]
-    wanted = np.frombuffer(values.tobytes() + indices.astype(np.int32).tobytes(), np.uint8)
+    copies = [values.copy(), indices.copy()]
+    expected = np.frombuffer(values.tobytes() + indices.astype(np.int32).tobytes(), np.uint8)
     message = submission.pack(values, indices)
     size = f"{case.k} values of {values.itemsize} bytes, {case.k} indices of 4"
     check_like("what pack returned", message, (np.size(message),), np.uint8)
-    if message.size != wanted.size:
-        raise Wrong(f"pack made {plural(message.size, 'byte')}, it should be {wanted.size}: {size}")
+    if message.size != expected.size:
+        raise Wrong(f"pack made {plural(message.size, 'byte')}, it should be {expected.size}: {size}")
     inputs = {"values": values, "indices": indices}
-    check_unchanged(inputs, kept)
+    check_unchanged(inputs, copies)
     check_private("what pack returned", message, inputs)
-    if not np.array_equal(message, wanted):
+    if not np.array_equal(message, expected):
         raise Wrong(f"the message is not {size}, in this order")
-    found = submission.unpack(wanted.copy(), np.dtype(case.dtype))
-    if not isinstance(found, tuple | list) or len(found) != 2:
+    actual = submission.unpack(expected.copy(), np.dtype(case.dtype))
+    if not isinstance(actual, tuple | list) or len(actual) != 2:
         raise Wrong("unpack should return (values, indices)")
-    for what, x, right in zip(("values", "indices"), found, (kept[0], kept[1].astype(np.int32)), strict=True):
+    for what, x, right in zip(
+        ("values", "indices"), actual, (copies[0], copies[1].astype(np.int32)), strict=True
+    ):
         check_like(f"what unpack returned as {what}", x, right.shape, right.dtype)
         check_equal(f"what unpack returned as {what}", x, right)
 
@@ -90,26 +92,28 @@ def check_feedback(submission: Any, case: Any, comm: Communicator) -> None:
     rng, error = case.rng, np.zeros(case.n, case.dtype)
     for step in range(1, STEPS + 1):
         g = rng.normal(size=case.n).astype(case.dtype)
-        v, asked = error + g, []
+        v, arguments = error + g, []
         indices = largest(v, case.k)
 
-        def choose(x: Any, v: Any = v, asked: Any = asked, indices: Any = indices, step: int = step) -> Any:
+        def choose(
+            x: Any, v: Any = v, arguments: Any = arguments, indices: Any = indices, step: int = step
+        ) -> Any:
             check_like(f"what choose is given in step {step}", x, v.shape, v.dtype)
             check_equal(f"what choose is given in step {step}", x, v)
-            asked.append(x)
+            arguments.append(x)
             return indices.copy()
 
         inputs, before = {"error": error, "g": g}, [error.copy(), g.copy()]
-        found = submission.feedback(error, g, choose)
+        result = submission.feedback(error, g, choose)
         check_unchanged(inputs, before)
-        if len(asked) != 1:
-            raise Wrong(f"choose was called {plural(len(asked), 'time')}, it should be 1")
-        if not isinstance(found, tuple | list) or len(found) != 2:
+        if len(arguments) != 1:
+            raise Wrong(f"choose was called {plural(len(arguments), 'time')}, it should be 1")
+        if not isinstance(result, tuple | list) or len(result) != 2:
             raise Wrong("feedback should return (sent, error)")
-        for what, x in zip(("sent", "the new error"), found, strict=True):
+        for what, x in zip(("sent", "the new error"), result, strict=True):
             check_like(f"{what} of step {step}", x, v.shape, v.dtype)
             check_private(f"{what} of step {step}", x, inputs)
-        sent, error = found
+        sent, error = result
         check_private("the new error", error, {"sent": sent})
         for i in range(case.n):
             if (sent[i], error[i]) != ((v[i], 0) if i in indices else (0, v[i])):
@@ -131,9 +135,9 @@ def check_exchange(submission: Any, case: Any, comm: Communicator) -> None:
         rng = np.random.default_rng([case.seed, rank])
         vectors.append(rng.normal(size=case.n).astype(case.dtype))
         chosen.append(rng.permutation(case.n)[:k].astype(np.int32))
-    wanted = np.zeros(case.n, case.dtype)
+    expected = np.zeros(case.n, case.dtype)
     for v, indices in zip(vectors, chosen, strict=True):
-        wanted[indices] += v[indices]
+        expected[indices] += v[indices]
     v, indices, me, calls = vectors[comm.rank], chosen[comm.rank], f"rank {comm.rank}", []
     inputs, before = {f"{me}'s v": v, f"{me}'s indices": indices}, [v.copy(), indices.copy()]
 
@@ -151,13 +155,13 @@ def check_exchange(submission: Any, case: Any, comm: Communicator) -> None:
         return [part.copy() for part in allgather(comm, x)]
 
     offered = RestrictedObject("comm", {"rank": comm.rank, "size": comm.size}, {"allgather": gather})
-    found = submission.exchange(offered, v, indices)
+    actual = submission.exchange(offered, v, indices)
     if not calls:
         raise Wrong(f"{me} did not call allgather: the others wait for it")
     check_unchanged(inputs, before)
-    check_like(f"{me}'s sum", found, v.shape, v.dtype)
-    check_private(f"{me}'s sum", found, inputs)
-    check_equal(f"{me}'s sum", found, wanted)
+    check_like(f"{me}'s sum", actual, v.shape, v.dtype)
+    check_private(f"{me}'s sum", actual, inputs)
+    check_equal(f"{me}'s sum", actual, expected)
 
 
 def check_momentum(submission: Any, case: Any, comm: Communicator) -> None:
@@ -168,10 +172,10 @@ def check_momentum(submission: Any, case: Any, comm: Communicator) -> None:
     w, dense, dense_velocity = np.zeros(case.n), np.zeros(case.n), np.zeros(case.n)
     for step in range(1, STEPS + 1):
         g = rng.integers(-50, 50, case.n).astype(float)
-        kept = g.copy()
+        original = g.copy()
         sent = mine.step(g)
         check_like(f"what {me} sends in step {step}", sent, g.shape, g.dtype)
-        check_unchanged({f"{me}'s g": g}, [kept])
+        check_unchanged({f"{me}'s g": g}, [original])
         check_private(f"what {me} sends in step {step}", sent, {"g": g})
         w -= allreduce(comm, sent)
         dense_velocity = (0 if case.masking else m) * dense_velocity + allreduce(comm, g)

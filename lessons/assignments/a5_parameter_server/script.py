@@ -54,7 +54,7 @@ class Job:
     def gradient(self, worker: int, step: int) -> np.ndarray:
         return numbers(self.elements, self.seed, 1, worker, step)
 
-    def told(self, worker: int, step: int) -> np.ndarray:
+    def answer(self, worker: int, step: int) -> np.ndarray:
         """All parameters, as the scripted servers answer a push."""
         return numbers(self.elements, self.seed, 2, worker, step)
 
@@ -91,17 +91,17 @@ def answer_by_script(comm: Communicator, case: Job) -> None:
         if step == case.steps[worker]:
             raise Wrong(f"{what} is one too many")
         check_message(message, place.stop - place.start, what, "gradient")
-        version = version_told(server, worker, step - 1)
+        version = version_after(server, worker, step - 1)
         if message[0] != version:
             raise Wrong(f"{what} names version {message[0]:g}; the last answer was of version {version}")
         if not np.array_equal(message[1:], part := case.gradient(worker, step)[place]):
             raise Wrong(f"{what} holds {list(message[1:])}, its part of the gradient is {list(part)}")
-        answer = np.concatenate([[version_told(server, worker, step)], case.told(worker, step)[place]])
+        answer = np.concatenate([[version_after(server, worker, step)], case.answer(worker, step)[place]])
         comm.send(answer, worker)
         pushes[worker] += 1
 
 
-def version_told(server: int, worker: int, step: int) -> int:
+def version_after(server: int, worker: int, step: int) -> int:
     return 0 if step < 0 else 10 * step + 3 * server + worker + 1
 
 

@@ -39,12 +39,12 @@ def jobs(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def check_cut(submission: Any, case: Any, comm: Communicator) -> None:
-    found, wanted = submission.cut(case.elements, case.servers), cuts(case.elements, case.servers)
-    if not isinstance(found, list) or not all(isinstance(part, slice) for part in found):
-        raise Wrong(f"cut returned {found!r}, not a list of slices")
-    if len(found) != case.servers:
-        raise Wrong(f"cut returned {counted(len(found), 'slice')}")
-    for server, (part, right) in enumerate(zip(found, wanted, strict=True)):
+    actual, expected = submission.cut(case.elements, case.servers), cuts(case.elements, case.servers)
+    if not isinstance(actual, list) or not all(isinstance(part, slice) for part in actual):
+        raise Wrong(f"cut returned {actual!r}, not a list of slices")
+    if len(actual) != case.servers:
+        raise Wrong(f"cut returned {counted(len(actual), 'slice')}")
+    for server, (part, right) in enumerate(zip(actual, expected, strict=True)):
         if (part.start, part.stop, part.step or 1) != (right.start, right.stop, 1):
             raise Wrong(f"server {server} holds {part}, it should be {right}")
 
@@ -57,22 +57,24 @@ def check_work(submission: Any, case: Any, comm: Communicator) -> None:
     if comm.rank >= case.workers:
         script.answer_by_script(comm, case)
         return
-    me, asked, start = f"worker {comm.rank}", 0, case.start()
-    wanted = [start, *(case.told(comm.rank, step) for step in range(case.steps[comm.rank]))]
+    me, calls, start = f"worker {comm.rank}", 0, case.start()
+    expected = [start, *(case.answer(comm.rank, step) for step in range(case.steps[comm.rank]))]
 
     def gradient(parameters: Any) -> np.ndarray:
-        nonlocal asked
-        asked += 1
-        if asked == len(wanted):
-            raise Wrong(f"{me} computes gradient number {asked}; it has {asked - 1} steps to make")
-        same(parameters, wanted[asked - 1], f"{me} computes gradient number {asked} of")
-        return case.gradient(comm.rank, asked - 1)
+        nonlocal calls
+        calls += 1
+        if calls == len(expected):
+            raise Wrong(f"{me} computes gradient number {calls}; it has {calls - 1} steps to make")
+        same(parameters, expected[calls - 1], f"{me} computes gradient number {calls} of")
+        return case.gradient(comm.rank, calls - 1)
 
-    found = submission.work(RestrictedComm(comm, CALLS), case.workers, start, case.steps[comm.rank], gradient)
-    if asked < len(wanted) - 1:
-        raise Wrong(f"{me} computed {counted(asked, 'gradient')}, not {len(wanted) - 1}")
-    same(found, wanted[-1], f"{me} returned")
-    new_memory(me, found, start, case.start())
+    actual = submission.work(
+        RestrictedComm(comm, CALLS), case.workers, start, case.steps[comm.rank], gradient
+    )
+    if calls < len(expected) - 1:
+        raise Wrong(f"{me} computed {counted(calls, 'gradient')}, not {len(expected) - 1}")
+    same(actual, expected[-1], f"{me} returned")
+    new_memory(me, actual, start, case.start())
 
 
 # Tasks 3 and 4: the submission's servers, and workers whose gradients are written down beforehand
@@ -95,9 +97,9 @@ def check_serve(submission: Any, case: Any, comm: Communicator, bounded: bool) -
         raise Wrong(f"{watch.me} returned, but worker {min(watch.clocks)} has not ended")
     if type(result) is not tuple or len(result) != 2:
         raise Wrong(f"{watch.me} returned {type(result).__name__}, not its part and the staleness")
-    found, staleness = result
-    same(found, watch.weights, f"{watch.me} returned")
-    new_memory(watch.me, found, part, case.start()[place])
+    outcome, staleness = result
+    same(outcome, watch.weights, f"{watch.me} returned")
+    new_memory(watch.me, outcome, part, case.start()[place])
     if not isinstance(staleness, dict):
         raise Wrong(f"{watch.me}'s staleness is {type(staleness).__name__}, not a dictionary")
     if {age: n for age, n in staleness.items() if n} != watch.staleness:
@@ -112,7 +114,7 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
     start, applied, computed = case.start(), np.zeros(case.elements), 0
     is_worker, server = comm.rank < case.workers, comm.rank - case.workers
     me = f"worker {comm.rank}" if is_worker else f"server {server}"
-    own_end = comm if is_worker else Watched(comm, *held(case, server), RATE, case.bound)
+    own_end = comm if is_worker else Watched(comm, *part_of(case, server), RATE, case.bound)
     traced = Traced(own_end)
 
     def gradient(parameters: Any) -> np.ndarray:
@@ -126,15 +128,15 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
     steps = case.steps[comm.rank] if is_worker else 0
     own = gradient if is_worker else None
     offered = RestrictedComm(traced, CALLS)
-    found = submission.train(offered, case.workers, start, steps, own, RATE, case.bound)
+    actual = submission.train(offered, case.workers, start, steps, own, RATE, case.bound)
     if computed != steps:
         raise Wrong(f"{me} computed {counted(computed, 'gradient')}, not {steps}")
-    right_kind(found, case.elements, f"{me} returned")
-    wanted, what = case.start() - RATE * allreduce(comm, applied), f"{me} returned"
-    same(found, wanted, what, "the start less the rate times the sum of all gradients")
+    right_kind(actual, case.elements, f"{me} returned")
+    expected, what = case.start() - RATE * allreduce(comm, applied), f"{me} returned"
+    same(actual, expected, what, "the start less the rate times the sum of all gradients")
     if case.bound == 0 or case.workers == 1:
-        same(found, trained_in_step(case), what, "serial training, as nobody is ahead")
-    new_memory(me, found, start, case.start())
+        same(actual, trained_in_step(case), what, "serial training, as nobody is ahead")
+    new_memory(me, actual, start, case.start())
     messages, nbytes = traced.record.ledger.sent()
     right = worker_cost(case, steps) if is_worker else server_cost(case, server)
     if (messages, nbytes) != right:
@@ -144,7 +146,7 @@ def check_train(submission: Any, case: Any, comm: Communicator) -> None:
         )
 
 
-def held(case: Any, server: int) -> tuple[int, np.ndarray]:
+def part_of(case: Any, server: int) -> tuple[int, np.ndarray]:
     return case.workers, case.start()[case.places()[server]]
 
 
@@ -168,8 +170,8 @@ def worker_cost(case: Any, steps: int) -> tuple[int, int]:
 
 def server_cost(case: Any, server: int) -> tuple[int, int]:
     place = case.places()[server]
-    held, others = place.stop - place.start, case.ranks - 1
-    return sum(case.steps) + others, 8 * (sum(case.steps) * (1 + held) + others * held)
+    length, others = place.stop - place.start, case.ranks - 1
+    return sum(case.steps) + others, 8 * (sum(case.steps) * (1 + length) + others * length)
 
 
 # What the checks have in common
@@ -180,23 +182,23 @@ def let_sends_wait(comm: Communicator) -> None:
     comm.use_synchronous_sends()
 
 
-def right_kind(found: Any, elements: int, what: str) -> None:
-    if type(found) is not np.ndarray:
-        raise Wrong(f"{what} {'nothing' if found is None else type(found).__name__}, not an array")
-    if (found.dtype, found.shape) != (np.float64, (elements,)):
-        raise Wrong(f"{what} {found.dtype} of shape {found.shape}, not float64 of shape {(elements,)}")
+def right_kind(result: Any, elements: int, what: str) -> None:
+    if type(result) is not np.ndarray:
+        raise Wrong(f"{what} {'nothing' if result is None else type(result).__name__}, not an array")
+    if (result.dtype, result.shape) != (np.float64, (elements,)):
+        raise Wrong(f"{what} {result.dtype} of shape {result.shape}, not float64 of shape {(elements,)}")
 
 
-def same(found: Any, wanted: np.ndarray, what: str, why: str = "") -> None:
-    right_kind(found, wanted.size, what)
-    if not np.array_equal(found, wanted):
-        raise Wrong(f"{what} {list(found)}, it should be {list(wanted)}{why and f': {why}'}")
+def same(actual: Any, expected: np.ndarray, what: str, why: str = "") -> None:
+    right_kind(actual, expected.size, what)
+    if not np.array_equal(actual, expected):
+        raise Wrong(f"{what} {list(actual)}, it should be {list(expected)}{why and f': {why}'}")
 
 
-def new_memory(me: str, found: np.ndarray, given: np.ndarray, before: np.ndarray) -> None:
-    if not np.array_equal(given, before):
+def new_memory(me: str, outcome: np.ndarray, argument: np.ndarray, before: np.ndarray) -> None:
+    if not np.array_equal(argument, before):
         raise Wrong(f"{me}'s input was changed: work on a copy")
-    if np.may_share_memory(found, given):
+    if np.may_share_memory(outcome, argument):
         raise Wrong(f"{me}'s result is the input's memory: return a new array")
 
 

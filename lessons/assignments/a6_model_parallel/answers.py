@@ -71,27 +71,27 @@ def places(comm, heights, radius):
     """The cut of the rows, and which of them each rank wants."""
     bounds = (0, *accumulate(heights))
     window = Window(2 * radius + 1, padding=radius)
-    wanted = [window.receptive_field(bounds[r], bounds[r + 1], bounds[-1]) for r in range(comm.size)]
-    return Shard(ROWS, comm, bounds), wanted
+    expected = [window.receptive_field(bounds[r], bounds[r + 1], bounds[-1]) for r in range(comm.size)]
+    return Shard(ROWS, comm, bounds), expected
 
 
 def halo(comm, x, heights, radius):
-    shard, wanted = places(comm, heights, radius)
-    return fetch(x, shard=shard, needed=wanted).numpy().copy()
+    shard, expected = places(comm, heights, radius)
+    return fetch(x, shard=shard, needed=expected).numpy().copy()
 
 
 def halo_backward(comm, g, heights, radius):
-    shard, wanted = places(comm, heights, radius)
-    back = make_backward(shard, routes(shard.bounds, wanted, comm.rank))
-    return back(inside(g, border_of(wanted[comm.rank], ROWS, None))).copy()
+    shard, expected = places(comm, heights, radius)
+    back = make_backward(shard, routes(shard.bounds, expected, comm.rank))
+    return back(inside(g, border_of(expected[comm.rank], ROWS, None))).copy()
 
 
 def conv_forward(comm, x, w, heights):
     radius = w.shape[ROWS] // 2
-    shard, wanted = places(comm, heights, radius)
+    shard, expected = places(comm, heights, radius)
 
     def conv(x, w):
-        rows = fetch(x, shard=shard, needed=wanted)
+        rows = fetch(x, shard=shard, needed=expected)
         if not heights[comm.rank]:
             return empty_output(rows, w, shape=(len(x.data), len(w.data), 0, x.shape[-1]))
         return ops.conv2d(rows, w, padding=(0, radius))

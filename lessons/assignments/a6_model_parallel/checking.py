@@ -26,7 +26,7 @@ class Call:
 
     def forward(
         self,
-        wanted: np.ndarray,
+        expected: np.ndarray,
         nbytes: int,
         hints: Mapping[str, np.ndarray] | None = None,
         settings: Sequence[Any] = (),
@@ -36,7 +36,7 @@ class Call:
         result = getattr(self.submission, name)(self.offered, *self.inputs, *settings)
         if type(result) is not tuple or len(result) != 2:
             raise Wrong(f"{name} returned {kind(result)}, not its result and what it saved")
-        check_array(self.comm, result[0], wanted, f"result of {name}", hints)
+        check_array(self.comm, result[0], expected, f"result of {name}", hints)
         unchanged(self.comm, name, self.inputs, before, result[:1])
         self.spent = check_bytes(self.comm, self.traced, name, nbytes)
         return result[1]
@@ -45,47 +45,47 @@ class Call:
         self,
         saved: Any,
         g: np.ndarray,
-        wanted: Mapping[str, np.ndarray],
+        expected: Mapping[str, np.ndarray],
         nbytes: int,
         hints: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """``wanted`` are the gradients by the inputs' names, ``hints`` other values of the first."""
+        """``expected`` are the gradients by the inputs' names, ``hints`` other values of the first."""
         before, name = copies((*self.inputs, g)), f"{self.layer}_backward"
         result = getattr(self.submission, name)(self.offered, saved, g)
-        if type(result) is not tuple or len(result) != len(wanted):
-            raise Wrong(f"{name} returned {kind(result)}, not the gradients of {', '.join(wanted)}")
-        for found, (what, right) in zip(result, wanted.items(), strict=True):
-            check_array(self.comm, found, right, f"gradient of {what}", hints if what == "x" else None)
+        if type(result) is not tuple or len(result) != len(expected):
+            raise Wrong(f"{name} returned {kind(result)}, not the gradients of {', '.join(expected)}")
+        for actual, (what, right) in zip(result, expected.items(), strict=True):
+            check_array(self.comm, actual, right, f"gradient of {what}", hints if what == "x" else None)
         unchanged(self.comm, name, (*self.inputs, g), before, result)
         check_bytes(self.comm, self.traced, name, nbytes, self.spent)
 
 
 def check_array(
     comm: Communicator,
-    found: Any,
-    wanted: np.ndarray,
+    actual: Any,
+    expected: np.ndarray,
     what: str,
     hints: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """``hints`` are wrong values of which one can say what they are."""
     mine = f"rank {comm.rank}'s {what}"
-    if type(found) is not np.ndarray:
-        raise Wrong(f"{mine} is {kind(found)}: returned was no array")
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+    if type(actual) is not np.ndarray:
+        raise Wrong(f"{mine} is {kind(actual)}: returned was no array")
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         raise Wrong(
-            f"{mine} is {found.dtype} of shape {found.shape}, "
-            f"it should be {wanted.dtype} of shape {wanted.shape}"
+            f"{mine} is {actual.dtype} of shape {actual.shape}, "
+            f"it should be {expected.dtype} of shape {expected.shape}"
         )
-    if np.array_equal(found, wanted):
+    if np.array_equal(actual, expected):
         return
     for text, other in (hints or {}).items():
-        if np.array_equal(found, other):
+        if np.array_equal(actual, other):
             raise Wrong(f"{mine} is {text}")
-    at = tuple(int(i) for i in np.argwhere(found != wanted)[0])
-    ratio = found[at] / wanted[at] if wanted[at] else np.nan
-    if ratio and wanted.size > 1 and np.array_equal(found, ratio * wanted):
+    at = tuple(int(i) for i in np.argwhere(actual != expected)[0])
+    ratio = actual[at] / expected[at] if expected[at] else np.nan
+    if ratio and expected.size > 1 and np.array_equal(actual, ratio * expected):
         raise Wrong(f"{mine} is {ratio:g} times what it should be")
-    raise Wrong(f"{mine} is {found[at]:g} at {at}, it should be {wanted[at]:g}")
+    raise Wrong(f"{mine} is {actual[at]:g} at {at}, it should be {expected[at]:g}")
 
 
 def unchanged(
@@ -101,18 +101,20 @@ def unchanged(
         raise Wrong(f"{name} returned its input's memory on rank {comm.rank}: return a new array")
 
 
-def check_bytes(comm: Communicator, traced: Traced, name: str, wanted: int, before: int = 0) -> int:
+def check_bytes(comm: Communicator, traced: Traced, name: str, expected: int, before: int = 0) -> int:
     """What all ranks together have sent, ``before`` less; all of what this rank has sent by now."""
     mine = traced.record.ledger.sent().bytes
     total = int(allreduce(comm, np.array([float(mine - before)]))[0])
-    if total != wanted:
-        raise Wrong(f"the results are right, but in {name} the ranks sent {total} bytes in all, not {wanted}")
+    if total != expected:
+        raise Wrong(
+            f"the results are right, but in {name} the ranks sent {total} bytes in all, not {expected}"
+        )
     return mine
 
 
-def check_messages(comm: Communicator, traced: Traced, wanted: Mapping[int, int]) -> None:
+def check_messages(comm: Communicator, traced: Traced, expected: Mapping[int, int]) -> None:
     """What this rank has sent to each other: one message of so many bytes, none for 0."""
-    for rank, nbytes in wanted.items():
+    for rank, nbytes in expected.items():
         sent = traced.record.ledger.sent(rank)
         if sent != (right := (int(nbytes > 0), nbytes)):
             text = f"the result is right, but rank {comm.rank} sent rank {rank} "

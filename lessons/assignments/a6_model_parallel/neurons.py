@@ -47,8 +47,8 @@ def check_column(submission: Any, case: Layer, comm: Communicator) -> None:
     own_w, own_b, own_g = cut(w, comm, 0), cut(b, comm, 0), cut(g, comm, 1)
     call = Call(comm, submission, "column", x, own_w, own_b)
     saved = call.forward(x @ own_w.T + own_b, 0)
-    wanted = {"x": g @ w, "w": own_g.T @ x, "b": own_g.sum(0)}
-    call.backward(saved, own_g, wanted, once(x, comm), {"its own part of the sum": own_g @ own_w})
+    expected = {"x": g @ w, "w": own_g.T @ x, "b": own_g.sum(0)}
+    call.backward(saved, own_g, expected, once(x, comm), {"its own part of the sum": own_g @ own_w})
 
 
 def check_row(submission: Any, case: Layer, comm: Communicator) -> None:
@@ -75,7 +75,7 @@ def check_block(submission: Any, case: Block, comm: Communicator) -> None:
     call = Call(comm, submission, "block", x, cut(w1, comm, 0), cut(b1, comm, 0), cut(w2, comm, 1), b2)
     hints = {f"right but for the bias, which is in it {comm.size} times": y + (comm.size - 1) * b2}
     saved = call.forward(y, once(y, comm), hints)
-    wanted = {
+    expected = {
         "x": dh @ w1,
         "w1": cut(dh.T @ x, comm, 0),
         "b1": cut(dh.sum(0), comm, 0),
@@ -83,4 +83,4 @@ def check_block(submission: Any, case: Block, comm: Communicator) -> None:
         "b2": g.sum(0),
     }
     part = {"its own part of the sum": cut(dh, comm, 1) @ cut(w1, comm, 0)}
-    call.backward(saved, g, wanted, once(x, comm), part)
+    call.backward(saved, g, expected, once(x, comm), part)

@@ -46,7 +46,7 @@ class Image:
         start, stop = self.rows(rank)
         return whole[:, :, start:stop].copy()
 
-    def given(self, owner: int, asker: int) -> int:
+    def rows_for(self, owner: int, asker: int) -> int:
         """How many rows ``asker`` wants of those that ``owner`` has."""
         (start, stop), (first, last) = self.rows(owner), self.rows(asker)
         if first == last or owner == asker:
@@ -54,7 +54,7 @@ class Image:
         return max(0, min(stop, last + self.radius) - max(start, first - self.radius))
 
     def halo_bytes(self, owner: int, asker: int) -> int:
-        return self.given(owner, asker) * self.samples * self.channels * self.width * NUMBER
+        return self.rows_for(owner, asker) * self.samples * self.channels * self.width * NUMBER
 
     def __str__(self) -> str:
         rows = " and ".join(str(n) for n in self.heights)
@@ -75,24 +75,24 @@ def check_halo(submission: Any, case: Image, comm: Communicator) -> None:
     me, heights = comm.rank, list(case.heights)
     whole = numbers(case, 0, case.samples, case.channels, sum(heights), case.width)
     x, (start, stop), traced = case.part(whole, me), case.rows(me), Traced(comm)
-    found = submission.halo(RestrictedComm(traced), x, heights, case.radius)
+    actual = submission.halo(RestrictedComm(traced), x, heights, case.radius)
     padded = with_border(whole, case.radius, 0)
-    wanted = padded[:, :, start : stop + 2 * case.radius if heights[me] else start]
-    check_array(comm, found, wanted, "halo")
-    unchanged(comm, "halo", [x], [case.part(whole, me)], [found])
+    expected = padded[:, :, start : stop + 2 * case.radius if heights[me] else start]
+    check_array(comm, actual, expected, "halo")
+    unchanged(comm, "halo", [x], [case.part(whole, me)], [actual])
     check_messages(comm, traced, {r: case.halo_bytes(me, r) for r in range(comm.size)})
 
     gradients = [numbers(case, 1 + rank, *shape) for rank, shape in enumerate(halo_shapes(case))]
     g, traced = gradients[me].copy(), Traced(comm)
-    found = submission.halo_backward(RestrictedComm(traced), g, heights, case.radius)
+    actual = submission.halo_backward(RestrictedComm(traced), g, heights, case.radius)
     total = np.zeros_like(padded)
     for rank, gradient in enumerate(gradients):
         first = case.rows(rank)[0]
         total[:, :, first : first + gradient.shape[2]] += gradient
     hints = {"only what came of its own rows": g[:, :, case.radius : case.radius + heights[me]]}
     middle = total[:, :, case.radius : case.radius + sum(heights)]
-    check_array(comm, found, case.part(middle, me), "gradient of x", hints)
-    unchanged(comm, "halo_backward", [g], [gradients[me]], [found])
+    check_array(comm, actual, case.part(middle, me), "gradient of x", hints)
+    unchanged(comm, "halo_backward", [g], [gradients[me]], [actual])
     check_messages(comm, traced, {r: case.halo_bytes(r, me) for r in range(comm.size)})
 
 
@@ -114,12 +114,12 @@ def check_convolution(submission: Any, case: Convolution, comm: Communicator) ->
     whole_y = convolved(whole, w, case.radius)
     saved = call.forward(case.part(whole_y, comm.rank), halo, alone, [list(case.heights)])
     turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)  # what slides over the gradient
-    wanted = {
+    expected = {
         "x": case.part(convolved(whole_g, turned, case.radius), comm.rank),
         "w": correlated(whole, whole_g, case.radius),
     }
     alone = {"what came of its own outputs alone": convolved(g, turned, case.radius)}
-    call.backward(saved, g, wanted, halo + once(w, comm), alone)
+    call.backward(saved, g, expected, halo + once(w, comm), alone)
 
 
 def with_border(x: np.ndarray, rows: int, columns: int) -> np.ndarray:

@@ -94,10 +94,10 @@ def listed(order: Callable[..., Any], call: str, stage: int, case: Case, *, weig
         if raised_inside(error):
             raise
         raise Wrong(f"{call} gives no instructions: {error}; yield them, or return a list") from None
-    found = list(islice(coming, most + 1))
-    if len(found) > most:
+    result = list(islice(coming, most + 1))
+    if len(result) > most:
         raise Wrong(f"{call} goes on after {most} instructions, and there is not more to do; let it end")
-    return tuple(checked(i, call, weights=weights) for i in found)
+    return tuple(checked(i, call, weights=weights) for i in result)
 
 
 def checked(i: Any, call: str, *, weights: bool) -> Forward | Backward | Weight:

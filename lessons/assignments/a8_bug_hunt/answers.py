@@ -12,10 +12,10 @@ def mean_gradient(comm, gradient, samples):
 
 
 def property_1(mean_gradient, comm, gradient, samples):
-    found = mean_gradient(comm, gradient.copy(), samples)
+    actual = mean_gradient(comm, gradient.copy(), samples)
     counts, gradients = allgather(comm, np.array(samples)), allgather(comm, gradient)
-    wanted = sum(n * g for n, g in zip(counts, gradients, strict=True)) / max(sum(counts), 1)
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    expected = sum(n * g for n, g in zip(counts, gradients, strict=True)) / max(sum(counts), 1)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 class Inbox:
@@ -27,15 +27,15 @@ class Inbox:
 
 
 def property_2(make_inbox, messages, given_back):
-    inbox, wire, held = make_inbox(), np.empty_like(messages[0]), {}
+    inbox, wire, copies = make_inbox(), np.empty_like(messages[0]), {}
     for i, message in enumerate(messages):
         wire[...] = message
-        held[i] = inbox.take(wire)
+        copies[i] = inbox.take(wire)
         wire[...] = np.nan
-        for j, x in held.items():
+        for j, x in copies.items():
             np.testing.assert_array_equal(x, messages[j])
         if given_back[i] is not None:
-            inbox.give_back(held.pop(given_back[i]))
+            inbox.give_back(copies.pop(given_back[i]))
 
 
 def update_tied(comm, weight, gradient, lr, holders):
@@ -45,13 +45,13 @@ def update_tied(comm, weight, gradient, lr, holders):
 
 
 def property_3(update_tied, comm, weight, gradient, lr, holders):
-    found = update_tied(comm, weight, gradient, lr, holders)
+    actual = update_tied(comm, weight, gradient, lr, holders)
     gradients = allgather(comm, np.zeros(0) if gradient is None else gradient)
     if comm.rank in holders:
-        wanted = weight - lr * sum(gradients[rank] for rank in holders)
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+        expected = weight - lr * sum(gradients[rank] for rank in holders)
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
     else:
-        assert found is None
+        assert actual is None
 
 
 class ErrorFeedback:
@@ -85,8 +85,8 @@ def sparse_sum(comm, indices, values, size):
 def property_5(sparse_sum, comm, indices, values, size):
     dense = np.zeros(size)
     dense[indices] = values
-    found = sparse_sum(comm, indices, values, size)
-    np.testing.assert_allclose(found, allreduce(comm, dense), atol=1e-12)
+    result = sparse_sum(comm, indices, values, size)
+    np.testing.assert_allclose(result, allreduce(comm, dense), atol=1e-12)
 
 
 def with_halo(comm, x):
@@ -106,11 +106,11 @@ class SplitFilter:
         self.comm, self.weight = comm, weight
 
     def forward(self, x):
-        self.seen = windows(with_halo(self.comm, x))
-        return self.weight @ self.seen
+        self.windows = windows(with_halo(self.comm, x))
+        return self.weight @ self.windows
 
     def backward(self, g):
-        return self.weight[::-1] @ windows(with_halo(self.comm, g)), self.seen @ g
+        return self.weight[::-1] @ windows(with_halo(self.comm, g)), self.windows @ g
 
 
 def property_6(make_filter, comm, weight, steps):
@@ -119,12 +119,12 @@ def property_6(make_filter, comm, weight, steps):
     for x, g in steps:
         y, (to_x, to_w) = split.forward(x), split.backward(g)
         at, parts = start(comm, x), allgather(comm, to_w)
-        seen, back = (windows(np.pad(np.concatenate(allgather(comm, piece)), 1)) for piece in (x, g))
+        patches, back = (windows(np.pad(np.concatenate(allgather(comm, piece)), 1)) for piece in (x, g))
         mine = slice(at, at + x.size)
         pairs += [
-            (y, (weight @ seen)[mine]),
+            (y, (weight @ patches)[mine]),
             (to_x, (weight[::-1] @ back)[mine]),
-            (sum(parts), seen @ back[1]),
+            (sum(parts), patches @ back[1]),
         ]
-    for found, wanted in pairs:
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    for actual, expected in pairs:
+        np.testing.assert_allclose(actual, expected, atol=1e-12)

@@ -99,14 +99,14 @@ def mean_of_uses(comm, weight, gradient, lr, holders):
 
 def first_and_last(comm, weight, gradient, lr, holders):
     """Wrong: as if there were never a third use."""
-    found = told_by_the_first(comm, weight, gradient, lr, holders[:1] + holders[1:][-1:])
-    return weight if comm.rank in holders[1:-1] else found
+    result = told_by_the_first(comm, weight, gradient, lr, holders[:1] + holders[1:][-1:])
+    return weight if comm.rank in holders[1:-1] else result
 
 
 def first_left_behind(comm, weight, gradient, lr, holders):
     """Wrong: the first tells the sum and forgets its own copy."""
-    found = told_by_the_first(comm, weight, gradient, lr, holders)
-    return weight.copy() if comm.rank == holders[0] else found
+    result = told_by_the_first(comm, weight, gradient, lr, holders)
+    return weight.copy() if comm.rank == holders[0] else result
 
 
 def told_to_all(comm, weight, gradient, lr, holders):

@@ -43,11 +43,11 @@ class Samples:
 
     def law(self, mean_gradient: Any, comm: Communicator) -> None:
         (gradient, n), (before, _) = self.data(comm.rank), self.data(comm.rank)
-        found = mean_gradient(comm, gradient, n)
+        result = mean_gradient(comm, gradient, n)
         total = np.sum([g * n for g, n in map(self.data, range(self.ranks))], axis=0)
-        same(found, total / max(sum(self.samples), 1), f"rank {comm.rank}'s gradient")
+        same(result, total / max(sum(self.samples), 1), f"rank {comm.rank}'s gradient")
         unchanged(gradient, before, f"rank {comm.rank}'s input")
-        apart(found, gradient, f"rank {comm.rank}'s gradient")
+        apart(result, gradient, f"rank {comm.rank}'s gradient")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Traffic:
 
     @property
     def given_back(self) -> tuple[int | None, ...]:
-        held, given = [], []
+        messages, returns = [], []
         for i, choice in enumerate(self.choices):
-            held.append(i)
-            given.append(held.pop((choice - 1) % len(held)) if choice else None)
-        return tuple(given)
+            messages.append(i)
+            returns.append(messages.pop((choice - 1) % len(messages)) if choice else None)
+        return tuple(returns)
 
     def __str__(self) -> str:
         return f"{counted(len(self.choices), 'message')}, given back after each: {self.given_back}"
@@ -73,56 +73,56 @@ class Traffic:
         return [numbers(self.seed, i, shape=3) for i in range(len(self.choices))], self.given_back
 
     def law(self, make_inbox: Any, comm: Communicator) -> None:
-        inbox, held, wire = make_inbox(), {}, np.empty(3)
+        inbox, copies, wire = make_inbox(), {}, np.empty(3)
         messages, given_back = self.data(0)
         for i, message in enumerate(messages):
             wire[:] = message
-            held[i] = inbox.take(wire)
+            copies[i] = inbox.take(wire)
             unchanged(wire, message, "the transport's memory")
             wire[:] = np.nan  # as the transport uses it for something else
-            for j, x in held.items():
+            for j, x in copies.items():
                 same(x, messages[j], f"message {j}, after message {i} came,")
             if given_back[i] is not None:
-                inbox.give_back(held.pop(given_back[i]))
+                inbox.give_back(copies.pop(given_back[i]))
 
 
 @dataclass(frozen=True)
 class Tied:
     """Part 3: which ranks hold the weight."""
 
-    held: tuple[bool, ...]
+    has_copy: tuple[bool, ...]
     elements: int
     seed: int
 
     @property
     def ranks(self) -> int:
-        return len(self.held)
+        return len(self.has_copy)
 
     @property
     def holders(self) -> tuple[int, ...]:
-        return tuple(rank for rank, held in enumerate(self.held) if held)
+        return tuple(rank for rank, has_copy in enumerate(self.has_copy) if has_copy)
 
     def __str__(self) -> str:
         return f"{counted(self.ranks, 'rank')}, holders {self.holders}, {counted(self.elements, 'element')}"
 
     def data(self, rank: int) -> tuple[Any, ...]:
-        if not self.held[rank]:
+        if not self.has_copy[rank]:
             return None, None, 0.5, self.holders
         weight = numbers(self.seed, shape=self.elements)
         return weight, numbers(self.seed, rank, shape=self.elements), 0.5, self.holders
 
     def law(self, update_tied: Any, comm: Communicator) -> None:
-        given, before = self.data(comm.rank), self.data(comm.rank)
-        found, what = update_tied(comm, *given), f"rank {comm.rank}'s weight"
-        if not self.held[comm.rank]:
-            if found is not None:
+        arguments, before = self.data(comm.rank), self.data(comm.rank)
+        result, what = update_tied(comm, *arguments), f"rank {comm.rank}'s weight"
+        if not self.has_copy[comm.rank]:
+            if result is not None:
                 raise Wrong(f"rank {comm.rank} holds no copy and got one: it should be None")
             return
         gradients = [self.data(rank)[1] for rank in self.holders]
-        same(found, before[0] - 0.5 * np.sum(gradients, axis=0), what)
-        for x, kept in zip(given[:2], before[:2], strict=True):
-            unchanged(x, kept, f"rank {comm.rank}'s input")
-            apart(found, x, what)
+        same(result, before[0] - 0.5 * np.sum(gradients, axis=0), what)
+        for x, original in zip(arguments[:2], before[:2], strict=True):
+            unchanged(x, original, f"rank {comm.rank}'s input")
+            apart(result, x, what)
 
 
 @dataclass(frozen=True)
@@ -145,15 +145,15 @@ class Stream:
         feedback, waiting = make_feedback(self.size, self.k), np.zeros(self.size)
         for step, gradient in enumerate(self.data(0)[0]):
             v, before = waiting + gradient, gradient.copy()
-            found = feedback.compress(gradient)
-            if type(found) is not tuple or len(found) != 2:
-                raise Wrong(f"compress returned {type(found).__name__}, not (indices, values)")
-            indices = np.asarray(found[0])
+            result = feedback.compress(gradient)
+            if type(result) is not tuple or len(result) != 2:
+                raise Wrong(f"compress returned {type(result).__name__}, not (indices, values)")
+            indices = np.asarray(result[0])
             if indices.shape != (self.k,) or indices.dtype.kind not in "iu":
-                raise Wrong(f"the indices are {found[0]!r:.60}, they should be {self.k} whole numbers")
+                raise Wrong(f"the indices are {result[0]!r:.60}, they should be {self.k} whole numbers")
             if len({*indices.tolist()} & {*range(self.size)}) != self.k:
                 raise Wrong(f"the indices {indices} are not {self.k} different ones of 0 to {self.size - 1}")
-            same(found[1], v[indices], f"gradient {step}'s values at {indices.tolist()}")
+            same(result[1], v[indices], f"gradient {step}'s values at {indices.tolist()}")
             waiting = v.copy()
             waiting[indices] = 0
             if abs(waiting).max() > abs(v[indices]).min():
@@ -181,14 +181,14 @@ class Sparse:
         return indices, numbers(self.seed, rank, shape=self.k), self.size
 
     def law(self, sparse_sum: Any, comm: Communicator) -> None:
-        given, before = self.data(comm.rank), self.data(comm.rank)
-        found, wanted = sparse_sum(comm, *given), np.zeros(self.size)
+        arguments, before = self.data(comm.rank), self.data(comm.rank)
+        actual, expected = sparse_sum(comm, *arguments), np.zeros(self.size)
         for rank in range(self.ranks):
             indices, values, _ = self.data(rank)
-            wanted[indices] += values
-        same(found, wanted, f"rank {comm.rank}'s sum")
-        for x, kept in zip(given[:2], before[:2], strict=True):
-            unchanged(x, kept, f"rank {comm.rank}'s input")
+            expected[indices] += values
+        same(actual, expected, f"rank {comm.rank}'s sum")
+        for x, copy in zip(arguments[:2], before[:2], strict=True):
+            unchanged(x, copy, f"rank {comm.rank}'s input")
 
 
 @dataclass(frozen=True)
@@ -219,23 +219,27 @@ class Rows:
 
     def law(self, make_filter: Any, comm: Communicator) -> None:
         weight, steps = self.data(comm.rank)
-        split, found = make_filter(comm, weight), []
+        split, actual = make_filter(comm, weight), []
         for x, g in steps:
             y, back = split.forward(x), split.backward(g)
             if type(back) is not tuple or len(back) != 2:
                 raise Wrong(f"backward returned {type(back).__name__}, not (gradient of x, of w)")
-            found.append((y, *back))
+            actual.append((y, *back))
         mine = self.piece(comm.rank)
-        for step, outputs in enumerate(found):
+        for step, outputs in enumerate(actual):
             xs, gs = self.whole(step)
-            seen = windows(xs)
-            wanted = (weight @ seen)[mine], (weight[::-1] @ windows(gs))[mine], seen[:, mine] @ gs[mine]
+            patches = windows(xs)
+            expected = (
+                (weight @ patches)[mine],
+                (weight[::-1] @ windows(gs))[mine],
+                patches[:, mine] @ gs[mine],
+            )
             for what, a, b in zip(
-                ("y", "gradient of x", "part of w's gradient"), outputs, wanted, strict=True
+                ("y", "gradient of x", "part of w's gradient"), outputs, expected, strict=True
             ):
                 same(a, b, f"rank {comm.rank}'s {what} in step {step}")
-        for given, before in zip(steps, self.data(comm.rank)[1], strict=True):
-            unchanged(np.array(given), np.array(before), f"rank {comm.rank}'s x or g")
+        for array, before in zip(steps, self.data(comm.rank)[1], strict=True):
+            unchanged(np.array(array), np.array(before), f"rank {comm.rank}'s x or g")
 
 
 def windows(x: np.ndarray) -> np.ndarray:

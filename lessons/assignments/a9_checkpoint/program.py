@@ -212,10 +212,10 @@ def mixture(case: Run, step: int, shards: Sequence[Any], right: list[bytes]) -> 
     return f"for rank {rank} {shards[rank]!r:.60}, it should be {right[rank]!r}"
 
 
-def is_new(seen: set[Any], disk: RecordedDisk, allowed: Sequence[int | None]) -> bool:
+def is_new(states: set[Any], disk: RecordedDisk, allowed: Sequence[int | None]) -> bool:
     """Whether this state, with these steps allowed, was not tried yet."""
     state = frozenset(disk.files().items()), tuple(allowed)
-    return not (state in seen or seen.add(state))
+    return not (state in states or states.add(state))
 
 
 # The disk as a submission has it

@@ -61,15 +61,15 @@ def check_save_and_load(submission: Any, case: Any, comm: Communicator) -> None:
 def check_kill(submission: Any, case: Any, comm: Communicator) -> None:
     """Killed at each moment; then another run, of other ranks, saves what is next, and that is whole."""
     recorded = program.record(submission, case)
-    seen: set[Any] = set()
+    states: set[Any] = set()
     for length in range(recorded.begun, len(recorded.disk.operations) + 1):
         for number, disk in enumerate(kills(recorded.disk, length)):
             allowed = recorded.allowed(length - (number > 0))
             when = recorded.moment("the program is killed", length, number > 0)
-            if program.is_new(seen, disk, allowed):
+            if program.is_new(states, disk, allowed):
                 newest = recorded.gives(submission, disk, allowed, when)
                 following = case.steps(1)[0] if newest is None else newest + 1
-                goes_on(submission, recorded, disk, following, when, cleans=len(seen) % 3 == 1)
+                goes_on(submission, recorded, disk, following, when, cleans=len(states) % 3 == 1)
 
 
 def goes_on(
@@ -96,11 +96,11 @@ def goes_on(
 def check_power(submission: Any, case: Any, comm: Communicator) -> None:
     """Each subset of what was not synced is lost, and files are cut or zero."""
     recorded = program.record(submission, case)
-    seen: set[Any] = set()
+    states: set[Any] = set()
     for length in range(recorded.begun, len(recorded.disk.operations) + 1):
         for disk in recorded.disk.power_losses(length, draws=30):
             allowed = recorded.allowed(length)
-            if program.is_new(seen, disk, allowed):
+            if program.is_new(states, disk, allowed):
                 recorded.gives(submission, disk, allowed, recorded.moment("the power fails", length))
 
 

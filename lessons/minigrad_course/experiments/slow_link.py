@@ -135,9 +135,9 @@ def figures_of(command: list[str], file: Path) -> Result:
 def summary(rounds: dict[str, list[Result]]) -> Result:
     """Medians of the milliseconds; the costs must be the same in every world and round."""
     results = [result for world in rounds.values() for result in world]
-    wanted = results[0]["costs"]["serial"]
+    expected = results[0]["costs"]["serial"]
     costs: list[list[Any]] = [costs for result in results for costs in result["costs"].values()]
-    difference = max(abs(a - b) for row in costs for a, b in zip(row, wanted, strict=True))
+    difference = max(abs(a - b) for row in costs for a, b in zip(row, expected, strict=True))
     assert difference < 1e-9, f"costs differ by {difference:.1e} between worlds, more than 1e-09"
     milliseconds = {
         world: {

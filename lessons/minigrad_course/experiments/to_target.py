@@ -139,6 +139,6 @@ def words(point: dict[str, float] | None) -> list[str]:
     return [f"{point['steps']:,.0f}", f"{point['epochs']:.1f}", f"{point['seconds']:.1f}"]
 
 
-def plot(axes: Any, found: list[dict[str, float]], unit: str, color: str, label: str) -> None:
-    x, y = [point[unit] for point in found], [point["accuracy"] for point in found]
+def plot(axes: Any, rows: list[dict[str, float]], unit: str, color: str, label: str) -> None:
+    x, y = [point[unit] for point in rows], [point["accuracy"] for point in rows]
     axes.plot(x, y, **curve(color) | {"ms": 4, "lw": 1.5}, label=label)

@@ -100,7 +100,7 @@ class TrainingRun:
     def difference(self, serial: TrainingRun) -> float:
         """The largest difference of a loss from that of the same step of ``serial``, as a fraction of it."""
         pairs = list(zip(self.losses, serial.losses, strict=False))
-        return max(abs(loss - wanted) / abs(wanted) for loss, wanted in pairs)
+        return max(abs(loss - expected) / abs(expected) for loss, expected in pairs)
 
     def close(self) -> None:
         if not self.alone:

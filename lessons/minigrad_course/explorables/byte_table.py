@@ -81,8 +81,8 @@ def bytes_of(choice: Choice, data: dict[str, Any]) -> list[dict[str, float]]:
             for what, nbytes in per_parameter.items()
         }
         pairs = tapes["recompute"] if choice.recompute else [[tapes["most"], tapes["most"]]]
-        held = [inputs * stage["input"] + whole * stage["tape"] for inputs, whole in pairs]
-        rows.append(row | {"activations": samples * max(held)})
+        sizes = [inputs * stage["input"] + whole * stage["tape"] for inputs, whole in pairs]
+        rows.append(row | {"activations": samples * max(sizes)})
     return rows
 
 
@@ -125,13 +125,13 @@ def tapes_of(table: Timetable) -> list[dict[str, Any]]:
     """By rank, the ``most`` tapes that it holds; with recomputation the pairs of inputs and whole tapes."""
     rows = []
     for rank in range(table.ranks):
-        pairs = sorted(held(table, rank))
+        pairs = sorted(memory(table, rank))
         largest = {whole: inputs for inputs, whole in pairs}  # the last of each, which has the most inputs
         rows.append({"most": pairs[-1][0], "recompute": [[n, whole] for whole, n in sorted(largest.items())]})
     return rows
 
 
-def held(table: Timetable, rank: int) -> Iterator[tuple[int, int]]:
+def memory(table: Timetable, rank: int) -> Iterator[tuple[int, int]]:
     """During each instruction: micro-batches whose input the rank holds, and those with a whole tape.
 
     With recomputation a tape is whole from its backward, for which it is computed again, to its ``Weight``.

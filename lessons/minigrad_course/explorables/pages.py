@@ -33,14 +33,14 @@ def page(name: str, data: dict[str, Any], texts: dict[str, str]) -> str:
     parts = {
         "style": (FOLDER / "explorable.css").read_text(encoding="utf-8"),
         "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"),
-        "script": joined(f"{name}.mjs"),
+        "script": text_of(f"{name}.mjs"),
         **{key: escape(text) for key, text in texts.items()},
     }
     frame = (FOLDER / "frames" / f"{name}.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
-def joined(name: str) -> str:
+def text_of(name: str) -> str:
     """A module and all that it imports as one, each file once, before those that import it."""
     texts: dict[str, str] = {}
 

@@ -79,12 +79,10 @@ class Site:
         """What finds the pages for paths in a text of ``folder``; a path from the root begins with "/"."""
 
         def resolve(path: str) -> str | None:
-            joined = (
-                (self.root / folder / path).resolve() if not path.startswith("/") else self.root / path[1:]
-            )
-            if not joined.is_relative_to(self.root):
+            file = (self.root / folder / path).resolve() if not path.startswith("/") else self.root / path[1:]
+            if not file.is_relative_to(self.root):
                 return None
-            target = PurePosixPath(joined.relative_to(self.root).as_posix())
+            target = PurePosixPath(file.relative_to(self.root).as_posix())
             url = self.url_of(target)
             if url is not None:
                 self.queue.append(target)
