@@ -1,4 +1,5 @@
-"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``, a generator.
+"""Layers: modules that apply one op each. Randomness is always the explicit ``rng=``: one generator for
+all layers of a net, or a seed for one layer (two layers of one seed draw the same numbers).
 
 Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_parallel.
 """
@@ -6,6 +7,7 @@ Lecture section: synchronous data parallelism (batch-norm). Lesson: 06_data_para
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
 from .ops.conv1d import one
-from .ops.dropout import check_generator, check_probability
+from .ops.dropout import check_probability, generator_needed
 from .ops.norm import Gather, Observe
 from .own_state import OwnState
 from .random_mask import Mask, RandomMask
@@ -72,7 +74,13 @@ class Linear(Module):
     """
 
     def __init__(
-        self, n_in: int, n_out: int, *, rng: Rng | None = None, bias: bool = True, dtype: Any = np.float32
+        self,
+        n_in: int,
+        n_out: int,
+        *,
+        rng: Rng | int | None = None,
+        bias: bool = True,
+        dtype: Any = np.float32,
     ):
         rng = generator(self, rng)
         self.weight = Parameter(uniform(rng, (n_out, n_in), n_in, dtype))
@@ -104,7 +112,7 @@ class Conv2d(Module):
         dilation: Pair = 1,
         groups: int = 1,
         bias: bool = True,
-        rng: Rng | None = None,
+        rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
@@ -142,7 +150,7 @@ class Conv1d(Module):
         dilation: int = 1,
         groups: int = 1,
         bias: bool = True,
-        rng: Rng | None = None,
+        rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
@@ -180,7 +188,7 @@ class ConvTranspose2d(Module):
         dilation: Pair = 1,
         groups: int = 1,
         bias: bool = True,
-        rng: Rng | None = None,
+        rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
@@ -288,7 +296,7 @@ class Upsample(Module):
 class Embedding(Module):
     """A table of ``rows`` vectors of ``width``, looked up by integer."""
 
-    def __init__(self, rows: int, width: int, *, rng: Rng | None = None, dtype: Any = np.float32):
+    def __init__(self, rows: int, width: int, *, rng: Rng | int | None = None, dtype: Any = np.float32):
         self.weight = Parameter(generator(self, rng).normal(size=(rows, width)).astype(dtype))
 
     def forward(self, x: Any) -> Tensor:
@@ -309,7 +317,7 @@ class Dropout(Module, OwnState):
 
     own_state = ("calls",)
 
-    def __init__(self, p: float = 0.5, *, rng: Rng | None = None):
+    def __init__(self, p: float = 0.5, *, rng: Rng | int | None = None):
         check_probability(p)
         self.p, self.seed = p, int(generator(self, rng).integers(1 << 63))
         self.calls = 0  # outside of steps
@@ -595,10 +603,12 @@ class Softmax(Module):
         return ops.softmax(x)
 
 
-def generator(layer: Module, rng: Rng | None) -> Rng:
-    """``rng``; raises TypeError as ``check_generator``."""
-    check_generator(type(layer).__name__, rng)
-    assert rng is not None
+def generator(layer: Module, rng: Rng | int | None) -> Rng:
+    """``rng``, or a new generator of the seed that it is; raises TypeError for anything else."""
+    if isinstance(rng, numbers.Integral):
+        return np.random.default_rng(int(rng))
+    if not isinstance(rng, Rng):
+        raise generator_needed(type(layer).__name__, rng)
     return rng
 
 

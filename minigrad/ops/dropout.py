@@ -24,7 +24,8 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     layer, a ``RandomMask``, which gives a sample the same mask on whatever rank it is.
     """
     check_probability(p)
-    check_generator("dropout", rng)
+    if rng is None or isinstance(rng, numbers.Number):  # a seed would give the same mask each time
+        raise generator_needed("dropout", rng)
     xp = array_module(x)
     # In x's memory layout; the draw follows the logical order.
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
@@ -39,13 +40,12 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     return value, (to_x,)
 
 
-def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError where ``rng`` is missing, or a seed: two layers of one seed would be equal."""
-    if rng is None or isinstance(rng, numbers.Number):
-        raise TypeError(
-            f"{name} needs a generator of random numbers, got rng={rng!r}; write "
-            "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
-        )
+def generator_needed(name: str, rng: Any) -> TypeError:
+    """The error of an op or a layer whose ``rng`` is something else."""
+    return TypeError(
+        f"{name} needs a generator of random numbers, got rng={rng!r}; write "
+        "rng = np.random.default_rng(0) once, and pass rng=rng to every layer"
+    )
 
 
 def check_probability(p: float) -> None:

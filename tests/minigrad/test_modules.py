@@ -271,7 +271,7 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("rng", [{}, {"rng": 0}, {"rng": None}], ids=str)
+@pytest.mark.parametrize("rng", [{}, {"rng": 0.5}, {"rng": None}], ids=str)
 @pytest.mark.parametrize("layer", RANDOM)
 def test_a_layer_without_a_generator_says_where_to_get_one(layer, rng):
     message = (
@@ -299,3 +299,11 @@ def test_an_image_without_its_axes_is_refused_with_the_way_out():
     ):
         layer(x)
     assert layer(x[:, None]).shape == (4, 3, 26, 26)
+
+
+def test_a_seed_is_a_generator_of_its_own():
+    layer, other = nn.Linear(3, 2, rng=7), nn.Linear(3, 2, rng=np.random.default_rng(7))
+    assert np.array_equal(layer.weight.numpy(), other.weight.numpy())
+    assert nn.Dropout(0.5, rng=7).seed == nn.Dropout(0.5, rng=np.random.default_rng(7)).seed
+    with pytest.raises(TypeError, match="Linear needs a generator.*got rng='7'; write rng = np.random"):
+        nn.Linear(3, 2, rng="7")  # pyright: ignore

@@ -37,7 +37,7 @@ ops.softmax(x, axis="last")
 ops.dropout(x, p=0.5)
 ops.exp(x, x)
 text: str = ops.relu(x)
-nn.Linear(3, 2, rng=0)
+nn.Linear(3, 2, rng="0")
 NaiveDataParallel()
 """
 
