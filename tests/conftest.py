@@ -10,6 +10,7 @@ import signal
 from hypothesis import HealthCheck, settings
 
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", COMMON, max_examples=7)
 settings.register_profile("dev", COMMON, max_examples=20)
 settings.register_profile("ci", COMMON, max_examples=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
