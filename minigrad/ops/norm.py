@@ -182,7 +182,10 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
         g = g.reshape(rows.shape)
         return column_dots(g, normal) if xp is np else g * normal
 
-    return value.reshape(x.shape), (to_x, to_weight, lambda g: g)
+    def to_bias(g: Array) -> Array:
+        return column_sums(g.reshape(rows.shape)) if xp is np else g
+
+    return value.reshape(x.shape), (to_x, to_weight, to_bias)
 
 
 def row_means(x: Array, y: Array | None = None) -> Array:

@@ -31,7 +31,7 @@ def max_pool2d(x: Array, *, kernel: Pair, stride: Pair | None = None, padding: P
     if on_gpu(x) and apart and math.prod(geometry.kernel) <= MOST_PLACES:
         y, to_x = max_of_places(images, windows(images, geometry))
     else:
-        y, to_x = (max_of_tiles if apart else max_of_windows)(images, geometry)
+        y, to_x = (max_of_tiles if apart else max_of_columns_and_rows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -52,6 +52,51 @@ def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array
         return d[:, ph : ph + height, pw : pw + width]
 
     return y, to_x
+
+
+def max_of_columns_and_rows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Any windows, a few images at a time: the maximum of each window's rows, then that of these maxima.
+
+    The first largest element of a window is the first one of the first row that has it, so the gradient goes
+    to a row first, and there to an element: kh + kw places are compared, not kh kw.
+    """
+    xp, (n, height, width, channels) = array_module(x), x.shape
+    (kh, kw), (sh, sw), (ph, pw) = geometry.kernel, geometry.stride, geometry.padding
+    rows, columns = geometry.output(height, width)
+    least = -xp.inf if x.dtype.kind == "f" else xp.iinfo(x.dtype).min
+    along_rows = [(slice(None), slice(None), geometry.tap(0, j, rows, columns)[1]) for j in range(kw)]
+    along_columns = [(slice(None), geometry.tap(i, 0, rows, columns)[0]) for i in range(kh)]
+    runs = blocks(n, x[:1].nbytes, CACHE if xp is np else x.nbytes)
+    y = xp.empty((n, rows, columns, channels), x.dtype)
+
+    parts = []
+    for images in runs:
+        padded = pad_rows_and_columns(x[images], geometry.padding, least)
+        wide = reduce(xp.maximum, [padded[place] for place in along_rows])
+        y[images] = reduce(xp.maximum, [wide[place] for place in along_columns])
+        parts.append((images, padded, wide))
+
+    def to_x(g: Array) -> Array:
+        d, shared = xp.zeros(x.shape, g.dtype), sharing(y)
+        for images, padded, wide in parts:
+            d_wide = xp.zeros(wide.shape, g.dtype)
+            share_out(shared(g[images], y[images], wide, along_columns), along_columns, d_wide, sh)
+            d_padded = xp.zeros(padded.shape, g.dtype) if ph or pw else d[images]
+            share_out(shared(d_wide, wide, padded, along_rows), along_rows, d_padded, sw)
+            if ph or pw:
+                d[images] = d_padded[:, ph : ph + height, pw : pw + width]
+        return d
+
+    return y, to_x
+
+
+def share_out(shares: Iterator[Array], places: list[Place], d: Array, stride: int) -> None:
+    """Add each of ``shares`` to its place of d, which holds zeros; ``stride`` places do not overlap."""
+    for i, (place, share) in enumerate(zip(places, shares, strict=True)):
+        if i < stride:
+            d[place] = share
+        else:
+            d[place] += share
 
 
 def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
@@ -109,10 +154,10 @@ def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterat
 
     The gradient's bits are multiplied as integers, so infinite values do not spread to other places.
     """
-    bits = g.view(f"i{g.dtype.itemsize}")
+    bits, rest = g.view(f"i{g.dtype.itemsize}"), None
     for place in places[:-1]:
         share = bits * (x[place] == y)
-        bits = bits - share
+        bits = rest = np.subtract(bits, share, out=rest)
         yield share.view(g.dtype)
     yield bits.view(g.dtype)
 

@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, sums, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, gpu_laws, op_laws, recompute_laws, tape_laws
+from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (
     adam,
@@ -44,6 +44,7 @@ def gradients_of_windows_are_the_differences() -> None:
             lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
         )
     testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
+    testing.gradient_matches_difference(lambda x: ops.max_pool2d(x, kernel=3, stride=1), image)
 
 
 def large_logits_swallow_no_loss() -> None:
@@ -77,6 +78,24 @@ def an_exponent_has_pytorchs_gradient() -> None:
 def a_mean_far_away_leaves_the_variance() -> None:
     x = (1e6 + np.random.default_rng(0).normal(size=(180, 2))).astype(np.float32)
     extremes.variance_survives_offsets(ops.var, x, 0)
+
+
+def sums_are_of_short_chains() -> None:
+    x = np.full((40000, 1), 0.1, np.float32)
+    fast_form_laws.adds_in_short_chains(sums.column_sums, 0, np.repeat(x, 3, axis=1))
+    fast_form_laws.adds_in_short_chains(sums.column_dots, 0, *2 * [np.repeat(x[:1001], 3, axis=1)])
+
+
+def a_mean_far_away_leaves_the_deviations() -> None:
+    rng = np.random.default_rng(0)
+    x, g, (w, b) = 1e3 + rng.normal(size=(60, 4)), rng.normal(size=(60, 4)), rng.normal(size=(2, 4))
+    extremes.normalisation_survives_offsets(ops.batch_norm, x, w, b, g, axis=0)
+
+
+def a_transposed_copy_is_whole() -> None:
+    x = drawn(3, 41)
+    with patch.object(device, "TRANSPOSED", 1):
+        assert np.array_equal(device.in_c_order(np.asfortranarray(x), x.dtype), x), "elements differ"
 
 
 def pullbacks_keep_their_contract() -> None:
@@ -274,7 +293,7 @@ BUGS = [
     Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * (x / y / y)",
         "lambda g: g * (x / y / y)", a_gradient_is_the_difference, DIFFERENCE),
     Bug("softmax without what the others take away", "minigrad.ops.reduce",
-        "y * (g - (g * y).sum(axis=axes, keepdims=True))", "y * g",
+        "d = g - dots_keepdims(g, y, axes)", "d = g.copy()",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a large logit swallows the loss", "minigrad.ops.loss",
         "(xp.log(total[:, 0]) - shifted[rows, labels])",
@@ -305,9 +324,22 @@ BUGS = [
     Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",
         "d[rows, labels] -= g", a_gradient_is_the_difference, DIFFERENCE),
     Bug("batch-norm's mean is taken for a constant", "minigrad.ops.norm",
-        "g - per_channel(total / max(n, 1)) -", "g -", a_gradient_is_the_difference, DIFFERENCE),
+        "wide(g) - per_channel(total / max(n, 1))", "wide(g).copy()",
+        a_gradient_is_the_difference, DIFFERENCE),
+    Bug("a variance is a difference of squares", "minigrad.ops.norm",
+        "squares = channel_dots(centred, centred)", "squares = channel_dots(x, x) - n * mean**2",
+        a_mean_far_away_leaves_the_deviations, "the value: "),
+    Bug("a sum is one chain", "minigrad.sums", "together = n // CHAIN", "together = 1",
+        sums_are_of_short_chains, "off by .* eps"),
+    Bug("rows beyond whole chains are left out", "minigrad.sums",
+        "total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))", "total",
+        sums_are_of_short_chains, "off by .* eps"),
+    Bug("the last columns of a transposed copy come from the first", "minigrad.device",
+        "range(0, x.shape[1], 16)", "range(0, x.shape[1] - 15, 16)", a_transposed_copy_is_whole, "differ"),
     Bug("overlapping windows overwrite one another", "minigrad.ops.conv",
         "d[(*place, a)] += g[..., b]", "d[(*place, a)] = g[..., b]",
+        gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("a window's share overwrites another one's", "minigrad.ops.pool", "if i < stride:", "if True:",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / len(places)", "share = g",
         gradients_of_windows_are_the_differences, DIFFERENCE),
