@@ -225,13 +225,14 @@ def write_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
 
 
 def is_whole(d: Array, g: Array) -> bool:
-    """Whether the view ``d`` that a pullback made of ``g`` is all of an array that nobody else holds.
+    """Whether the view ``d`` that a pullback made of ``g`` is all of a NumPy array that nobody else holds.
 
     Such are reshaped or transposed results; a part would keep the rest in memory, and a broadcast one is
     read-only.
     """
-    base = d.base
-    return type(base) is type(d) and base.size == d.size and base is not base_of(g) and d.flags.writeable
+    if type(d) is not np.ndarray or type(d.base) is not np.ndarray:
+        return False
+    return d.base.size == d.size and d.base is not base_of(g) and d.flags.writeable
 
 
 def expand_segment(segment: Any, entries: list[Any], grads: list[Any], g: Array) -> None:

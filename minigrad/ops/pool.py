@@ -16,7 +16,7 @@ from ..op import OpResult, op
 from .geometry import Geometry, Pair, blocks, check_windows_fit, nchw, nhwc, pad_rows_and_columns, pair
 from .pool_kernels import MOST_PLACES, max_of_places
 
-Place = tuple[slice, slice, slice]
+Place = tuple[slice, ...]
 CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at them find them in cache
 
 
@@ -64,8 +64,9 @@ def max_of_columns_and_rows(x: Array, geometry: Geometry) -> tuple[Array, Callab
     (kh, kw), (sh, sw), (ph, pw) = geometry.kernel, geometry.stride, geometry.padding
     rows, columns = geometry.output(height, width)
     least = -xp.inf if x.dtype.kind == "f" else xp.iinfo(x.dtype).min
-    along_rows = [(slice(None), slice(None), geometry.tap(0, j, rows, columns)[1]) for j in range(kw)]
-    along_columns = [(slice(None), geometry.tap(i, 0, rows, columns)[0]) for i in range(kh)]
+    whole = slice(None)
+    along_rows: list[Place] = [(whole, whole, geometry.tap(0, j, rows, columns)[1]) for j in range(kw)]
+    along_columns: list[Place] = [(whole, geometry.tap(i, 0, rows, columns)[0]) for i in range(kh)]
     runs = blocks(n, x[:1].nbytes, CACHE if xp is np else x.nbytes)
     y = xp.empty((n, rows, columns, channels), x.dtype)
 
