@@ -2,6 +2,7 @@
 
 import os
 from functools import partial
+from itertools import combinations
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -125,6 +126,16 @@ def a_leaf_is_announced_once_when_final() -> None:
 def gradients_belong_to_one_leaf() -> None:
     for program in programs():
         tape_laws.gradients_are_private(Tape, program)
+
+
+def views_of_gradients_are_copied() -> None:
+    x, y, z = (Tensor(drawn(6), requires_grad=True) for _ in range(3))
+    with Tape() as tape:
+        value = x.reshape(2, 3) + y.reshape(2, 3) + (z * 2.0).reshape(2, 3)
+    tape.backward(value, drawn(2, 3))
+    grads = [leaf.grad for leaf in (x, y, z) if leaf.grad is not None]
+    assert len(grads) == 3
+    assert not any(np.shares_memory(a, b) for a, b in combinations(grads, 2)), "a leaf shares its gradient"
 
 
 def backward_releases_what_was_held() -> None:
@@ -362,6 +373,8 @@ BUGS = [
         a_leaf_is_announced_once_when_final, "announced"),
     Bug("two leaves get one array", TAPE, "entry.accumulate_grad(g, private=len(entries) not in borrowed)",
         "entry.accumulate_grad(g)", gradients_belong_to_one_leaf, "shares its gradient with another"),
+    Bug("a view of a gradient is given away", TAPE, "and d.base is not base_of(g)", "",
+        views_of_gradients_are_copied, "shares its gradient"),
     Bug("a spent tape keeps its entries", TAPE,
         "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
         "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),
