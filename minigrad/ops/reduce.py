@@ -100,8 +100,9 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     total = sums_keepdims(e, axes)
 
     def to_x(g: Array) -> Array:
-        d = e * (sums_keepdims(g, axes) / total)
-        return xp.subtract(g, d, out=d)
+        with np.errstate(invalid="ignore"):
+            d = e * (sums_keepdims(g, axes) / total)
+        return xp.subtract(g, d, out=d if d.ndim else None)
 
     with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
         return shifted - xp.log(total), (to_x,)
