@@ -135,7 +135,7 @@ def channel_sums(x: Array) -> Array:
 
 def rows_together(x: Array) -> int:
     """How many rows of (N, C) are taken as one of up to 4,096 elements: NumPy is slow along short ones."""
-    if array_module(x) is not np or not x.flags.c_contiguous:
+    if array_module(x) is not np or not x.flags.c_contiguous or x.shape[1] >= 256:
         return 1
     return math.gcd(len(x), 1 << max(4096 // max(x.shape[1], 1), 1).bit_length() - 1)
 

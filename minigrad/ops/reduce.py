@@ -68,7 +68,8 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
     spread = spreader(x, axes)
     largest = largest_keepdims(x, axes)
     largest = xp.where(xp.isfinite(largest), largest, 0)  # infinities are kept by the exponentials
-    e = exponentials(x - largest)
+    e = x - largest
+    e = xp.exp(e, out=as_out(e))
     total = sums_keepdims(e, axes)
     with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
         value = xp.log(total) + largest
@@ -78,8 +79,9 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
 @op
 def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
-    axes = axes_of(axis, x.ndim)
-    y = exponentials(x - largest_keepdims(x, axes))
+    xp, axes = array_module(x), axes_of(axis, x.ndim)
+    y = x - largest_keepdims(x, axes)
+    y = xp.exp(y, out=as_out(y))
     y /= sums_keepdims(y, axes)
 
     def to_x(g: Array) -> Array:
@@ -100,17 +102,18 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     total = sums_keepdims(e, axes)
 
     def to_x(g: Array) -> Array:
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # 0 / 0 along an axis without elements
             d = e * (sums_keepdims(g, axes) / total)
-        return xp.subtract(g, d, out=d if d.ndim else None)
+        return xp.subtract(g, d, out=as_out(d))
 
     with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
-        return shifted - xp.log(total), (to_x,)
+        total_log = xp.log(total)
+    return xp.subtract(shifted, total_log, out=as_out(shifted)), (to_x,)
 
 
-def exponentials(x: Array) -> Array:
-    """exp(x), written into x where x holds floats."""
-    return array_module(x).exp(x, out=x if x.ndim and x.dtype.kind == "f" else None)
+def as_out(x: Array) -> Array | None:
+    """``x`` where a function can write floats into it, else None."""
+    return x if x.ndim and x.dtype.kind == "f" else None
 
 
 def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, sums, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
+from minigrad.ops import reduce
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
@@ -85,6 +86,10 @@ def sums_are_of_short_chains() -> None:
     x = np.full((40000, 1), 0.1, np.float32)
     fast_form_laws.adds_in_short_chains(sums.column_sums, 0, np.repeat(x, 3, axis=1))
     fast_form_laws.adds_in_short_chains(sums.column_dots, 0, *2 * [np.repeat(x[:1001], 3, axis=1)])
+
+
+def the_largest_of_a_row_is_the_largest() -> None:
+    fast_form_laws.are_the_largest(reduce.largest_keepdims, drawn(3, 4), 1)
 
 
 def a_mean_far_away_leaves_the_deviations() -> None:
@@ -340,6 +345,8 @@ BUGS = [
     Bug("a variance is a difference of squares", "minigrad.ops.norm",
         "squares = channel_dots(centred, centred)", "squares = channel_dots(x, x) - n * mean**2",
         a_mean_far_away_leaves_the_deviations, "the value: "),
+    Bug("rows are shifted by their smallest", "minigrad.ops.reduce", "np.maximum.reduceat",
+        "np.minimum.reduceat", the_largest_of_a_row_is_the_largest, "not "),
     Bug("a sum is one chain", "minigrad.sums", "together = n // CHAIN", "together = 1",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("rows beyond whole chains are left out", "minigrad.sums",

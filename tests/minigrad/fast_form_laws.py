@@ -46,6 +46,12 @@ def adds_in_short_chains(sums: Callable[..., np.ndarray], axis: int, *factors: n
     )
 
 
+def are_the_largest(largest: Callable[..., np.ndarray], x: np.ndarray, axis: int) -> None:
+    """Along one axis, which stays as 1; NaN is the largest."""
+    expected = x.max(axis=axis, keepdims=True)
+    assert np.array_equal(largest(x, (axis,)), expected, equal_nan=True), f"not {expected}, of {x}"
+
+
 def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope: float) -> None:
     """Value and gradient, by the choice between 1 and the slope."""
     value, (to_x,) = form(x, slope)

@@ -11,9 +11,11 @@ from hypothesis.extra import numpy as hnp
 from minigrad import device, sums
 from minigrad.ops import scatter
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
+from minigrad.ops.reduce import largest_keepdims
 from minigrad.testing import c_order, fortran_order, with_gaps
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
+    are_the_largest,
     is_leaky_relu,
     is_the_power,
     sums_rows_as_add_at,
@@ -50,6 +52,13 @@ def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
         for a, b in ((x, y), (x.T, y.T)):
             adds_in_short_chains(total, axis, a)
             adds_in_short_chains(dots, axis, a, b)
+
+
+@given(st.data(), DTYPES, st.integers(0, 2), st.sampled_from([c_order, fortran_order, with_gaps]))
+def test_the_largest_of_rows(data, dtype, axis, order):
+    elements = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 2.0])
+    shape = hnp.array_shapes(min_dims=3, max_dims=3, max_side=3)
+    are_the_largest(largest_keepdims, order(data.draw(hnp.arrays(dtype, shape, elements=elements))), axis)
 
 
 @given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 40), st.sampled_from([c_order, fortran_order]))
