@@ -163,7 +163,7 @@ class Tape:
                 before = grads[index]
                 if before is None:
                     grads[index] = d
-                    if d is g or d.base is not None:
+                    if d is g or d.base is not None and not is_whole(d, g):
                         borrowed.add(index)
                 elif index in borrowed:
                     grads[index] = sum_in_order(before, d)
@@ -222,6 +222,17 @@ def write_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
         return None
     entry.grad_buffer = None
     return buffer
+
+
+def is_whole(d: Array, g: Array) -> bool:
+    """Whether the view ``d`` that a pullback made of ``g`` is all of a NumPy array that nobody else holds.
+
+    Such are reshaped or transposed results; a part would keep the rest in memory, and a broadcast one is
+    read-only.
+    """
+    if type(d) is not np.ndarray or type(d.base) is not np.ndarray:
+        return False
+    return d.base.size == d.size and d.base is not base_of(g) and d.flags.writeable
 
 
 def expand_segment(segment: Any, entries: list[Any], grads: list[Any], g: Array) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .device import Array, array_module, on_gpu, to_device, to_host
+from .device import Array, array_module, in_c_order, on_gpu, to_device, to_host
 
 if TYPE_CHECKING:
     from .tape import OnGrad, Tape
@@ -54,7 +54,7 @@ class Tensor:
             g = np.array(g)
         in_order = g.flags.c_contiguous or g.strides == self.data.strides
         if g.dtype != self.data.dtype or not in_order:
-            g = g.astype(self.data.dtype, order="C")
+            g = in_c_order(g, self.data.dtype)
         elif self.grad is None and not private:
             g = g.copy("K")
         if self.grad is None:

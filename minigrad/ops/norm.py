@@ -5,13 +5,17 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, cast
 
+import numpy as np
+
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
+from ..sums import column_dots, column_sums, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
 from .geometry import nchw, nhwc
@@ -24,10 +28,9 @@ Gather = Callable[[Array], Sequence[Array]]
 
 
 def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
-    """``op`` of a function of channels, (N, C) or images; on a GPU it gets images as pixels, (N H W, C).
+    """``op`` of a function of (N, C) arrays; it gets images as pixels, (N H W, C).
 
-    Signals (N, C, L) are images of one row. Pixels lie so in memory where images are channels-last. CuPy's
-    functions write in C order.
+    Signals (N, C, L) are images of one row. Pixels lie so in memory where images are channels-last.
     """
 
     @wraps(function)
@@ -47,7 +50,7 @@ def channelwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
         to_others = [wraps(pull)(lambda g, pull=pull: pull(g_pixels(g))) for pull in others]
         return images(value), (wraps(to_x)(lambda g: images(to_x(g_pixels(g)))), *to_others)
 
-    return op(of_signals(function), of_signals(of_images))
+    return op(of_signals(of_images))
 
 
 def of_signals(function: Callable[P, OpResult]) -> Callable[P, OpResult]:
@@ -84,25 +87,31 @@ def batch_norm(
     2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
     this rank's sums. Raises ValueError where C differs; warns where a channel has one value, its own mean.
     """
-    if len(shape_of(x)) not in (2, 4) or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
+    if len(shape_of(x)) != 2 or not shape_of(weight) == shape_of(bias) == x.shape[1:]:
         raise ValueError(
             f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
             f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
         )
-    xp = array_module(x)
-    n: float = x.size // max(x.shape[1], 1)
+    xp, shape, rows = array_module(x), x.shape, rows_together(x)
+    n: float = len(x)
+
+    def wide(x: Array) -> Array:
+        return x.reshape(shape[0] // rows, rows * shape[1])
 
     def per_channel(a: Array) -> Array:
-        return a if x_ndim == 2 else a.reshape(-1, 1, 1)
+        return a if rows == 1 else xp.tile(a, rows)
 
-    x_ndim = x.ndim
+    def channel_dots(x: Array, y: Array) -> Array:
+        x, y = x.reshape(shape), y.reshape(shape)
+        return column_dots(x, y) if xp is np else channel_sums(x * y)
+
     if statistics is None:
         mean = channel_sums(x) / max(n, 1)
-        centred = x - per_channel(mean)
-        squares = channel_sums(centred * centred)
+        centred = wide(x) - per_channel(mean)
+        squares = channel_dots(centred, centred)
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
-            centred = x - per_channel(mean)
+            centred = wide(x) - per_channel(mean)
         if n == 1:
             warnings.warn(
                 "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
@@ -114,23 +123,37 @@ def batch_norm(
             observe(mean, var, n)
     else:
         mean, var = statistics
-        centred = x - per_channel(mean)
+        centred = wide(x) - per_channel(mean)
     scale = 1 / xp.sqrt(var + eps)
-    normal = centred * per_channel(scale)
-    sums = once(lambda g: (channel_sums(g), channel_sums(g * normal)))
+    value = centred * per_channel(scale * weight)
+    value += per_channel(bias)
+    sums = once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))
     fixed = statistics is not None
 
     def to_x(g: Array) -> Array:
         factor = per_channel(weight * scale)
         if fixed:
-            return g * factor
+            return (wide(g) * factor).reshape(shape)
         total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
-        return factor * (g - per_channel(total / max(n, 1)) - normal * per_channel(along / max(n, 1)))
+        d = wide(g) - per_channel(total / max(n, 1))
+        d -= centred * per_channel(scale * along / max(n, 1))
+        d *= factor
+        return d.reshape(shape)
 
-    return (
-        normal * per_channel(weight) + per_channel(bias),
-        (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy()),
-    )
+    return value.reshape(shape), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+
+
+def channel_sums(x: Array) -> Array:
+    """The sums of the columns of (N, C); on a GPU as a product, which a stream that is captured can take."""
+    xp = array_module(x)
+    return column_sums(x) if xp is np else product(xp.ones(x.shape[0], x.dtype), x)
+
+
+def rows_together(x: Array) -> int:
+    """How many rows of (N, C) are taken as one of up to 4,096 elements: NumPy is slow along short ones."""
+    if array_module(x) is not np or not x.flags.c_contiguous or x.shape[1] >= 256:
+        return 1
+    return math.gcd(len(x), 1 << max(4096 // max(x.shape[1], 1), 1).bit_length() - 1)
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
@@ -154,23 +177,34 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
 
     How many axes says weight, which has their shape. Raises ValueError where that differs.
     """
-    xp = array_module(x)
-    centred = x - x.mean(axis=-1, keepdims=True)
-    scale = 1 / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
-    normal = centred * scale
+    xp, rows = array_module(x), x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    normal = rows - row_means(rows)
+    scale = 1 / xp.sqrt(row_means(normal, normal) + eps)
+    normal *= scale
+    value = normal * weight
+    value += bias
 
     def to_x(g: Array) -> Array:
-        gw = g * weight
-        along = (gw * normal).mean(axis=-1, keepdims=True)
-        return scale * (gw - gw.mean(axis=-1, keepdims=True) - normal * along)
+        d = g.reshape(rows.shape) * weight
+        along = row_means(d, normal)
+        d -= row_means(d)
+        d -= normal * along
+        d *= scale
+        return d.reshape(x.shape)
 
-    return normal * weight + bias, (to_x, lambda g: g * normal, lambda g: g)
+    def to_weight(g: Array) -> Array:
+        g = g.reshape(rows.shape)
+        return column_dots(g, normal) if xp is np else g * normal
+
+    def to_bias(g: Array) -> Array:
+        return column_sums(g.reshape(rows.shape)) if xp is np else g
+
+    return value.reshape(x.shape), (to_x, to_weight, to_bias)
 
 
-def channel_sums(x: Array) -> Array:
-    """Sums over all axes but the channels; images in channels-last memory go through one product."""
-    if x.ndim == 4:
-        n, c, h, w = x.shape
-        x = x.transpose(0, 2, 3, 1).reshape(n * h * w, c)
-    xp = array_module(x)
-    return product(xp.ones(x.shape[0], x.dtype), x)
+def row_means(x: Array, y: Array | None = None) -> Array:
+    """The means of x, or of x * y, over their last axis, which is kept as 1."""
+    if array_module(x) is not np:
+        return (x if y is None else x * y).mean(axis=-1, keepdims=True)
+    sums = row_sums(x) if y is None else row_dots(x, y)
+    return (sums / max(x.shape[-1], 1))[:, None]

@@ -26,7 +26,7 @@ from .geometry import (
 )
 from .pool_kernels import MOST_PLACES, max_of_places
 
-Place = tuple[slice, slice, slice]
+Place = tuple[slice, ...]
 CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at them find them in cache
 
 
@@ -53,7 +53,7 @@ def max_pool2d(
     if on_gpu(x) and apart and math.prod(geometry.kernel) <= MOST_PLACES:
         y, to_x = max_of_places(images, windows(images, geometry))
     else:
-        y, to_x = (max_of_tiles if apart else max_of_windows)(images, geometry)
+        y, to_x = (max_of_tiles if apart else max_of_columns_and_rows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))[:, :height, :width]),)
 
 
@@ -78,6 +78,52 @@ def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array
         return d[:, ph : ph + height, pw : pw + width]
 
     return y, to_x
+
+
+def max_of_columns_and_rows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+    """Any windows, a few images at a time: the maximum of each window's rows, then that of these maxima.
+
+    The first largest element of a window is the first one of the first row that has it, so the gradient goes
+    to a row first, and there to an element: kh + kw places are compared, not kh kw.
+    """
+    xp, (n, height, width, channels) = array_module(x), x.shape
+    (kh, kw), (ph, pw) = geometry.kernel, geometry.padding
+    apart = [s // math.gcd(s, d) for s, d in zip(geometry.stride, geometry.dilation, strict=True)]
+    rows, columns = geometry.output(height, width)
+    whole = slice(None)
+    along_rows: list[Place] = [(whole, whole, geometry.tap(0, j, rows, columns)[1]) for j in range(kw)]
+    along_columns: list[Place] = [(whole, geometry.tap(i, 0, rows, columns)[0]) for i in range(kh)]
+    runs = blocks(n, x[:1].nbytes, CACHE if xp is np else x.nbytes)
+    y = xp.empty((n, rows, columns, channels), x.dtype)
+
+    parts = []
+    for images in runs:
+        padded = pad_rows_and_columns(x[images], geometry.padding, lowest(x))
+        wide = reduce(xp.maximum, [padded[place] for place in along_rows])
+        y[images] = reduce(xp.maximum, [wide[place] for place in along_columns])
+        parts.append((images, padded, wide))
+
+    def to_x(g: Array) -> Array:
+        d, shared = xp.zeros(x.shape, g.dtype), sharing(y)
+        for images, padded, wide in parts:
+            d_wide = xp.zeros(wide.shape, g.dtype)
+            share_out(shared(g[images], y[images], wide, along_columns), along_columns, d_wide, apart[0])
+            d_padded = xp.zeros(padded.shape, g.dtype) if ph or pw else d[images]
+            share_out(shared(d_wide, wide, padded, along_rows), along_rows, d_padded, apart[1])
+            if ph or pw:
+                d[images] = d_padded[:, ph : ph + height, pw : pw + width]
+        return d
+
+    return y, to_x
+
+
+def share_out(shares: Iterator[Array], places: list[Place], d: Array, apart: int) -> None:
+    """Add each of ``shares`` to its place of d, which holds zeros; the first ``apart`` do not overlap."""
+    for i, (place, share) in enumerate(zip(places, shares, strict=True)):
+        if i < apart:
+            d[place] = share
+        else:
+            d[place] += share
 
 
 def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
@@ -135,10 +181,10 @@ def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterat
 
     The gradient's bits are multiplied as integers, so infinite values do not spread to other places.
     """
-    bits = g.view(f"i{g.dtype.itemsize}")
+    bits, rest = g.view(f"i{g.dtype.itemsize}"), None
     for place in places[:-1]:
         share = bits * (x[place] == y)
-        bits = bits - share
+        bits = rest = np.subtract(bits, share, out=rest)
         yield share.view(g.dtype)
     yield bits.view(g.dtype)
 

@@ -164,19 +164,19 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
 
 
 EXCHANGE = "if gather is None else xp.sum"
-SUMS = "once(lambda g: (channel_sums(g), channel_sums(g * normal)))"
+SUMS = "once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
     "the variance of the means is dropped": broken(("squares + counts * (means - mean) ** 2", "squares")),
     "the variance of the means, unweighted": broken(("counts * (means - mean) ** 2", "(means - mean) ** 2")),
     "deviations from this rank's mean": broken(
-        ("            centred = x - per_channel(mean)\n        if n == 1", "        if n == 1")
+        ("            centred = wide(x) - per_channel(mean)\n        if n == 1", "        if n == 1")
     ),
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(
         (SUMS, "once(lambda g: xp.sum(xp.stack((gather or (lambda a: [a]))("
-         "xp.stack([channel_sums(g), channel_sums(g * normal)]))), axis=0))"),
+         "xp.stack([channel_sums(g), scale * channel_dots(g, centred)]))), axis=0))"),
         (EXCHANGE, "if True else xp.sum"),
     ),
     "running variance by this rank's count": broken(

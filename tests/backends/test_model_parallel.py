@@ -48,8 +48,8 @@ class Net(nn.Module):
 def nested(rng):
     """Sequentials and a block inside a Sequential."""
     inner = nn.Sequential(
-        nn.Linear(6, 7, rng=rng), nn.Sequential(nn.Tanh(), nn.Linear(7, 5, rng=rng), nn.Tanh())
-    )
+        nn.Linear(6, 7, rng=rng), nn.Sequential(nn.Tanh(), nn.Linear(7, 5, bias=False, rng=rng), nn.Tanh())
+    )  # before a batch norm a bias has nearly no gradient: one eps of a weight moves it by 1e-12 of itself
     return nn.Sequential(
         nn.Linear(4, 6, rng=rng), inner, nn.BatchNorm(5), Block(5, rng), nn.Linear(5, 3, rng=rng)
     )

@@ -2,15 +2,17 @@
 
 import os
 from functools import partial
+from itertools import combinations
 from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, sums, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
+from minigrad.ops import reduce
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, gpu_laws, op_laws, recompute_laws, tape_laws
+from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (
     adam,
@@ -44,6 +46,7 @@ def gradients_of_windows_are_the_differences() -> None:
             lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
         )
     testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
+    testing.gradient_matches_difference(lambda x: ops.max_pool2d(x, kernel=3, stride=1), image)
 
 
 def large_logits_swallow_no_loss() -> None:
@@ -79,6 +82,28 @@ def a_mean_far_away_leaves_the_variance() -> None:
     extremes.variance_survives_offsets(ops.var, x, 0)
 
 
+def sums_are_of_short_chains() -> None:
+    x = np.full((40000, 1), 0.1, np.float32)
+    fast_form_laws.adds_in_short_chains(sums.column_sums, 0, np.repeat(x, 3, axis=1))
+    fast_form_laws.adds_in_short_chains(sums.column_dots, 0, *2 * [np.repeat(x[:1001], 3, axis=1)])
+
+
+def the_largest_of_a_row_is_the_largest() -> None:
+    fast_form_laws.are_the_largest(reduce.largest_keepdims, drawn(3, 4), 1)
+
+
+def a_mean_far_away_leaves_the_deviations() -> None:
+    rng = np.random.default_rng(0)
+    x, g, (w, b) = 1e3 + rng.normal(size=(60, 4)), rng.normal(size=(60, 4)), rng.normal(size=(2, 4))
+    extremes.normalisation_survives_offsets(ops.batch_norm, x, w, b, g, axis=0)
+
+
+def a_transposed_copy_is_whole() -> None:
+    x = drawn(3, 41)
+    with patch.object(device, "TRANSPOSED", 1):
+        assert np.array_equal(device.in_c_order(np.asfortranarray(x), x.dtype), x), "elements differ"
+
+
 def pullbacks_keep_their_contract() -> None:
     op_laws.pullbacks_keep_the_contract(ops.batch_norm, drawn(4, 3), drawn(3), drawn(3))
 
@@ -106,6 +131,16 @@ def a_leaf_is_announced_once_when_final() -> None:
 def gradients_belong_to_one_leaf() -> None:
     for program in programs():
         tape_laws.gradients_are_private(Tape, program)
+
+
+def views_of_gradients_are_copied() -> None:
+    x, y, z = (Tensor(drawn(6), requires_grad=True) for _ in range(3))
+    with Tape() as tape:
+        value = x.reshape(2, 3) + y.reshape(2, 3) + (z * 2.0).reshape(2, 3)
+    tape.backward(value, drawn(2, 3))
+    grads = [leaf.grad for leaf in (x, y, z) if leaf.grad is not None]
+    assert len(grads) == 3
+    assert not any(np.shares_memory(a, b) for a, b in combinations(grads, 2)), "a leaf shares its gradient"
 
 
 def backward_releases_what_was_held() -> None:
@@ -274,7 +309,7 @@ BUGS = [
     Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * (x / y / y)",
         "lambda g: g * (x / y / y)", a_gradient_is_the_difference, DIFFERENCE),
     Bug("softmax without what the others take away", "minigrad.ops.reduce",
-        "y * (g - (g * y).sum(axis=axes, keepdims=True))", "y * g",
+        "d = g - dots_keepdims(g, y, axes)", "d = g.copy()",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a large logit swallows the loss", "minigrad.ops.loss",
         "(xp.log(total[:, 0]) - shifted[rows, labels])",
@@ -305,9 +340,24 @@ BUGS = [
     Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",
         "d[rows, labels] -= g", a_gradient_is_the_difference, DIFFERENCE),
     Bug("batch-norm's mean is taken for a constant", "minigrad.ops.norm",
-        "g - per_channel(total / max(n, 1)) -", "g -", a_gradient_is_the_difference, DIFFERENCE),
+        "wide(g) - per_channel(total / max(n, 1))", "wide(g).copy()",
+        a_gradient_is_the_difference, DIFFERENCE),
+    Bug("a variance is a difference of squares", "minigrad.ops.norm",
+        "squares = channel_dots(centred, centred)", "squares = channel_dots(x, x) - n * mean**2",
+        a_mean_far_away_leaves_the_deviations, "the value: "),
+    Bug("rows are shifted by their smallest", "minigrad.ops.reduce", "np.maximum.reduceat",
+        "np.minimum.reduceat", the_largest_of_a_row_is_the_largest, "not "),
+    Bug("a sum is one chain", "minigrad.sums", "together = n // CHAIN", "together = 1",
+        sums_are_of_short_chains, "off by .* eps"),
+    Bug("rows beyond whole chains are left out", "minigrad.sums",
+        "total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))", "total",
+        sums_are_of_short_chains, "off by .* eps"),
+    Bug("the last columns of a transposed copy come from the first", "minigrad.device",
+        "range(0, x.shape[1], 16)", "range(0, x.shape[1] - 15, 16)", a_transposed_copy_is_whole, "differ"),
     Bug("overlapping windows overwrite one another", "minigrad.ops.conv",
         "d[(*place, a)] += g[..., b]", "d[(*place, a)] = g[..., b]",
+        gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("a window's share overwrites another one's", "minigrad.ops.pool", "if i < apart:", "if True:",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / divisor", "share = g",
         gradients_of_windows_are_the_differences, DIFFERENCE),
@@ -330,6 +380,8 @@ BUGS = [
         a_leaf_is_announced_once_when_final, "announced"),
     Bug("two leaves get one array", TAPE, "entry.accumulate_grad(g, private=len(entries) not in borrowed)",
         "entry.accumulate_grad(g)", gradients_belong_to_one_leaf, "shares its gradient with another"),
+    Bug("a view of a gradient is given away", TAPE, "and d.base is not base_of(g)", "",
+        views_of_gradients_are_copied, "shares its gradient"),
     Bug("a spent tape keeps its entries", TAPE,
         "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
         "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),

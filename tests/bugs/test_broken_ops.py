@@ -117,13 +117,15 @@ GRADIENTS = {
     ),
     "the count of a mean": (mean_without_its_count, X),
     "the gradient through the mean": (
-        mutant("minigrad.ops.norm", ("g - per_channel(total / max(n, 1)) -", "g -")).batch_norm,
+        mutant(
+            "minigrad.ops.norm", ("wide(g) - per_channel(total / max(n, 1))", "wide(g).copy()")
+        ).batch_norm,
         X,
         W,
         W,
     ),
     "the sum in softmax": (
-        mutant("minigrad.ops.reduce", ("y * (g - (g * y).sum(axis=axes, keepdims=True))", "y * g")).softmax,
+        mutant("minigrad.ops.reduce", ("d = g - dots_keepdims(g, y, axes)", "d = g.copy()")).softmax,
         X,
     ),
     "repeated indices": (

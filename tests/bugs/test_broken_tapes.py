@@ -66,7 +66,7 @@ BUGS = {
     ),
     "only g itself counts as borrowed, not a view of it": (
         laws.gradients_are_private,
-        ("if d is g or d.base is not None:\n                        borrowed",
+        ("if d is g or d.base is not None and not is_whole(d, g):\n                        borrowed",
          "if d is g:\n                        borrowed"),
     ),
     "weights are not put off": (

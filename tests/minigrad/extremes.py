@@ -72,6 +72,24 @@ def variance_survives_offsets(var: Op, x: np.ndarray, axis: Any) -> None:
     near(dx, 2 * deviations * (exact.size / x.size), bound, "the gradient of var")
 
 
+def normalisation_survives_offsets(
+    norm: Op, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, g: np.ndarray, axis: int
+) -> None:
+    """Deviations along ``axis`` lose as many digits as the mean is larger than they are, and no more."""
+    wide, w, b, seed = (a.astype(np.longdouble) for a in (x, weight, bias, g))
+    mean = wide.mean(axis=axis, keepdims=True)
+    scale = 1 / np.sqrt(((wide - mean) ** 2).mean(axis=axis, keepdims=True) + 1e-5)
+    normal, gw = (wide - mean) * scale, seed * w
+    along = (gw * normal).mean(axis=axis, keepdims=True)
+    exact = scale * (gw - gw.mean(axis=axis, keepdims=True) - normal * along)
+    y, (dx, dw, db) = value_and_gradients(norm, x, weight, bias, seed=g)
+    lost = 32 * np.finfo(x.dtype).eps * float(1 + (np.abs(mean) * scale).max())
+    near(y, normal * w + b, lost * (np.abs(w) * (1 + np.abs(normal)) + np.abs(b)), "the value")
+    near(dx, exact, lost * float((scale * np.abs(gw).max()).max()), "the gradient of x")
+    near(dw, (seed * normal).sum(axis=0), lost * np.abs(seed).sum(axis=0), "the gradient of the weight")
+    near(db, seed.sum(axis=0), lost * np.abs(seed).sum(axis=0), "the gradient of the bias")
+
+
 def cross_entropy_survives_offsets(cross_entropy: Op, x: np.ndarray, labels: np.ndarray) -> None:
     shifted = exact_shift(x, 1)
     p = np.exp(shifted)

@@ -30,6 +30,28 @@ def is_the_power(power: Callable[[np.ndarray, Any], np.ndarray], x: np.ndarray, 
     assert near.all(), f"{x[~near][0]!r} ** {y} is {value[~near][0]!r}, not {expected[~near][0]!r}"
 
 
+def adds_in_short_chains(sums: Callable[..., np.ndarray], axis: int, *factors: np.ndarray) -> None:
+    """The sums of the factors' product along ``axis``, by chains of 64 additions and a tree above them.
+
+    Each of 64 + log2 n additions rounds at most by half an eps of what the absolute terms add up to.
+    """
+    terms = np.prod([x.astype(np.longdouble) for x in factors], axis=0)
+    n, dtype = terms.shape[axis], factors[0].dtype
+    value, absolute = sums(*factors), abs(terms).sum(axis=axis)
+    assert value.dtype == dtype and value.shape == absolute.shape
+    slack = (64 + np.log2(max(n, 1))) / 2 * np.finfo(dtype).eps
+    error = abs(value - terms.sum(axis=axis))
+    assert (error <= slack * absolute).all(), (
+        f"a sum of {n} is off by {(error / absolute).max() / np.finfo(dtype).eps:.0f} eps"
+    )
+
+
+def are_the_largest(largest: Callable[..., np.ndarray], x: np.ndarray, axis: int) -> None:
+    """Along one axis, which stays as 1; NaN is the largest."""
+    expected = x.max(axis=axis, keepdims=True)
+    assert np.array_equal(largest(x, (axis,)), expected, equal_nan=True), f"not {expected}, of {x}"
+
+
 def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope: float) -> None:
     """Value and gradient, by the choice between 1 and the slope."""
     value, (to_x,) = form(x, slope)

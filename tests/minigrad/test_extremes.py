@@ -55,6 +55,16 @@ def test_the_variance_survives_a_common_offset(seed, offset, spread, dtype, orde
         extremes.variance_survives_offsets(ops.var, x, axis)
 
 
+@pytest.mark.parametrize(("op", "axis"), [(ops.batch_norm, 0), (ops.layer_norm, 1)])
+@given(seed=st.integers(0, 2**16), offset=st.sampled_from([0.0, 10.0, -1e3]), dtype=DTYPES, order=ORDERS)
+def test_normalisations_survive_a_common_offset(op, axis, seed, offset, dtype, order):
+    rng = np.random.default_rng(seed)
+    n, c = rng.integers(2, 9, size=2) if seed % 2 else rng.permutation([int(rng.integers(60, 300)), 4])
+    x, g, (w, b) = offset + rng.normal(size=(n, c)), rng.normal(size=(n, c)), rng.normal(size=(2, c))
+    arrays = [a.astype(dtype) for a in (order(x), w, b, order(g))]
+    extremes.normalisation_survives_offsets(op, *arrays, axis=axis)
+
+
 @given(x=logits(), data=st.data())
 def test_cross_entropy_survives_a_common_offset(x, data):
     label = st.integers(0, x.shape[1] - 1)

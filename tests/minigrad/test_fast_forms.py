@@ -8,9 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from minigrad import device, sums
 from minigrad.ops import blocks, sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
-from tests.minigrad.fast_form_laws import is_leaky_relu, is_the_power, sums_rows_as_add_at
+from minigrad.ops.reduce import largest_keepdims
+from minigrad.testing import c_order, fortran_order, with_gaps
+from tests.minigrad.fast_form_laws import (
+    adds_in_short_chains,
+    are_the_largest,
+    is_leaky_relu,
+    is_the_power,
+    sums_rows_as_add_at,
+)
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
@@ -28,6 +37,37 @@ def test_powers_by_a_number(data, dtype, y):
     width = 32 if dtype == np.float32 else 64
     x = data.draw(hnp.arrays(dtype, 5, elements=st.floats(width=width)))
     is_the_power(constant_power, x, y)
+
+
+SIZES = st.integers(0, 4) | st.sampled_from([63, 64, 65, 127, 255, 256, 1000, 1024, 1100, 4097])
+
+
+@given(DTYPES, SIZES, st.integers(0, 3), st.sampled_from([0.1, 10.0]), st.sampled_from([0.0, 1.0]), st.data())
+def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
+    rng = np.random.default_rng(0)
+    orders = st.sampled_from([c_order, fortran_order, with_gaps])
+    x, y = ((offset + spread * rng.normal(size=(long, short))).astype(dtype) for _ in range(2))
+    x, y = data.draw(orders)(x), data.draw(orders)(y)
+    for axis, total, dots in ((0, sums.column_sums, sums.column_dots), (1, sums.row_sums, sums.row_dots)):
+        for a, b in ((x, y), (x.T, y.T)):
+            adds_in_short_chains(total, axis, a)
+            adds_in_short_chains(dots, axis, a, b)
+
+
+@given(st.data(), DTYPES, st.integers(0, 2), st.sampled_from([c_order, fortran_order, with_gaps]))
+def test_the_largest_of_rows(data, dtype, axis, order):
+    elements = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 2.0])
+    shape = hnp.array_shapes(min_dims=3, max_dims=3, max_side=3)
+    are_the_largest(largest_keepdims, order(data.draw(hnp.arrays(dtype, shape, elements=elements))), axis)
+
+
+@given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 40), st.sampled_from([c_order, fortran_order]))
+def test_copies_in_c_order(dtype, wanted, rows, columns, order):
+    x = order(np.random.default_rng(0).normal(size=(rows, columns)).astype(dtype))
+    with patch.object(device, "TRANSPOSED", 1):
+        copy = device.in_c_order(x, wanted)
+    assert copy.flags.c_contiguous and copy.dtype == wanted
+    assert np.array_equal(copy, x.astype(wanted))
 
 
 @given(st.data(), DTYPES, st.floats(0, 1))
@@ -59,6 +99,13 @@ def test_sums_that_forget_are_caught(bug):
     sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, 4)
     with pytest.raises((AssertionError, IndexError)):
         sums_rows_as_add_at(bug, g, rows, 4)
+
+
+@pytest.mark.parametrize("sums", [lambda x: x.sum(0), lambda x: np.ones(len(x), x.dtype) @ x])
+def test_long_chains_of_additions_are_caught(sums):
+    x = np.full((40000, 1), 0.1, np.float32)
+    with pytest.raises(AssertionError, match="eps"):
+        adds_in_short_chains(sums, 0, np.repeat(x, 3, axis=1))
 
 
 @pytest.mark.parametrize("bug", [lambda x, y: 1 / constant_power(x, -y), lambda x, y: abs(x) ** y])

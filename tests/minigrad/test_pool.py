@@ -40,10 +40,27 @@ def test_pooling_of_tiles_is_pooling_of_windows(drawn, cache, with_nan):
         assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
 
 
+@settings(max_examples=2 * settings().max_examples)
+@given(tilings(), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, pool.CACHE]), st.booleans())
+def test_pooling_by_columns_and_rows_is_pooling_of_windows(drawn, stride, padding, cache, with_nan):
+    x, geometry = drawn
+    padding = tuple(min(padding, k // 2) for k in geometry.kernel)
+    geometry = geometry._replace(stride=(stride, 3 - stride % 3), padding=padding)
+    if with_nan and x.size:
+        x.reshape(-1)[:: max(x.size // 3, 1)] = np.nan
+    with patch.object(pool, "CACHE", cache):
+        y, to_x = pool.max_of_columns_and_rows(x, geometry)
+    expected, slow = pool.max_of_windows(x, geometry)
+    g = on_device(np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype))  # exact sums
+    assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
+    assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
+
+
 @given(tilings(), st.integers(1, 2))
 def test_the_gradient_goes_to_the_first_largest(drawn, stride):
     x, geometry = drawn
-    for form, steps in ((pool.max_of_tiles, geometry.kernel), (pool.max_of_windows, (stride, stride))):
+    others = [(form, (stride, stride)) for form in (pool.max_of_windows, pool.max_of_columns_and_rows)]
+    for form, steps in ((pool.max_of_tiles, geometry.kernel), *others):
         geometry = geometry._replace(stride=steps)
         y, to_x = form(x, geometry)
         expected, host = np.zeros(x.shape), to_host(x)
