@@ -13,6 +13,8 @@ from . import im2col_kernels
 from .geometry import Convolved, Geometry, blocks, cut_off
 from .product import product
 
+Place = tuple[slice, slice]  # images, and rows of their outputs
+
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
@@ -35,8 +37,8 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_kernel(g: Array) -> Array:
         d = array_module(g).zeros((math.prod(w.shape[1:]), len(w)), g.dtype)
-        for images, stack in in_blocks(x, geometry, len(w)):
-            d += stack_products(stack, g[images].reshape(*stack.shape[:2], len(w)))
+        for place, stack in in_blocks(x, geometry, len(w)):
+            d += stack_products(stack, g[place].reshape(*stack.shape[:2], len(w)))
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -46,8 +48,8 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
     xp, matrix = array_module(x), as_matrix(w)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
-    for images, stack in in_blocks(x, geometry, len(w)):
-        out = y[images].reshape(*stack.shape[:2], len(w))
+    for place, stack in in_blocks(x, geometry, len(w)):
+        out = y[place].reshape(*stack.shape[:2], len(w))
         if len(stack) == 1:
             stack, out = stack[0], out[0]  # a stack of a transposed matrix is one that CuPy copies
         product(stack, matrix, out=out)
@@ -74,11 +76,11 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     return d[:, ph : ph + height, pw : pw + width]
 
 
-def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slice, Array]]:
-    """Some images at a time, and their windows as matrices (n, windows / n, kh kw C), good until the next.
+def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Array]]:
+    """Some images at a time, or rows of one, and their windows as matrices (n, windows / n, kh kw C).
 
-    The padded images and the matrices lie in two buffers, which therefore stay in cache; both are stored
-    channel by channel where there are few, so that whole rows of an image can be copied.
+    They are good until the next. The padded images and the matrices lie in two buffers, which therefore stay
+    in cache; both are stored channel by channel where there are few, so that whole rows can be copied.
     """
     xp, few, runs = array_module(x), x.shape[3] < FEW_CHANNELS, image_blocks(x, geometry)
     x, (ph, pw) = cut_off(x, geometry.padding)
@@ -86,22 +88,28 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[slic
     room = n, h + 2 * ph, w + 2 * pw
     padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
     patches = windows(padded, geometry)
-    buffer = xp.empty(patches.size, patches.dtype)
+    rows, columns = patches.shape[1:3]
+    size = math.prod(geometry.kernel) * c
+    bands = blocks(rows, n * columns * size * x.itemsize, CACHE)
+    buffer = xp.empty(n * bands[0].stop * columns * size, x.dtype)
     for images in runs:
         n = images.stop - images.start
         padded[:n, ph : ph + h, pw : pw + w] = x[images]
-        part = patches[:n].transpose(3, 4, 5, 0, 1, 2) if few else patches[:n]
-        copy = buffer[: part.size].reshape(part.shape)
-        copy[...] = part
-        size, n_rows = math.prod(geometry.kernel) * c, n * math.prod(patches.shape[1:3])
-        rows = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
-        products = n_products(rows, filters)
-        yield images, rows.reshape(products, n_rows // products, size)
+        for band in bands:
+            part = patches[:n, band].transpose(3, 4, 5, 0, 1, 2) if few else patches[:n, band]
+            copy = buffer[: part.size].reshape(part.shape)
+            copy[...] = part
+            n_rows = part.size // size
+            matrix = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
+            products = n_products(matrix, filters)
+            yield (images, band), matrix.reshape(products, n_rows // products, size)
 
 
 def n_products(rows: Array, filters: int) -> int:
     """Into how many equal parts to cut the rows, so that each makes a small product with all filters."""
     enough = -(-rows.size * filters // SMALL)
+    if enough <= 1:
+        return 1
     return next((n for n in range(enough, 4 * enough) if len(rows) % n == 0 and len(rows) >= 16 * n), 1)
 
 
