@@ -66,7 +66,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     xp, matrix, (n, height, width, channels) = array_module(g), as_matrix(w).T, shape
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
     d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
-    for images in image_blocks(d, geometry._replace(padding=(0, 0))):
+    for images in blocks(n, rows * columns * matrix.nbytes // len(w), CACHE):
         part = g[images]
         shares = product(part.reshape(math.prod(part.shape[:3]), len(w)), matrix)
         shares = shares.reshape(len(part), rows, columns, kh, kw, channels)
@@ -82,15 +82,17 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     They are good until the next. The padded images and the matrices lie in two buffers, which therefore stay
     in cache; both are stored channel by channel where there are few, so that whole rows can be copied.
     """
-    xp, few, runs = array_module(x), x.shape[3] < FEW_CHANNELS, image_blocks(x, geometry)
+    xp, few, itemsize = array_module(x), x.shape[3] < FEW_CHANNELS, x.itemsize
+    rows, columns = geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    n, h, w, c = len(x[runs[0]]) if runs else 0, *x.shape[1:]  # the first run is the longest
+    n, h, w, c = x.shape
+    size = geometry.kernel[0] * geometry.kernel[1] * c
+    runs = blocks(n, rows * columns * size * itemsize, CACHE)
+    n = runs[0].stop if runs else 0  # the first run is the longest
+    bands = blocks(rows, n * columns * size * itemsize, CACHE)
     room = n, h + 2 * ph, w + 2 * pw
     padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
-    patches = windows(padded, geometry)
-    rows, columns = patches.shape[1:3]
-    size = math.prod(geometry.kernel) * c
-    bands = blocks(rows, n * columns * size * x.itemsize, CACHE)
+    patches = windows(padded, geometry, rows, columns)
     buffer = xp.empty(n * bands[0].stop * columns * size, x.dtype)
     for images in runs:
         n = images.stop - images.start
@@ -113,22 +115,15 @@ def n_products(rows: Array, filters: int) -> int:
     return next((n for n in range(enough, 4 * enough) if len(rows) % n == 0 and len(rows) >= 16 * n), 1)
 
 
-def windows(padded: Array, geometry: Geometry) -> Array:
-    """What each window of padded images (N, H, W, C) sees, (N, H', W', kh, kw, C): a view."""
-    n, height, width, channels = padded.shape
+def windows(padded: Array, geometry: Geometry, rows: int, columns: int) -> Array:
+    """What each window of padded images (N, H, W, C) sees, (N, rows, columns, kh, kw, C): a view."""
     image, row, column, channel = padded.strides
     (down, right), (i, j) = geometry.stride, geometry.dilation
     return array_module(padded).lib.stride_tricks.as_strided(
         padded,
-        (n, *geometry._replace(padding=(0, 0)).output(height, width), *geometry.kernel, channels),
+        (len(padded), rows, columns, *geometry.kernel, padded.shape[3]),
         (image, row * down, column * right, row * i, column * j, channel),
     )
-
-
-def image_blocks(x: Array, geometry: Geometry) -> list[slice]:
-    """Runs of images (N, H, W, C) whose copied windows fit in cache."""
-    size = math.prod((*geometry.output(*x.shape[1:3]), *geometry.kernel, x.shape[3]))
-    return blocks(len(x), size * x.itemsize, CACHE)
 
 
 def as_matrix(w: Array) -> Array:
