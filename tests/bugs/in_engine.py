@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, device, exact_convolutions, nn, ops, optim, recomputed, testing
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, gpu_laws, op_laws, recompute_laws, tape_laws
@@ -44,6 +44,14 @@ def gradients_of_windows_are_the_differences() -> None:
             lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
         )
     testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
+
+
+def exact_convolutions_round_like_sums() -> None:
+    x, w = (np.random.default_rng(0).normal(size=s).astype("f") for s in ((2, 32, 12, 12), (32, 32, 3, 3)))
+    with exact_convolutions():
+        by_default = ops.conv2d(x, w, padding=1).data
+    by_sums = ops.conv2d(x, w, padding=1, algorithm="im2col").data
+    assert np.array_equal(by_default, by_sums), "the rounding is not that of the plain sums"
 
 
 def large_logits_swallow_no_loss() -> None:
@@ -309,6 +317,8 @@ BUGS = [
     Bug("overlapping windows overwrite one another", "minigrad.ops.conv",
         "d[(*place, a)] += g[..., b]", "d[(*place, a)] = g[..., b]",
         gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("Winograd's algorithm is exact enough", "minigrad.ops.conv", "if exact.get():", "if False:",
+        exact_convolutions_round_like_sums, "not that of the plain sums"),
     Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / len(places)", "share = g",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("shared work is kept for another gradient", TAPE, "if not last or last[0] is not g:", "if not last:",

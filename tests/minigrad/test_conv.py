@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import ops, testing
+from minigrad import exact_convolutions, ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
 from minigrad.ops import depthwise, im2col, im2col_kernels, winograd
@@ -195,6 +195,11 @@ def test_auto_takes_winograd_where_it_pays_and_is_not_asked_to_be_exact():
     assert choice(64, 64, n=4, size=7) == choice(64, 64, n=1) == choice(64, 64, n=100, size=5) == "im2col"
     others = [choice(31, 64), choice(64, 31), choice(64, 64, kernel=5), choice(64, 64, stride=2)]
     assert {*others, choice(64, 64, groups=4), choice(64, 64, dtype="d")} == {"im2col"}
+    with exact_convolutions():
+        assert choice(32, 32) == "im2col"
+        with exact_convolutions(False):
+            assert choice(32, 32) == "winograd"
+    assert choice(32, 32) == "winograd"
 
 
 def test_integer_images_and_mixed_widths_give_the_wider_type():
