@@ -15,6 +15,7 @@ from ..device import Array, array_module
 from ..op import OpResult, Pullback, shape_of
 
 Pair = int | tuple[int, int]
+Place = tuple[slice, slice]  # some images, and rows of their outputs
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
 
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, blocks, cut_off
+from .geometry import Convolved, Geometry, Place, blocks, cut_off
 from .product import product
-
-Place = tuple[slice, slice]  # images, and rows of their outputs
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
+LARGE = 1 << 18  # elements of a kernel that is not copied across its memory order, which takes five times as long
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
@@ -36,9 +35,13 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return correlate(g, turned, geometry.backward())
 
     def to_kernel(g: Array) -> Array:
-        d = array_module(g).zeros((math.prod(w.shape[1:]), len(w)), g.dtype)
+        size, large = math.prod(w.shape[1:]), w.size > LARGE
+        d = array_module(g).zeros((len(w), size) if large else (size, len(w)), g.dtype)
         for place, stack in in_blocks(x, geometry, len(w)):
-            d += stack_products(stack, g[place].reshape(*stack.shape[:2], len(w)))
+            gs = g[place].reshape(*stack.shape[:2], len(w))
+            d += stack_products(gs, stack) if large else stack_products(stack, gs)
+        if large:
+            return d.reshape(len(w), *geometry.kernel, x.shape[3]).transpose(0, 3, 1, 2)
         return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
@@ -56,9 +59,9 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     return y
 
 
-def stack_products(stack: Array, gs: Array) -> Array:
-    """The sum of stack[i].T gs[i]."""
-    return product(stack[0].T, gs[0]) if len(stack) == 1 else (stack.transpose(0, 2, 1) @ gs).sum(0)
+def stack_products(a: Array, b: Array) -> Array:
+    """The sum of a[i].T b[i]."""
+    return product(a[0].T, b[0]) if len(a) == 1 else (a.transpose(0, 2, 1) @ b).sum(0)
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
@@ -87,9 +90,10 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     x, (ph, pw) = cut_off(x, geometry.padding)
     n, h, w, c = x.shape
     size = geometry.kernel[0] * geometry.kernel[1] * c
-    runs = blocks(n, rows * columns * size * itemsize, CACHE)
+    cache = max(CACHE, size * filters * itemsize)  # the products read the kernel once for each run
+    runs = blocks(n, rows * columns * size * itemsize, cache)
     n = runs[0].stop if runs else 0  # the first run is the longest
-    bands = blocks(rows, n * columns * size * itemsize, CACHE)
+    bands = blocks(rows, n * columns * size * itemsize, cache)
     room = n, h + 2 * ph, w + 2 * pw
     padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
     patches = windows(padded, geometry, rows, columns)
@@ -127,5 +131,7 @@ def windows(padded: Array, geometry: Geometry, rows: int, columns: int) -> Array
 
 
 def as_matrix(w: Array) -> Array:
-    """The kernel (F, C, kh, kw) as a matrix (kh kw C, F)."""
+    """The kernel (F, C, kh, kw) as a matrix (kh kw C, F); a large one is read along what is close in memory."""
+    if w.size > LARGE and w.strides[0] > w.strides[1]:
+        return w.transpose(0, 2, 3, 1).reshape(len(w), math.prod(w.shape[1:])).T
     return w.transpose(2, 3, 1, 0).reshape(math.prod(w.shape[1:]), len(w))
