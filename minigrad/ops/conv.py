@@ -16,6 +16,7 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from ..tape import once
+from . import kernel_rows, winograd
 from .depthwise import depthwise
 from .depthwise import fits as is_depthwise
 from .geometry import (
@@ -30,7 +31,6 @@ from .geometry import (
     pair,
 )
 from .im2col import im2col
-from .winograd import fits, pays, winograd
 
 Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
@@ -108,7 +108,8 @@ def by_group(algorithm: Algorithm) -> Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
     "im2col": by_group(im2col),
-    "winograd": by_group(winograd),
+    "kernel_rows": by_group(kernel_rows.kernel_rows),
+    "winograd": by_group(winograd.winograd),
 }
 
 
@@ -135,11 +136,14 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     Winograd's pays from 32 channels on, where its transforms cost less than the products they save, and for
     enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
     """
-    if exact.get():
+    if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    if enough_channels and fits(geometry) and array_module(x) is np and x.dtype == w.dtype == np.float32:
-        return "winograd" if pays(len(x), *geometry.output(*x.shape[2:])) else "im2col"
+    if enough_channels and winograd.fits(geometry) and x.dtype == w.dtype == np.float32 and not exact.get():
+        if winograd.pays(len(x), *geometry.output(*x.shape[2:])):
+            return "winograd"
+    if kernel_rows.fits(geometry) and kernel_rows.pays(w, geometry, *x.shape[2:]):
+        return "kernel_rows"
     return "im2col"
 
 
@@ -212,9 +216,14 @@ def checked_geometry(
 
 def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
     check_choice("algorithm", name, ["auto", *ALGORITHMS])
-    if name == "winograd" and not fits(geometry):
+    if name == "winograd" and not winograd.fits(geometry):
         raise ValueError(
             f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "
             f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+        )
+    if name == "kernel_rows" and not kernel_rows.fits(geometry):
+        raise ValueError(
+            f"kernel_rows needs stride 1 and dilation 1 along the rows of images, got stride {geometry.stride} "
+            f"and dilation {geometry.dilation}; use algorithm='auto'"
         )
     return ALGORITHMS[name]

@@ -15,7 +15,9 @@ from .product import product
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
-LARGE = 1 << 18  # elements of a kernel that is not copied across its memory order, which takes five times as long
+LARGE = (
+    1 << 18
+)  # elements of a kernel that is not copied across its memory order, which takes five times as long
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
