@@ -135,13 +135,15 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
 
     Winograd's pays from 32 channels on, where its transforms cost less than the products they save, and for
     enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
+    On a GPU im2col is a kernel of its own.
     """
     if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    if enough_channels and winograd.fits(geometry) and x.dtype == w.dtype == np.float32 and not exact.get():
-        if winograd.pays(len(x), *geometry.output(*x.shape[2:])):
-            return "winograd"
+    may_round = x.dtype == w.dtype == np.float32 and not exact.get()
+    by_winograd = enough_channels and may_round and winograd.fits(geometry)
+    if by_winograd and winograd.pays(len(x), *geometry.output(*x.shape[2:])):
+        return "winograd"
     if kernel_rows.fits(geometry) and kernel_rows.pays(w, geometry, *x.shape[2:]):
         return "kernel_rows"
     return "im2col"
@@ -223,7 +225,7 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(
-            f"kernel_rows needs stride 1 and dilation 1 along the rows of images, got stride {geometry.stride} "
-            f"and dilation {geometry.dilation}; use algorithm='auto'"
+            f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
+            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
     return ALGORITHMS[name]

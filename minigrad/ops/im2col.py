@@ -71,7 +71,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     xp, matrix, (n, height, width, channels) = array_module(g), as_matrix(w).T, shape
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
     d = xp.zeros((n, height + 2 * ph, width + 2 * pw, channels), g.dtype)
-    for images in blocks(n, rows * columns * matrix.nbytes // len(w), CACHE):
+    for images in blocks(n, rows * columns * matrix.shape[1] * g.itemsize, CACHE):
         part = g[images]
         shares = product(part.reshape(math.prod(part.shape[:3]), len(w)), matrix)
         shares = shares.reshape(len(part), rows, columns, kh, kw, channels)
@@ -107,7 +107,7 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
             part = patches[:n, band].transpose(3, 4, 5, 0, 1, 2) if few else patches[:n, band]
             copy = buffer[: part.size].reshape(part.shape)
             copy[...] = part
-            n_rows = part.size // size
+            n_rows = n * (band.stop - band.start) * columns
             matrix = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
             products = n_products(matrix, filters)
             yield (images, band), matrix.reshape(products, n_rows // products, size)
@@ -133,7 +133,7 @@ def windows(padded: Array, geometry: Geometry, rows: int, columns: int) -> Array
 
 
 def as_matrix(w: Array) -> Array:
-    """The kernel (F, C, kh, kw) as a matrix (kh kw C, F); a large one is read along what is close in memory."""
+    """The kernel (F, C, kh, kw) as a matrix (kh kw C, F), a large one copied along its memory order."""
     if w.size > LARGE and w.strides[0] > w.strides[1]:
         return w.transpose(0, 2, 3, 1).reshape(len(w), math.prod(w.shape[1:])).T
     return w.transpose(2, 3, 1, 0).reshape(math.prod(w.shape[1:]), len(w))
