@@ -144,7 +144,7 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     by_winograd = enough_channels and may_round and winograd.fits(geometry)
     if by_winograd and winograd.pays(len(x), *geometry.output(*x.shape[2:])):
         return "winograd"
-    if kernel_rows.fits(geometry) and kernel_rows.pays(w, geometry, *x.shape[2:]):
+    if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
     return "im2col"
 

@@ -24,8 +24,8 @@ def fits(geometry: Geometry) -> bool:
     return geometry.stride == (1, 1) and geometry.dilation[1] == 1
 
 
-def pays(w: Array, geometry: Geometry, height: int, width: int) -> bool:
-    """Whether it takes less time than im2col, for kernels of at least three columns.
+def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
+    """Whether it takes less time than im2col: for many windows, and kernels of at least three columns.
 
     A product needs 8 channels and filters, and, to be a small one, few enough of them for 16 windows. Between
     rows there are windows for nothing, which may be an eighth (measured for images of 4 x 4 to 128 x 128).
@@ -33,7 +33,11 @@ def pays(w: Array, geometry: Geometry, height: int, width: int) -> bool:
     (rows, columns), kw, (filters, channels) = geometry.output(height, width), geometry.kernel[1], w.shape[:2]
     filters //= geometry.groups
     enough = kw >= 3 and min(filters, channels) >= 8 and 16 * kw * channels * filters <= SMALL
-    return enough and rows > 1 and 8 * pitch_of(width, columns, geometry.padding[1]) <= 9 * columns
+    return (
+        enough
+        and images * rows * columns >= 512
+        and 8 * pitch_of(width, columns, geometry.padding[1]) <= 9 * columns
+    )
 
 
 def pitch_of(width: int, columns: int, padding: int) -> int:

@@ -209,10 +209,11 @@ def test_auto_takes_what_pays_and_winograd_only_where_it_is_not_asked_to_be_exac
     assert choice(64, 64, n=32, size=7) == "winograd"
     assert choice(64, 64, n=4, size=7) == choice(64, 64, n=100, size=5) == "im2col"
     assert choice(64, 64, kernel=5) == choice(64, 64, stride=2) == choice(7, 64) == choice(64, 7) == "im2col"
-    others = [choice(31, 64), choice(64, 31), choice(64, 64, n=1), choice(64, 64, kernel=5, size=32)]
-    assert {*others, choice(64, 64, groups=4), choice(64, 64, dtype="d")} == {"kernel_rows"}
+    assert choice(31, 64) == choice(64, 64, n=1) == "im2col"
+    others = [choice(31, 64, n=8), choice(64, 31, n=8), choice(64, 64, kernel=5, size=32)]
+    assert {*others, choice(64, 64, groups=4, n=8), choice(64, 64, dtype="d", n=8)} == {"kernel_rows"}
     with exact_convolutions():
-        assert choice(32, 32) == "kernel_rows"
+        assert choice(32, 32) == "im2col" and choice(32, 32, n=8) == "kernel_rows"
         with exact_convolutions(False):
             assert choice(32, 32) == "winograd"
     assert choice(32, 32) == "winograd"
