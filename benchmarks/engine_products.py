@@ -1,7 +1,8 @@
 """The matrix products of a training step, in NumPy and in PyTorch: what of a ratio is the BLAS.
 
-minigrad's own products, by shape, layout and order, on random numbers. PyTorch gets the same products in
-rows (its own linear layers have the same ones; its convolutions work otherwise).
+minigrad's own products, those of convolutions by im2col, by shape, layout and order, on random numbers.
+PyTorch gets the same products in rows (its own linear layers have the same ones; its convolutions work
+otherwise).
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 from . import nn, ops, optim
 from .allocator import keep_freed_memory
 from .op import op
+from .ops.conv import exact_convolutions
 from .recompute import recomputed
 from .tape import Tape
 from .tensor import Parameter, Tensor
 
-__all__ = ["Parameter", "Tape", "Tensor", "nn", "op", "ops", "optim", "recomputed"]
+__all__ = ["Parameter", "Tape", "Tensor", "exact_convolutions", "nn", "op", "ops", "optim", "recomputed"]
 
 keep_freed_memory()
 

@@ -99,6 +99,7 @@ class Conv2d(Module):
 
     Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1)
     // stride + 1, and W' alike. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    ``ops.conv2d`` says how it rounds in float32, and how to have it more exact.
     """
 
     def __init__(

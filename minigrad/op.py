@@ -67,7 +67,7 @@ def lift(
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
         arrays = [x.data if isinstance(x, Tensor) else as_operand(x, inputs) for x in inputs]
-        if len(arrays) == 1:
+        if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
             arrays = [as_array(arrays[0])]  # a number is one only beside an array
         try:
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
@@ -81,7 +81,7 @@ def lift(
             entry = []
             for x, pullback in zip(inputs, pullbacks, strict=True):
                 if pullback is not None and isinstance(x, Tensor):
-                    index = tape.index_of(x)
+                    index = x.index if x.tape is tape else tape.index_of(x)
                     if index is not None:
                         entry.append((index, x.data.shape, pullback))
             if entry:

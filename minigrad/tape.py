@@ -131,7 +131,7 @@ class Tape:
                 "constants only; compute it inside `with Tape() as tape:` from tensors that require gradients"
             )
         grads: list[Array] = [None] * len(self.entries)
-        grads[loss.index] = seed_for(loss, seed)
+        grads[loss.index] = seed_for(loss, seed, own=weights_later)
         borrowed = {loss.index}  # slots whose array someone else may hold too
         later: list[WeightGradient] | None = [] if weights_later else None
         buffers = any(self.entries[i].grad_buffer is not None for i in self.leaves.values())
@@ -273,8 +273,11 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     return g.sum(axis=(*range(leading), *repeated), keepdims=True).reshape(shape)
 
 
-def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
-    """The gradient that backward starts from, in the loss's shape and dtype."""
+def seed_for(loss: Tensor, seed: Array | float | None, own: bool = True) -> Array:
+    """The gradient that backward starts from, in the loss's shape and dtype; ``own`` if it outlasts backward.
+
+    Otherwise it may be the caller's array: pullbacks do not write into it, and what a leaf gets is a copy.
+    """
     xp = array_module(loss.data)
     if seed is None and loss.data.size != 1:
         raise ValueError(
@@ -288,6 +291,8 @@ def seed_for(loss: Tensor, seed: Array | float | None) -> Array:
         raise ValueError(
             f"the seed has shape {array.shape}, the loss {loss.shape}; pass a seed of the loss's shape"
         )
+    if array.shape == loss.shape and not own:
+        return array
     return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
 
 

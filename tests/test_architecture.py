@@ -338,7 +338,7 @@ def test_no_function_changes_a_module_global(path):
     assert not containers & {name for f in functions for name in written_inside(f)}
 
 
-def test_the_tape_and_the_pass_are_the_only_context_variables_of_the_engine():
+def test_the_tape_the_pass_and_exactness_are_the_only_context_variables_of_the_engine():
     made = [
         (str(path), node.target.id)
         for path in ENGINE
@@ -350,6 +350,7 @@ def test_the_tape_and_the_pass_are_the_only_context_variables_of_the_engine():
     ]
     assert sorted(made) == [
         ("minigrad/forward_pass.py", "current_pass"),
+        ("minigrad/ops/conv.py", "exact"),
         ("minigrad/tape.py", "current_tape"),
     ]
 

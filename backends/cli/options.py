@@ -70,6 +70,14 @@ def seed_option() -> Any:
     return option(0, "random seed for weights and sample order", min=0)
 
 
+def exact_option() -> Any:
+    return option(
+        False,
+        "no Winograd convolutions: in float32 their errors are ten times those of plain sums",
+        "--exact",
+    )
+
+
 def device_option() -> Any:
     check = checked_by(check_device)
     return option("numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=check)

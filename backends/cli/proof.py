@@ -9,13 +9,14 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from minigrad import exact_convolutions
 from minigrad.backend import Backend, Serial
 from minigrad.mnist import load
 from minigrad.models import find_net
 
 from ..comm import Communicator
 from ..laws import bound_for, differences_from_serial
-from .options import DTYPES, choice, device_option, seed_option
+from .options import DTYPES, choice, device_option, exact_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
 from .strategy_flags import option
 
@@ -31,6 +32,7 @@ class Proof:
     transport: str = "threads"
     device: str = device_option()
     dtype: str = choice("float64", "--dtype", DTYPES)
+    exact: bool = exact_option()
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
     seed: int = seed_option()
 
@@ -45,17 +47,18 @@ class Proof:
             raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
         batch = net.prepare(digits[: self.batch], self.dtype)
         backend = self.backend(comm)
-        differences = differences_from_serial(
-            lambda _: backend,
-            comm,
-            net.build,
-            net.loss,
-            [batch],
-            dtype=self.dtype,
-            device=self.device,
-            seed=self.seed,
-            serial=Serial(self.parallel.micro or 1),
-        )
+        with exact_convolutions(self.exact):
+            differences = differences_from_serial(
+                lambda _: backend,
+                comm,
+                net.build,
+                net.loss,
+                [batch],
+                dtype=self.dtype,
+                device=self.device,
+                seed=self.seed,
+                serial=Serial(self.parallel.micro or 1),
+            )
         if comm.rank != 0:
             return None
         bound = bound_for(np.dtype(self.dtype))

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from minigrad import exact_convolutions
 from minigrad.backend import Backend
 from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
@@ -30,7 +31,7 @@ from ..launch.launch import cores
 from ..launch.signals import uninterrupted
 from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, TrainingCheckpoints
 from .curves import title_of
-from .options import DTYPES, checked_by, choice, device_option, positive, seed_option
+from .options import DTYPES, checked_by, choice, device_option, exact_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, counted, members
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
@@ -62,6 +63,7 @@ class Training:
         False, "record each step as CUDA graphs and launch these; one rank with --device cupy", "--capture"
     )
     dtype: str = choice("float32", "--dtype", DTYPES)
+    exact: bool = exact_option()
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
         64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
@@ -210,7 +212,7 @@ class Training:
 
         shown = comm.rank == 0 and not log
         bar = progress_bar(console, steps, shown=shown, done=len(history.losses))
-        with checkpoints, bar as show:
+        with checkpoints, bar as show, exact_convolutions(self.exact):
 
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
@@ -238,8 +240,9 @@ class Training:
         checkpoints.close()
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
         figures |= measurements(history, finished=True)
-        figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
-        figures["train_accuracy"] = accuracy(model, train)
+        with exact_convolutions(self.exact):
+            figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
+            figures["train_accuracy"] = accuracy(model, train)
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)

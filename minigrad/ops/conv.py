@@ -6,7 +6,9 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from ..tape import once
+from . import kernel_rows, winograd
 from .depthwise import depthwise
 from .depthwise import fits as is_depthwise
 from .geometry import (
@@ -29,7 +32,6 @@ from .geometry import (
     pair,
 )
 from .im2col import im2col
-from .winograd import fits, pays, winograd
 
 Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
@@ -107,8 +109,26 @@ def by_group(algorithm: Algorithm) -> Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
     "im2col": by_group(im2col),
-    "winograd": by_group(winograd),
+    "kernel_rows": by_group(kernel_rows.kernel_rows),
+    "winograd": by_group(winograd.winograd),
 }
+
+
+exact: ContextVar[bool] = ContextVar("minigrad.exact_convolutions", default=False)
+
+
+@contextmanager
+def exact_convolutions(mode: bool = True) -> Iterator[None]:
+    """Inside the ``with``, convolutions of this thread round like plain sums of products.
+
+    "auto" does not take Winograd's algorithm then, whose errors in float32 are about ten times as large: 1e-5
+    of the largest element instead of 1e-6. With ``mode=False`` it may take it again.
+    """
+    token = exact.set(mode)
+    try:
+        yield
+    finally:
+        exact.reset(token)
 
 
 def fastest(x: Array, w: Array, geometry: Geometry) -> str:
@@ -116,10 +136,17 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
 
     Winograd's pays from 32 channels on, where its transforms cost less than the products they save, and for
     enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
+    On a GPU im2col is a kernel of its own.
     """
+    if array_module(x) is not np:
+        return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    if enough_channels and fits(geometry) and array_module(x) is np and x.dtype == w.dtype == np.float32:
-        return "winograd" if pays(len(x), *geometry.output(*x.shape[2:])) else "im2col"
+    may_round = x.dtype == w.dtype == np.float32 and not exact.get()
+    by_winograd = enough_channels and may_round and winograd.fits(geometry)
+    if by_winograd and winograd.pays(len(x), *geometry.output(*x.shape[2:])):
+        return "winograd"
+    if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
+        return "kernel_rows"
     return "im2col"
 
 
@@ -138,8 +165,9 @@ def conv2d(
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
     Padding "same" makes H' = H and W' = W; where it is odd, one row or column more stands at the end, as in
-    PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. Raises ValueError where something does not
-    fit.
+    PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. In float32 "auto" takes Winograd's for 3 x 3
+    kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6; inside
+    ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
     if bias is not None and shape_of(bias) != weight.shape[:1]:
@@ -213,9 +241,14 @@ def padded_by_name(geometry: Geometry, name: str) -> Geometry:
 
 def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
     check_choice("algorithm", name, ["auto", *ALGORITHMS])
-    if name == "winograd" and not fits(geometry):
+    if name == "winograd" and not winograd.fits(geometry):
         raise ValueError(
             f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "
+            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+        )
+    if name == "kernel_rows" and not kernel_rows.fits(geometry):
+        raise ValueError(
+            f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
             f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
     return ALGORITHMS[name]

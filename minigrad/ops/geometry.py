@@ -15,6 +15,7 @@ from ..device import Array, array_module
 from ..op import OpResult, Pullback, shape_of
 
 Pair = int | tuple[int, int]
+Place = tuple[slice, slice]  # some images, and rows of their outputs
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
 
 
@@ -39,9 +40,9 @@ class Geometry(NamedTuple):
 
     def output(self, height: int, width: int) -> tuple[int, int]:
         """Windows per axis: floor((size + 2 padding + extra - extent) / stride) + 1."""
-        sizes = zip((height, width), self.extent, self.stride, self.padding, self.extra, strict=True)
-        h, w = ((n + 2 * p + extra - extent) // s + 1 for n, extent, s, p, extra in sizes)
-        return h, w
+        (kh, kw), (sh, sw), (ph, pw), (dh, dw), _, (eh, ew) = self
+        rows, columns = height + 2 * ph + eh - dh * (kh - 1) - 1, width + 2 * pw + ew - dw * (kw - 1) - 1
+        return rows // sh + 1, columns // sw + 1
 
     def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
         """What tap (i, j) of the kernel sees of the padded image, for ``rows`` x ``columns`` windows."""
@@ -55,9 +56,8 @@ class Geometry(NamedTuple):
 
         Negative padding cuts off: what the outermost windows saw was padding only.
         """
-        spans = zip(self.kernel, self.padding, self.dilation, strict=True)
-        ph, pw = (d * (k - 1) - p for k, p, d in spans)
-        return self._replace(padding=(ph, pw))
+        (kh, kw), _, (ph, pw), (dh, dw), _ = self
+        return self._replace(padding=(dh * (kh - 1) - ph, dw * (kw - 1) - pw))
 
 
 def nhwc(x: Array) -> Array:
@@ -133,6 +133,8 @@ def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:
 
 def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
     """A setting for rows and columns, given as one number or two."""
+    if type(value) is int and value >= least:
+        return value, value
     both = value if np.iterable(value) else (value, value)
     if not are_integers(both, 2, least):
         raise ValueError(f"{name} must be one or two integers of at least {least}, got {value}")
@@ -143,9 +145,9 @@ def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
 def are_integers(values: Any, count: int, least: float) -> bool:
     """Whether ``values`` are ``count`` integers, NumPy's among them, of at least ``least``."""
     return (
-        isinstance(values, Sequence | np.ndarray)
+        isinstance(values, (tuple, Sequence, np.ndarray))
         and len(values) == count
-        and all(isinstance(v, int | np.integer) and v >= least for v in values)
+        and all([isinstance(v, (int, np.integer)) and v >= least for v in values])
     )
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points, version
 from types import ModuleType
 
@@ -22,10 +23,11 @@ from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch, signals
 from backends.registry import find_strategy, strategy_names
-from minigrad import device, lookup
+from minigrad import device, lookup, mnist
 from minigrad.backend import forward_backward_pass
 from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
+from minigrad.ops import conv
 from tests.bugs.mutant import mutant
 
 
@@ -117,6 +119,27 @@ def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     names = [p["name"] for p in verdict["parameters"]]
     assert all(name in out for name in names) and len(set(names)) == len(names)
     assert set(verdict["parameters"][0]) >= {"name", "shape", "max_abs_error", "worst_rank"}
+
+
+@pytest.mark.parametrize("command", ["train", "prove"])
+def test_exact_commands_take_no_winograd_convolution(minigrad, monkeypatch, command):
+    def few(name):
+        digits = mnist.load(name)
+        return replace(digits, train=digits.train[:4], test=digits.test[:2])
+
+    by_winograd = []
+
+    def counted(x, w, geometry):
+        by_winograd.append(w.shape)
+        return conv.winograd.winograd(x, w, geometry)
+
+    monkeypatch.setattr(training, "load", few)
+    monkeypatch.setitem(conv.ALGORITHMS, "winograd", counted)
+    arguments = [command, "--net", "vgg", "--dtype", "float32", "--batch", "4", "--transport", "threads"]
+    arguments += ["--epochs", "1"] * (command == "train")
+    assert minigrad(*arguments)[0] == 0 and by_winograd
+    by_winograd.clear()
+    assert minigrad(*arguments, "--exact")[0] == 0 and not by_winograd
 
 
 @pytest.mark.parametrize("net", ["mlp", "lenet"])

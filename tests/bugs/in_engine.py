@@ -8,7 +8,19 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, device, nn, ops, optim, recomputed, sums, testing
+from minigrad import (
+    Parameter,
+    Tape,
+    Tensor,
+    device,
+    exact_convolutions,
+    nn,
+    ops,
+    optim,
+    recomputed,
+    sums,
+    testing,
+)
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from minigrad.ops import reduce
 from tests.bugs.bug import Bug
@@ -41,12 +53,23 @@ def a_gradient_is_the_difference() -> None:
 
 def gradients_of_windows_are_the_differences() -> None:
     image, kernel = drawn(2, 2, 5, 4), drawn(3, 2, 3, 3)
-    for algorithm in ("direct", "im2col"):
+    for algorithm in ("direct", "im2col", "kernel_rows"):
         testing.gradient_matches_difference(
             lambda x, w, a=algorithm: ops.conv2d(x, w, padding=1, algorithm=a), image, kernel
         )
+        y, expected = (ops.conv2d(image, kernel, padding=1, algorithm=a).data for a in (algorithm, "direct"))
+        assert np.allclose(y, expected, rtol=1e-12), f"{algorithm} is not the direct convolution"
     testing.gradient_matches_difference(lambda x: ops.avg_pool2d(x, kernel=2, stride=1), image)
     testing.gradient_matches_difference(lambda x: ops.max_pool2d(x, kernel=3, stride=1), image)
+
+
+def exact_convolutions_round_like_sums() -> None:
+    x, w = (np.random.default_rng(0).normal(size=s).astype("f") for s in ((2, 32, 12, 12), (32, 32, 3, 3)))
+    with exact_convolutions():
+        y = ops.conv2d(x, w, padding=1).data
+    by_sums = ops.conv2d(x.astype("d"), w.astype("d"), padding=1, algorithm="direct").data
+    error = abs(y - by_sums).max() / abs(by_sums).max()
+    assert error < 2e-6, f"the error, {error:.1e} of the largest element, is not that of plain sums"
 
 
 def large_logits_swallow_no_loss() -> None:
@@ -359,6 +382,12 @@ BUGS = [
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("a window's share overwrites another one's", "minigrad.ops.pool", "if i < apart:", "if True:",
         gradients_of_windows_are_the_differences, DIFFERENCE),
+    Bug("Winograd's algorithm is exact enough", "minigrad.ops.conv", "and not exact.get()", "",
+        exact_convolutions_round_like_sums, "not that of plain sums"),
+    Bug("a padding for two rows is too narrow", "minigrad.ops.kernel_rows", "max(width + padding, columns)",
+        "columns", gradients_of_windows_are_the_differences, "kernel_rows is not the direct convolution"),
+    Bug("windows between two rows have the gradient of a row", "minigrad.ops.kernel_rows",
+        "gs = np.zeros(", "gs = np.ones(", gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("an average's gradient is not divided", "minigrad.ops.pool", "share = g / divisor", "share = g",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("shared work is kept for another gradient", TAPE, "if not last or last[0] is not g:", "if not last:",

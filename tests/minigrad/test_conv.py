@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import ops, testing
+from minigrad import exact_convolutions, ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.ops import depthwise, im2col, im2col_kernels, winograd
+from minigrad.ops import depthwise, im2col, im2col_kernels, kernel_rows, winograd
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
@@ -88,11 +88,12 @@ def assert_same(c, name, other="direct"):
     cache=st.sampled_from([1, 2000, im2col.CACHE]),
     few=st.sampled_from([0, im2col.FEW_CHANNELS]),
     small=st.sampled_from([1000, im2col.SMALL]),
+    large=st.sampled_from([0, im2col.LARGE]),
 )
-def test_im2col_is_direct(c, cache, few, small):
+def test_im2col_is_direct(c, cache, few, small, large):
     """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
     with (
-        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small),
+        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small, LARGE=large),
         patch.object(im2col_kernels, "MOST_BYTES", cache),
     ):
         assert_same(c, "im2col")
@@ -104,6 +105,20 @@ def test_depthwise_is_direct(c, cache):
     assert depthwise.fits(c.w, c.geometry)
     with patch.object(depthwise, "CACHE", cache):
         assert_same(c, "im2col")
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(
+    c=convolutions(
+        integers, geometries(stride=(1, 1)).map(lambda g: g._replace(dilation=(g.dilation[0], 1)))
+    ),
+    cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
+    small=st.sampled_from([1000, kernel_rows.SMALL]),
+)
+def test_kernel_rows_are_direct(c, cache, small):
+    """Bitwise, as above, in bands of one row of an image, of some, of some images."""
+    with patch.multiple(kernel_rows, CACHE=cache, SMALL=small):
+        assert_same(c, "kernel_rows")
 
 
 @given(rows=st.integers(1, 400), inner=st.integers(1, 40), filters=st.integers(1, 8))
@@ -172,7 +187,7 @@ def test_any_memory_layout_gives_the_same(name, layout):
         assert np.allclose(to_host(fast(layout(g))), to_host(plain(g)), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["im2col", "winograd"])
+@pytest.mark.parametrize("name", ["im2col", "kernel_rows", "winograd"])
 def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
     x, w = on_device(np.ones((4, 6, 6, 8))), on_device(np.ones((8, 8, 3, 3)))
     _, pullbacks = ALGORITHMS[name](x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)))
@@ -180,7 +195,7 @@ def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
     assert ids <= {id(x), id(w)}
 
 
-def test_auto_takes_winograd_where_it_pays_and_is_not_asked_to_be_exact():
+def test_auto_takes_what_pays_and_winograd_only_where_it_is_not_asked_to_be_exact():
     def choice(channels, filters, kernel=3, stride=1, groups=1, dtype="f", n=4, size=8):
         geometry = Geometry((kernel, kernel), (stride, stride), (1, 1), (1, 1), groups)
         return fastest(
@@ -192,9 +207,16 @@ def test_auto_takes_winograd_where_it_pays_and_is_not_asked_to_be_exact():
     assert choice(32, 32) == "winograd"
     assert choice(64, 64, groups=2) == "winograd"
     assert choice(64, 64, n=32, size=7) == "winograd"
-    assert choice(64, 64, n=4, size=7) == choice(64, 64, n=1) == choice(64, 64, n=100, size=5) == "im2col"
-    others = [choice(31, 64), choice(64, 31), choice(64, 64, kernel=5), choice(64, 64, stride=2)]
-    assert {*others, choice(64, 64, groups=4), choice(64, 64, dtype="d")} == {"im2col"}
+    assert choice(64, 64, n=4, size=7) == choice(64, 64, n=100, size=5) == "im2col"
+    assert choice(64, 64, kernel=5) == choice(64, 64, stride=2) == choice(7, 64) == choice(64, 7) == "im2col"
+    assert choice(31, 64) == choice(64, 64, n=1) == "im2col"
+    others = [choice(31, 64, n=8), choice(64, 31, n=8), choice(64, 64, kernel=5, size=32)]
+    assert {*others, choice(64, 64, groups=4, n=8), choice(64, 64, dtype="d", n=8)} == {"kernel_rows"}
+    with exact_convolutions():
+        assert choice(32, 32) == "im2col" and choice(32, 32, n=8) == "kernel_rows"
+        with exact_convolutions(False):
+            assert choice(32, 32) == "winograd"
+    assert choice(32, 32) == "winograd"
 
 
 def test_integer_images_and_mixed_widths_give_the_wider_type():
@@ -205,10 +227,12 @@ def test_integer_images_and_mixed_widths_give_the_wider_type():
 
 def test_an_algorithm_that_does_not_exist_or_fit_is_refused():
     x, w = on_device(np.ones((1, 1, 8, 8))), on_device(np.ones((1, 1, 3, 3)))
-    with pytest.raises(ValueError, match="'fft'.*auto, direct, im2col, winograd"):
+    with pytest.raises(ValueError, match="'fft'.*auto, direct, im2col, kernel_rows, winograd"):
         ops.conv2d(x, w, algorithm="fft")
     with pytest.raises(ValueError, match=r"3 x 3.*stride.*\(2, 2\)"):
         ops.conv2d(x, w, stride=2, algorithm="winograd")
+    with pytest.raises(ValueError, match=r"stride 1, .* got stride \(1, 2\)"):
+        ops.conv2d(x, w, stride=(1, 2), algorithm="kernel_rows")
 
 
 @given(convolutions(integers, geometries(groups=(1, 2))))
