@@ -56,7 +56,7 @@ class Geometry(NamedTuple):
 
         Negative padding cuts off: what the outermost windows saw was padding only.
         """
-        (kh, kw), _, (ph, pw), (dh, dw), _ = self
+        (kh, kw), _, (ph, pw), (dh, dw), *_ = self
         return self._replace(padding=(dh * (kh - 1) - ph, dw * (kw - 1) - pw))
 
 
