@@ -78,7 +78,7 @@ def sums_of_chains(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.n
     if together < 2:
         return sums(*arrays)
     covered = n - n % together
-    wide = [x[:covered].reshape(-1, together * channels) for x in arrays]
+    wide = [x[:covered].reshape(covered // together, together * channels) for x in arrays]
     total = halved(sums(*wide).reshape(together, channels))
     return total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))
 

@@ -14,6 +14,9 @@ from tests.bugs.suite import PARTS
 
 PARTS_ON_THE_HOST = (
     "engine",
+    "ops",
+    "losses",
+    "windows and samples",
     "checkpoints",
     "checkpoints in memory",
     "storms",
@@ -23,6 +26,7 @@ PARTS_ON_THE_HOST = (
 )
 ON_THE_HOST = (
     "gradients_of_steps_add_up",  # also in memory that the ranks of a machine share
+    "tiles_refuse_windows_that_they_would_get_wrong",  # before anything is computed
 )
 
 
