@@ -329,9 +329,9 @@ def a_run_is_robbed(first: int, second: int) -> None:
 def no_rank_reads_half_of_a_description() -> None:
     """Rank 0 looks for what rank 1 says of its file after each of its operations."""
     for first in range(8):
-        disk, turns = RecordedDisk(), Turns([])
+        disk, turns, problems = RecordedDisk(), Turns([]), dict[int, OSError]()
 
-        def work(comm: ThreadComm, disk=disk, turns=turns, first=first) -> None:
+        def work(comm: ThreadComm, disk=disk, turns=turns, problems=problems, first=first) -> None:
             checkpoints = Checkpoints(FOLDER, comm, disk=DiskInTurns(disk, turns, comm.rank))
             if comm.rank == 0:
                 turns.begin([1] * first + [0] * 5)
@@ -339,10 +339,13 @@ def no_rank_reads_half_of_a_description() -> None:
             try:
                 checkpoints.write(1, arrays_of(1), facts_of(1, comm.rank))
                 checkpoints.wait()
+            except OSError as error:
+                problems[comm.rank] = error
             finally:
                 turns.end(comm.rank)
 
         run_ranks(2, work)
+        assert not problems, f"rank 0 looked after operation {first} of rank 1: {problems}"
         step = newest_step(disk, 2)
         assert step == 1, f"rank 0 looked after operation {first} of rank 1, and the newest step is {step}"
 
