@@ -2,7 +2,8 @@
 
 All peers take turns in one process, in shuffled order, float32, one thread; time is the process's own on
 the CPU, a figure the median over the rounds, a ratio the median of the rounds' ratios. Before the clock
-starts, the values and all gradients are compared with PyTorch's.
+starts, the values and all gradients are compared with PyTorch's. The last column is the time of the fewest
+calls of NumPy that a row needs (``numpy_limits.py``), divided by PyTorch's, in the same rounds.
 
 python benchmarks/ops.py                      # the table, the worst row first
 python benchmarks/ops.py --only conv --rounds 15 --json ops.json
@@ -29,6 +30,7 @@ from threadpoolctl import threadpool_limits
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
+    from numpy_limits import LIMITS
     from ops_rows import ROWS, Row
 except ImportError as error:
     if error.name != "torch":
@@ -38,7 +40,7 @@ except ImportError as error:
 
 BOUND = 1.25  # the largest ratio that no row should pass
 ROUND_SECONDS = 0.03  # of one peer in one round, at least
-console = Console(width=None if sys.stdout.isatty() else 110)
+console = Console(width=None if sys.stdout.isatty() else 130)
 
 
 def main(
@@ -53,7 +55,7 @@ def main(
     torch.set_num_threads(1)
     with threadpool_limits(1):
         results = [measure(row, rounds) for row in track(rows, console=console, transient=True)]
-    results.sort(key=lambda result: -result["ratio"])
+    results.sort(key=lambda result: -result["minigrad"])
     console.print(results_table(results))
     if json_file is not None:
         json_file.write_text(json.dumps(results, indent=1))
@@ -61,17 +63,23 @@ def main(
 
 def measure(row: Row, rounds: int) -> dict[str, Any]:
     """Median milliseconds of each peer, and the median ratio to the faster layout of PyTorch."""
-    peers = row.peers()
+    peers: dict[str, Callable[[], object]] = {**row.peers()}
     row.check(peers)
+    if row.title in LIMITS:
+        peers["limit"] = LIMITS[row.title]()
     repeats = {name: max(1, round(ROUND_SECONDS / seconds(step, 2))) for name, step in peers.items()}
     times: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         for name in random.sample(list(peers), len(peers)):
             times[name].append(seconds(peers[name], repeats[name]))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    best = min((name for name in medians if name != "minigrad"), key=lambda name: medians[name])
-    ratio = statistics.median(a / b for a, b in zip(times["minigrad"], times[best], strict=True))
-    return {"title": row.title, "ms": {k: 1000 * v for k, v in medians.items()}, "best": best, "ratio": ratio}
+    best = min((name for name in ("torch", "channels_last") if name in peers), key=lambda name: medians[name])
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(times[name], times[best], strict=True))
+        for name in ("minigrad", "limit")
+        if name in peers
+    }
+    return {"title": row.title, "ms": {k: 1000 * v for k, v in medians.items()}, "best": best, **ratios}
 
 
 def seconds(step: Callable[[], object], repeats: int) -> float:
@@ -83,18 +91,20 @@ def seconds(step: Callable[[], object], repeats: int) -> float:
 
 
 def results_table(results: list[dict[str, Any]]) -> Table:
-    over = sum(result["ratio"] > BOUND for result in results)
+    over = [result for result in results if result["minigrad"] > BOUND]
+    limited = [result for result in over if result.get("limit", 0) > BOUND]
     table = Table(
         title="forward and backward against PyTorch's better layout, float32, one thread",
-        caption=f"{over} of {len(results)} rows take more than {BOUND} times as long; "
-        f"NumPy {np.__version__}, PyTorch {torch.__version__}",
+        caption=f"{len(over)} of {len(results)} rows take more than {BOUND} times as long, NumPy alone in "
+        f"{len(limited)} of them; NumPy {np.__version__}, PyTorch {torch.__version__}",
     )
-    for column in ("", "minigrad ms", "PyTorch ms", "channels_last ms", "ratio"):
+    for column in ("", "minigrad ms", "PyTorch ms", "channels_last ms", "ratio", "NumPy alone"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for result in results:
         ms = result["ms"]
         last = f"{ms['channels_last']:.3f}" if "channels_last" in ms else ""
-        figures = f"{ms['minigrad']:.3f}", f"{ms['torch']:.3f}", last, f"{result['ratio']:.2f}"
+        limit = f"{result['limit']:.2f}" if "limit" in result else ""
+        figures = f"{ms['minigrad']:.3f}", f"{ms['torch']:.3f}", last, f"{result['minigrad']:.2f}", limit
         table.add_row(result["title"], *figures)
     return table
 
