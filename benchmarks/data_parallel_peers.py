@@ -37,6 +37,7 @@ def strategies(comm: Any) -> dict[str, Backend]:
         "replicated, window": DataParallel(comm, SharedMemoryAllreduce(comm)),
         "replicated, MPI": DataParallel(comm, lambda _, x: comm.start_allreduce(x)()),
         "bucketed": Bucketed(comm),
+        "bucketed, thread": Bucketed(comm, progress="thread"),
         "sharded, stage 1": Sharded(comm, stage=1),
         "one node": SharedMemoryDataParallel(comm),
     }
