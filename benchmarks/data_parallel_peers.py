@@ -57,6 +57,7 @@ def peers(work: Network, comm: Any) -> dict[str, Peer]:
     by_name = {
         "serial": Peer(stepper(work, Serial())[0], alone=True),
         "half batch": Peer(stepper(work, Serial(), mine)[0], whole=False),
+        "half batch, one process": Peer(stepper(work, Serial(), mine)[0], alone=True),
     }
     by_name |= {name: Peer(stepper(work, backend)[0]) for name, backend in strategies(comm).items()}
     if torch is not None:
