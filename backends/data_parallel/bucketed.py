@@ -111,7 +111,9 @@ class Bucketed(DataParallel):
     def rows(self) -> dict[str, str]:
         rows = super().rows()
         if not self.overlaps:
-            rows["buckets"] = "one, at the end: all ranks are on one machine"
+            rows["buckets"] = (
+                "one, at the end: all ranks are on one machine (--option progress=thread: several)"
+            )
         elif self.automatic_buckets:
             rows["buckets"] = f"of at most {self.bucket_bytes:,} bytes"
         return rows
