@@ -101,8 +101,8 @@ def load_state(
 
     Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers,
     and what was measured of ranks, go on in the same layout only; in another one they begin anew. Raises
-    ValueError where ranks have a state of their own that it cannot use, and where the checkpoint has the state
-    of a schedule and ``schedule`` is None, or the reverse.
+    ValueError where ranks have a state of their own that it cannot use, where ``schedule`` is None and the
+    checkpoint has the state of one, and in the opposite case.
     """
     if (schedule is None) == ("schedule" in facts):
         holds, takes = ("a", "without one") if schedule is None else ("no", "with one")
