@@ -282,16 +282,25 @@ class AdaptiveMaxPool2d(AdaptivePool):
 
 
 class Upsample(Module):
-    """Images larger by a whole factor, ``mode`` "nearest" or "bilinear": see ``ops.interpolate``."""
+    """Images of another size, by a factor or to a size: see ``ops.interpolate``."""
 
-    def __init__(self, scale_factor: Pair, *, mode: str = "nearest"):
-        self.settings = {"scale_factor": scale_factor, "mode": mode}
+    def __init__(
+        self,
+        scale_factor: float | tuple[float, float] | None = None,
+        *,
+        size: Pair | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ):
+        self.settings: dict[str, Any] = {"scale_factor": scale_factor, "size": size, "mode": mode}
+        self.settings["align_corners"] = align_corners
 
     def forward(self, x: Any) -> Tensor:
         return ops.interpolate(x, **self.settings)
 
     def describe(self) -> str:
-        return f"{self.settings['scale_factor']}, mode={self.settings['mode']}"
+        factor, size, mode, aligned = self.settings.values()
+        return f"{factor or f'size={size}'}, mode={mode}{', align_corners=True' * aligned}"
 
 
 class Embedding(Module):

@@ -46,10 +46,11 @@ def same_is_padding_at_the_end() -> None:
 
 
 def interpolation_is_its_definition() -> None:
-    for mode in ("nearest", "bilinear"):
-        window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), (3, 2), mode)
-        f = partial(ops.interpolate, scale_factor=(3, 2), mode=mode)
-        testing.gradient_matches_difference(f, drawn(2, 2, 3, 4))
+    modes = ({"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "nearest-exact"})
+    for mode in (*modes, {"mode": "bilinear", "align_corners": True}):
+        for scale in ({"scale_factor": (3, 2)}, {"size": (5, 3)}):
+            window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), **scale, **mode)
+            testing.gradient_matches_difference(partial(ops.interpolate, **scale, **mode), drawn(2, 2, 3, 4))
 
 
 def samples_are_normalized() -> None:
@@ -101,6 +102,10 @@ BUGS = [
     Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
         "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
     Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",
+        interpolation_is_its_definition, DIFFERENCE),
+    Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(size - 1, 1))",
+        "Fraction(n, size)", interpolation_is_its_definition, "Mismatched elements"),
+    Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",
         interpolation_is_its_definition, DIFFERENCE),
     Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
         "rows * columns * channels", samples_are_normalized, "Mismatched elements"),

@@ -225,5 +225,7 @@ TABLE = [
     Case("adaptive_max_pool2d", ops.adaptive_max_pool2d, of_shape(IMAGE, distinct, output_size=a_size)),
     Case("adaptive_avg_pool2d", ops.adaptive_avg_pool2d, of_shape(IMAGE, normal, output_size=a_size)),
     Case("interpolate", ops.interpolate,
-         of_shape(IMAGE, normal, scale_factor=one_of(1, 2, (3, 1)), mode=one_of("nearest", "bilinear"))),
+         of_shape(IMAGE, normal, scale_factor=one_of(1, 2, (3, 1), 1.5), mode=one_of("nearest", "bilinear"))),
+    Case("interpolate_to_size", ops.interpolate,
+         of_shape(IMAGE, normal, size=one_of(1, (3, 5)), mode=one_of("bilinear"), align_corners=a_flag)),
 ]  # fmt: skip

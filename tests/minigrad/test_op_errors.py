@@ -306,15 +306,30 @@ OPS = {
         ValueError,
         r"output_size.*at least 1.*\(2, 0\)",
     ),
-    "interpolation by a fraction": (
-        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=1.5),  # pyright: ignore
+    "interpolation by nothing": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=(1, 0)),
         ValueError,
-        "scale_factor.*integers.*1.5",
+        r"scale_factor.*above 0.*\(1, 0\)",
+    ),
+    "interpolation to nothing": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=0.25),
+        ValueError,
+        r"0.25.*no pixel.*\(3, 3\)",
+    ),
+    "interpolation by a factor and to a size": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=2, size=6),
+        ValueError,
+        "either size or scale_factor.*6.*2",
+    ),
+    "interpolation of corners without blending": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), size=6, align_corners=True),
+        ValueError,
+        "align_corners.*bilinear.*nearest",
     ),
     "interpolation by another mode": (
         lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=2, mode="cubic"),
         ValueError,
-        "'cubic'.*nearest, bilinear",
+        "'cubic'.*nearest, nearest-exact, bilinear",
     ),
     "groups of channels": (
         lambda: ops.group_norm(zeros(2, 4), zeros(4), zeros(4), groups=3),

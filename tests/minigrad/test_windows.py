@@ -82,7 +82,18 @@ def test_a_signal_is_correlated(length, kernel):
     np.testing.assert_allclose(y[0, 0], np.correlate(x, w), rtol=1e-12, atol=1e-12)
 
 
-@given(sizes=two(1, 4), scale=two(1, 4), mode=st.sampled_from(["nearest", "bilinear"]))
+FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4])
+
+
+@given(
+    sizes=two(1, 4),
+    scale=st.fixed_dictionaries({"scale_factor": st.tuples(FACTORS, FACTORS)})
+    | st.fixed_dictionaries({"size": two(1, 8)}),
+    mode=st.sampled_from(
+        [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
+        + [{"mode": "bilinear", "align_corners": True}]
+    ),
+)
 def test_interpolation_is_its_definition(sizes, scale, mode):
     x = np.random.default_rng(0).normal(size=(2, 3, *sizes))
-    window_laws.interpolation_is_its_definition(ops.interpolate, x, scale, mode)
+    window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)

@@ -120,18 +120,29 @@ def same_is_padding_at_the_end(
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
 
 
-def interpolation_is_its_definition(op: Op, x: np.ndarray, scale: tuple[int, int], mode: str) -> None:
+def interpolation_is_its_definition(op: Op, x: np.ndarray, **settings: Any) -> None:
     """Of rows, then of columns: the output's pixel i has its centre at (i + 1/2) / scale."""
+    mode, aligned = settings["mode"], settings.get("align_corners", False)
 
-    def along(a: np.ndarray, factor: int, axis: int) -> np.ndarray:
+    def along(a: np.ndarray, axis: int) -> np.ndarray:
         n = a.shape[axis]
-        centres = (np.arange(n * factor) + 0.5) / factor
-        if mode == "nearest":
-            return a.take(centres.astype(int), axis)
-        before = np.floor(centres - 0.5).astype(int)
-        share = (centres - 0.5 - before).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        if "size" in settings:
+            m = settings["size"][axis - 2]
+            ratio = n / m
+        else:
+            ratio = 1 / settings["scale_factor"][axis - 2]
+            m = int(n / ratio + 1e-9)
+            ratio = 1 if m == n else ratio
+        centres = (np.arange(m) + 0.5) * ratio - 0.5
+        if mode != "bilinear":
+            centres += 0.5 if mode == "nearest-exact" else 0.5 - ratio / 2
+            return a.take(np.minimum((centres + 1e-9).astype(int), n - 1), axis)
+        if aligned:
+            centres = np.linspace(0, n - 1, m) if m > 1 else np.zeros(1)
+        before = np.floor(centres).astype(int)
+        share = (centres - before).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
         first, second = (a.take(np.clip(k, 0, n - 1), axis) for k in (before, before + 1))
         return first * (1 - share) + second * share
 
-    y = op(on_device(x), scale_factor=scale, mode=mode).numpy()
-    np.testing.assert_allclose(y, along(along(x, scale[0], 2), scale[1], 3), rtol=1e-12, atol=1e-12)
+    y = op(on_device(x), **settings).numpy()
+    np.testing.assert_allclose(y, along(along(x, 2), 3), rtol=1e-12, atol=1e-12)
