@@ -16,7 +16,7 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from .geometry import Pair, nchw, nhwc, pair
-from .sum_by_row import sum_by_row
+from .shape import chosen
 
 Stretched = tuple[Array, Callable[[Array], Array]]
 Factors = float | tuple[float, float]
@@ -103,16 +103,6 @@ def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> Stretc
     share = xp.asarray(shares.reshape([-1 if i == axis else 1 for i in range(x.ndim)]))
     share = share.astype(x.dtype if x.dtype.kind == "f" else float)
     return y * (1 - share) + z * share, lambda g: to_x(g * (1 - share)) + to_x_too(g * share)
-
-
-def chosen(x: Array, places: Array, axis: int) -> Stretched:
-    """The slices of ``x`` at ``places`` along ``axis``."""
-    xp, n = array_module(x), x.shape[axis]
-
-    def to_x(g: Array) -> Array:
-        return xp.ascontiguousarray(sum_by_row(g.swapaxes(0, axis), places, n).swapaxes(0, axis))
-
-    return xp.take(x, places, axis), to_x
 
 
 def repeated(x: Array, factor: int, axis: int) -> Stretched:

@@ -79,6 +79,9 @@ def elements_are_ordered() -> None:
         )
 
 
+BORDERS = "reflect", "edge", "wrap"
+
+
 def elements_move_and_vanish_as_in_numpy() -> None:
     for op, name, settings in (
         (ops.roll, "roll", {"shift": (1, -1), "axis": (0, 1)}),
@@ -89,6 +92,7 @@ def elements_move_and_vanish_as_in_numpy() -> None:
         (ops.tril, "tril", {"k": 1}),
         (ops.triu, "triu", {"k": 1}),
         (ops.diagonal, "diagonal", {"offset": -1}),
+        *((ops.pad, "pad_with_its_own", {"width": [(2, 1), (0, 2)], "mode": mode}) for mode in BORDERS),
     ):
         x = drawn(4, 3)
         equals_its_form(op, name, x, **settings)
@@ -141,6 +145,10 @@ BUGS = [
         elements_move_and_vanish_as_in_numpy, DIFFERENCE),
     Bug("the upper triangle loses its diagonal", "minigrad.ops.mask", "~on_or_below(x, index(k) - 1)",
         "~on_or_below(x, k)", elements_move_and_vanish_as_in_numpy, "triu is"),
+    Bug("a border is that of the other axis", SHAPE, "map(int, pairs[i])", "map(int, pairs[-1 - i])",
+        elements_move_and_vanish_as_in_numpy, "pad_with_its_own"),
+    Bug("the gradient of a border is lost", SHAPE, "sum_by_row(g.swapaxes(0, axis), places, n)",
+        "g.swapaxes(0, axis)[:n]", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
     Bug("what is repeated is summed over others", SHAPE, "sum_by_row(g.swapaxes(0, axis), rows, n)",
         "sum_by_row(g.swapaxes(0, axis)[::-1], rows, n)", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
 ]  # fmt: skip

@@ -48,6 +48,7 @@ OTHERS = {
     "avg_pool2d": (lambda x: ops.avg_pool2d(x, kernel=2), []),
     "concatenate": (lambda x: ops.concatenate(x, x, axis=1), []),
     "pad": (lambda x: ops.pad(x, width=1), []),
+    "reflect": (lambda x: ops.pad(x, width=1, mode="reflect"), []),
 }
 
 

@@ -129,6 +129,31 @@ OPS = {
     "clip": (lambda: ops.clip(zeros(3)), ValueError, "bound.*low="),
     "split": (lambda: ops.split(Tensor(zeros(5)), sections=2), ValueError, "size 5.*2 equal.*positions"),
     "pad": (lambda: ops.pad(zeros(2, 2), width=[(1, 1)]), ValueError, r"2 axes needs 2.*got \[\(1, 1\)\]"),
+    "pad by another mode": (
+        lambda: ops.pad(zeros(2), width=1, mode="mirror"),
+        ValueError,
+        "'mirror'.*reflect, edge, wrap",
+    ),
+    "pad of nothing": (
+        lambda: ops.pad(zeros(2, 0), width=1, mode="wrap"),
+        ValueError,
+        r"axis 1.*\(2, 0\).*wrap",
+    ),
+    "flatten backwards": (
+        lambda: ops.flatten(zeros(2, 3, 4), start_axis=2, end_axis=-2),
+        ValueError,
+        "ends at axis -2.*before axis 2",
+    ),
+    "logits of one sample": (
+        lambda: ops.cross_entropy(zeros(3), zeros(3)),
+        ValueError,
+        r"cross_entropy.*\(3,\).*x\[None\]",
+    ),
+    "log-probabilities of one sample": (
+        lambda: ops.nll_loss(zeros(3), whole()),
+        ValueError,
+        r"nll_loss.*\(3,\).*x\[None\]",
+    ),
     "split into none": (lambda: ops.split(zeros(4), sections=0), ValueError, "size 4.*0 equal.*positions"),
     "split into fewer": (lambda: ops.split(zeros(4), sections=-1), ValueError, "-1 equal.*positions"),
     "negative pad": (lambda: ops.pad(zeros(2), width=-1), ValueError, "integers from 0 on.*got -1.*x\\["),
