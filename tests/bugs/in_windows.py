@@ -24,6 +24,13 @@ def pools_are_their_definitions() -> None:
         window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
 
 
+def pools_of_signals_are_their_definitions() -> None:
+    windows = {"kernel": (1, 3), "stride": (1, 2), "padding": (0, 1), "ceil_mode": True}
+    for op, more in ((ops.max_pool1d, {"dilation": (1, 2)}), (ops.avg_pool1d, {"count_include_pad": False})):
+        pool = window_laws.pool_of_rows(op)
+        window_laws.pool_is_its_definition(pool, drawn(2, 2, 1, 7), op is ops.avg_pool1d, **windows, **more)
+
+
 def adaptive_pools_are_their_definitions() -> None:
     x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
@@ -79,6 +86,9 @@ BUGS = [
         "if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):",
         "if any(geometry.padding) and not count_include_pad:",
         pools_are_their_definitions, "Mismatched elements"),
+    Bug("a signal's windows stand side by side", "minigrad.ops.pool1d",
+        "None if stride is None else (1, one(stride, \"stride\", 1))", "None",
+        pools_of_signals_are_their_definitions, "shapes|Mismatch"),
     Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
         "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("the first largest is sought down the columns", ADAPTIVE,

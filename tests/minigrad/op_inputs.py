@@ -302,6 +302,14 @@ def signals(draw) -> Drawn:
 
 
 @st.composite
+def pooled_signals(draw, values=normal) -> Drawn:
+    """Signals, and settings in which the window fits."""
+    x = draw(arrays((draw(st.integers(0, 2)), 2, draw(st.integers(5, 6))), values))
+    windows = {"kernel": 3, "stride": draw(st.sampled_from([None, 1, 2])), "padding": draw(st.integers(0, 1))}
+    return [x], windows | {"ceil_mode": draw(st.booleans())}
+
+
+@st.composite
 def transposed_windows(draw) -> Drawn:
     """Images, filters and bias, and settings with which something is left of the output."""
     groups, per_group, filters, rows, columns = (draw(st.integers(1, most)) for most in (2, 2, 2, 3, 3))

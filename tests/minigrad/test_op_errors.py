@@ -405,6 +405,7 @@ OPS = {
         r"\(3, 3\).*not fit.*\(2, 2\)",
     ),
     "pool of a matrix": (lambda: ops.avg_pool2d(zeros(4, 4), kernel=2), ValueError, r"N, C, H, W.*\(4, 4\)"),
+    "pool of a signal alone": (lambda: ops.max_pool1d(zeros(4), kernel=2), ValueError, r"N, C, L.*\(4,\)"),
     "pool padding": (
         lambda: ops.max_pool2d(zeros(1, 1, 4, 4), kernel=2, padding=2),
         ValueError,

@@ -38,6 +38,16 @@ def test_a_pool_is_its_definition(op, data):
     window_laws.pool_is_its_definition(op, x, mean, **settings)
 
 
+@pytest.mark.parametrize("op", [ops.max_pool1d, ops.avg_pool1d], ids=lambda op: op.__name__)
+@given(data=st.data())
+def test_a_pool_of_signals_is_its_definition(op, data):
+    mean, of_row = op is ops.avg_pool1d, {"kernel": 1, "stride": 1, "padding": 0, "dilation": 1}
+    sizes, settings = data.draw(poolings(mean))
+    settings |= {name: (of_row[name], settings[name][1]) for name in settings.keys() & of_row}
+    x = np.random.default_rng(0).normal(size=(2, 2, 1, sizes[1]))
+    window_laws.pool_is_its_definition(window_laws.pool_of_rows(op), x, mean, **settings)
+
+
 @pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
 @given(sizes=two(1, 7), size=two(1, 5))
 def test_an_adaptive_pool_is_its_definition(op, sizes, size):

@@ -57,6 +57,16 @@ def pool_is_its_definition(op: Op, x: np.ndarray, mean: bool, **settings: Any) -
     np.testing.assert_allclose(op(on_device(x), **settings).numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+def pool_of_rows(op: Op) -> Op:
+    """``op`` of signals as one of images with a single row: of a setting's pair the second one counts."""
+
+    def pool(x: Any, **settings: Any) -> Tensor:
+        own = {name: value if isinstance(value, bool) else value[1] for name, value in settings.items()}
+        return op(x[:, :, 0], **own)[:, :, None]
+
+    return pool
+
+
 def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int], mean: bool) -> None:
     """Value and gradient; the maximum's goes to the first of equal elements."""
     leaf = Parameter(on_device(x))
