@@ -47,6 +47,7 @@ from .reduce import log_softmax, logsumexp, max, mean, min, prod, softmax, std, 
 from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .rms_norm import rms_norm
 from .scan import cumprod, cumsum
+from .scatter_reduce import scatter_reduce
 from .shape import (
     broadcast_to,
     concatenate,
@@ -75,7 +76,7 @@ __all__ = [
     "l1_loss", "layer_norm", "leaky_relu", "linear", "log", "log_sigmoid", "log_softmax", "logsumexp",
     "masked_fill", "matmul", "max", "max_pool1d", "max_pool2d", "maximum", "mean", "min", "minimum", "mse",
     "multiply", "negative", "nll_loss", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm",
-    "roll", "scatter", "scatter_add", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
-    "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk",
-    "transpose", "tril", "triu", "var", "where",
+    "roll", "scatter", "scatter_add", "scatter_reduce", "sigmoid", "silu", "sin", "smooth_l1_loss",
+    "softmax", "softplus", "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh",
+    "tile", "topk", "transpose", "tril", "triu", "var", "where",
 ]  # fmt: skip

@@ -64,6 +64,11 @@ def elements_are_gathered_and_scattered() -> None:
         for axis in (0, 1):
             equals_its_form(op, name, *inputs, axis=axis)
             testing.gradient_matches_difference(partial(op, axis=axis), *inputs)
+    for reduce in ("sum", "mean", "amax", "amin"):
+        for own in (True, False):
+            settings = {"axis": 1, "reduce": reduce, "include_self": own}
+            equals_its_form(ops.scatter_reduce, "scatter_reduce", x, indices, values, **settings)
+            testing.gradient_matches_difference(partial(ops.scatter_reduce, **settings), x, indices, values)
 
 
 def elements_are_ordered() -> None:
@@ -101,6 +106,7 @@ def elements_move_and_vanish_as_in_numpy() -> None:
 
 DIFFERENCE = "the gradient's slope is .*, the central difference"
 EINSUM, GATHER, ORDER = "minigrad.ops.einsum", "minigrad.ops.gather", "minigrad.ops.order"
+REDUCED = "minigrad.ops.scatter_reduce"
 REDUCE, SCAN, SHAPE = "minigrad.ops.reduce", "minigrad.ops.scan", "minigrad.ops.shape"
 
 BUGS = [
@@ -134,6 +140,10 @@ BUGS = [
         elements_are_gathered_and_scattered, DIFFERENCE),
     Bug("indices count from the start of memory", GATHER, "if strides[axis] == 1 else places * strides[axis]",
         "if strides[axis] else places", elements_are_gathered_and_scattered, "gather is|ValueError"),
+    Bug("a mean does not count what was there", REDUCED, "divisor = counts + counted if",
+        "divisor = xp.maximum(counts, 1) if", elements_are_gathered_and_scattered, "scatter_reduce is"),
+    Bug("all values get the gradient of the largest", REDUCED, "v == xp.take(y, places)", "v == v",
+        elements_are_gathered_and_scattered, DIFFERENCE),
     Bug("a falling order has rising gradients", ORDER, "turned(rows_along(g, axis), descending)",
         "rows_along(g, axis)", elements_are_ordered, DIFFERENCE),
     Bug("the largest are taken from the front", ORDER,

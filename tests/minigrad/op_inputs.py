@@ -208,6 +208,14 @@ def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
     return strategy
 
 
+@st.composite
+def reductions_at_places(draw) -> Drawn:
+    """Elements and values without ties, with the places of these."""
+    inputs, settings = draw(one(normal).flatmap(indexed(distinct)))
+    reduce = draw(st.sampled_from(["sum", "mean", "amax", "amin"]))
+    return inputs, settings | {"reduce": reduce, "include_self": draw(st.booleans())}
+
+
 SUBSCRIPTS: dict[str, list[Any]] = {
     "ij,jk->ik": [(2, 3), (3, 2)],
     "bij,bkj": [(2, 2, 3), (2, 3, 3)],

@@ -187,6 +187,11 @@ OPS = {
         ValueError,
         "scatter's indices run from 0 to 5.*0 to 1",
     ),
+    "scatter by another reduction": (
+        lambda: ops.scatter_reduce(zeros(2), whole(0), zeros(1), axis=0, reduce="prod"),
+        ValueError,
+        "'prod'.*sum, mean, amax, amin",
+    ),
     "scatter too many": (lambda: ops.scatter(zeros(2), whole(0), zeros(2), axis=0), ValueError, "broadcast"),
     "roll": (
         lambda: ops.roll(zeros(2, 3), shift=(1, 2, 3), axis=(0, 1)),
