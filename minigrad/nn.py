@@ -36,6 +36,7 @@ __all__ = [
     "BatchNorm",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "CrossEntropyLoss",
     "Dropout",
@@ -169,6 +170,44 @@ class Conv1d(Module):
     def describe(self) -> str:
         n_out, n_in, kernel = self.weight.shape
         return f"{n_in * self.settings['groups']}, {n_out}, {kernel}{changed(self.settings)}"
+
+
+class ConvTranspose1d(Module):
+    """Transposed convolution of signals; weight (n_in, n_out / groups, kernel) as in ``ConvTranspose2d``.
+
+    Takes (N, n_in, L), returns (N, n_out, L') with L' = (L - 1) stride - 2 padding + dilation (kernel - 1) +
+    output_padding + 1. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        rng: Rng | int | None = None,
+        dtype: Any = np.float32,
+    ):
+        check_groups(groups, n_in, n_out)
+        kernel = one(kernel, "kernel", 1)
+        rng, fan_in = generator(self, rng), n_out // groups * kernel
+        self.weight = Parameter(uniform(rng, (n_in, n_out // groups, kernel), fan_in, dtype))
+        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
+        self.settings = {"stride": stride, "padding": padding, "output_padding": output_padding}
+        self.settings |= {"dilation": dilation, "groups": groups}
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.conv_transpose1d(x, self.weight, self.bias, **self.settings)
+
+    def describe(self) -> str:
+        n_in, n_out, kernel = self.weight.shape
+        return f"{n_in}, {n_out * self.settings['groups']}, {kernel}{changed(self.settings)}"
 
 
 class ConvTranspose2d(Module):

@@ -41,6 +41,8 @@ def transposed_convolutions_are_adjoints() -> None:
     more = {"stride": (2, 1), "dilation": (1, 2), "output_padding": (1, 1), "padding": (0, 1), "groups": 2}
     for seed in range(3):
         window_laws.transposed_is_the_adjoint(ops.conv_transpose2d, ops.conv2d, seed, **more)
+        of_signals = {name: pair if name == "groups" else pair[:1] for name, pair in more.items()}
+        window_laws.transposed_is_the_adjoint(ops.conv_transpose1d, ops.conv1d, seed, **of_signals)
     inputs = drawn(2, 4, 3, 3), drawn(4, 2, 2, 3), drawn(4)
     testing.gradient_matches_difference(partial(ops.conv_transpose2d, **more), *inputs)
     op_laws.pullbacks_keep_the_contract(partial(ops.conv_transpose2d, **more), *inputs)
@@ -104,6 +106,8 @@ BUGS = [
         transposed_convolutions_are_adjoints, "the output has|shape"),
     Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
+    Bug("a signal's steps are single ones", "minigrad.ops.conv_transpose1d",
+        "(1, one(stride, \"stride\", 1))", "(1, 1)", transposed_convolutions_are_adjoints, "the output has|output_padding"),
     Bug("same is one row short of same", "minigrad.ops.conv", "extra=(rows % 2, columns % 2)",
         "extra=(0, 0)", same_is_padding_at_the_end, "is not as large as"),
     Bug("the gradient keeps the border of same", "minigrad.ops.conv",

@@ -310,6 +310,15 @@ def signals(draw) -> Drawn:
 
 
 @st.composite
+def transposed_signals(draw) -> Drawn:
+    """Signals, filters and bias, and settings with which something is left of the output."""
+    groups, kernel, stride = (draw(st.integers(1, most)) for most in (2, 3, 3))
+    sizes = [(draw(st.integers(0, 2)), groups, draw(st.integers(2, 3))), (groups, 2, kernel), (2 * groups,)]
+    settings = {"stride": stride, "groups": groups, "padding": int(kernel > 1), "output_padding": stride - 1}
+    return [draw(arrays(s, normal)) for s in sizes], settings
+
+
+@st.composite
 def pooled_signals(draw, values=normal) -> Drawn:
     """Signals, and settings in which the window fits."""
     x = draw(arrays((draw(st.integers(0, 2)), 2, draw(st.integers(5, 6))), values))

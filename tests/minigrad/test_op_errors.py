@@ -296,6 +296,11 @@ OPS = {
         ValueError,
         r"N, C, L.*\(3, 8\).*x\[None\]",
     ),
+    "conv_transpose1d of a matrix": (
+        lambda: ops.conv_transpose1d(zeros(3, 8), zeros(3, 1, 3)),
+        ValueError,
+        r"N, C, L.*\(3, 8\).*x\[None\]",
+    ),
     "conv1d by half a stride": (
         lambda: ops.conv1d(zeros(1, 3, 8), zeros(1, 3, 3), stride=1.5),  # pyright: ignore
         ValueError,

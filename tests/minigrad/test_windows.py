@@ -77,6 +77,19 @@ def test_a_transposed_convolution_is_the_adjoint(algorithm, data):
     )
 
 
+@given(data=st.data(), groups=st.integers(1, 3), padding=st.integers(0, 1), seed=st.integers(0, 99))
+def test_a_transposed_convolution_of_signals_is_the_adjoint(data, groups, padding, seed):
+    stride, dilation = data.draw(two(1, 3))
+    more = data.draw(st.integers(0, max(stride, dilation) - 1))
+    settings = {
+        "stride": (stride,),
+        "dilation": (dilation,),
+        "output_padding": (more,),
+        "padding": (padding,),
+    }
+    window_laws.transposed_is_the_adjoint(ops.conv_transpose1d, ops.conv1d, seed, groups=groups, **settings)
+
+
 @given(kernel=two(1, 4), dilation=two(1, 2), sizes=two(1, 5))
 def test_padding_same_is_padding_at_the_end(kernel, dilation, sizes):
     rng = np.random.default_rng(0)

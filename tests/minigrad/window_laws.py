@@ -95,15 +95,18 @@ def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int]
 
 
 def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **settings: Any) -> None:
-    """(transposed x, z) = (x, convolution of z) for x, z and kernels of small integers, so exactly."""
+    """(transposed x, z) = (x, convolution of z) for x, z and kernels of small integers, so exactly.
+
+    They are images or signals, which have as many axes as the settings have numbers.
+    """
     rng = np.random.default_rng(seed)
-    groups = settings["groups"]
-    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, 2)
+    groups, axes = settings["groups"], len(settings["stride"])
+    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, axes)
 
     def drawn(*shape: int) -> np.ndarray:
         return on_device(rng.integers(-4, 5, shape).astype(float))
 
-    x, w = drawn(2, channels, *rng.integers(3, 6, 2)), drawn(channels, filters // groups, *kernel)
+    x, w = drawn(2, channels, *rng.integers(3, 6, axes)), drawn(channels, filters // groups, *kernel)
     y = transposed(x, w, **settings)
     others = (settings[name] for name in ("stride", "padding", "dilation", "output_padding"))
     parts = zip(x.shape[2:], kernel.tolist(), *others, strict=True)
@@ -111,7 +114,7 @@ def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **sett
     assert y.shape[2:] == sizes, f"the output has {y.shape[2:]} pixels, not {sizes}, for {settings}"
     z = drawn(*y.shape)
     others = {name: value for name, value in settings.items() if name != "output_padding"}
-    window_sums = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
+    window_sums = convolution(z, w, **others).numpy()[tuple(map(slice, x.shape))]
     left, right = (to_host(z) * y.numpy()).sum(), (to_host(x) * window_sums).sum()
     assert left == right, f"<transposed x, z> is {left}, <x, convolution of z> {right} for {settings}"
 
