@@ -139,4 +139,4 @@ def title_of(report: Report) -> str:
     verdict = report.problem or "safe and live"
     job = f"{storm.job.strategy} on {counted(storm.job.ranks, 'rank')}"
     restarts = counted(report.restarts, "restart")
-    return f"storm {storm.seed}: {job}, {report.share}, {restarts}; {verdict[:60]}"
+    return f"storm {storm.seed}: {job}, {report.share}, {restarts}; {verdict[:48]}"
