@@ -10,11 +10,13 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/norm.py`
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 CHAIN = 32  # rows that are added one after the other, at least; below twice as many
-PIECE = 128  # elements of a row; BLAS adds them in 16 or more chains
+PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
+LONG_PIECE = 512  # of two vectors in 16 or more
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -41,7 +43,7 @@ def row_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=1, dtype=x.dtype)
     if lies_in_columns(x):
         return column_sums(x.T)
-    return sums_of_pieces(lambda x: dots(x, np.ones_like(x[:1])), x)
+    return sums_of_pieces(sums_of_short_rows, PIECE, x)
 
 
 def row_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -50,7 +52,14 @@ def row_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return row_sums(x * y)
     if lies_in_columns(x) and lies_in_columns(y):
         return column_dots(x.T, y.T)
-    return sums_of_pieces(dots, x, y)
+    return sums_of_pieces(dots, LONG_PIECE, x, y)
+
+
+def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
+    """A product of a matrix and a vector, or of vectors, whose chains are shorter and which takes longer."""
+    if x.shape[-1] > PIECE:
+        return dots(x, np.ones_like(x[:1]))
+    return x @ np.ones(x.shape[-1], x.dtype)
 
 
 def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -83,19 +92,26 @@ def sums_of_chains(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.n
     return total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))
 
 
-def sums_of_pieces(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.ndarray) -> np.ndarray:
     """``sums`` of the rows of matrices (N, C), by pieces of a row, which are added in pairs.
 
     Rows of up to 8 pieces stay whole where they do not divide evenly: a chain then has at most 64 additions.
     """
     arrays = tuple(map(np.ascontiguousarray, arrays))
     n, size = arrays[0].shape
-    pieces, rest = divmod(size, PIECE)
+    piece = piece_of(size, longest)
+    pieces, rest = divmod(size, piece)
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
-    shape = (n, pieces, PIECE) if rest else (n * pieces, PIECE)  # of one large product, where it can be one
+    shape = (n, pieces, piece) if rest else (n * pieces, piece)  # of one large product, where it can be one
     total = halved(sums(*(x[:, : size - rest].reshape(shape) for x in arrays)).reshape(n, pieces).T)
     return total + sums(*(x[:, size - rest :] for x in arrays)) if rest else total
+
+
+@cache
+def piece_of(size: int, longest: int) -> int:
+    """The largest divisor of ``size`` from longest / 2 to ``longest``, else PIECE."""
+    return next((piece for piece in range(longest, longest // 2 - 1, -1) if size % piece == 0), PIECE)
 
 
 def halved(x: np.ndarray) -> np.ndarray:
