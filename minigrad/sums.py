@@ -14,9 +14,10 @@ from functools import cache
 
 import numpy as np
 
-CHAIN = 32  # rows that are added one after the other, at least; below twice as many
+CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
 LONG_PIECE = 512  # of two vectors in 16 or more
+WIDE = 2048  # elements of rows that are taken as one; NumPy adds products to so many sums in the fastest cache
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -25,7 +26,7 @@ def column_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=0, dtype=x.dtype)
     if lies_in_columns(x):
         return row_sums(x.T)
-    return sums_of_chains(lambda x: np.ones(len(x), x.dtype) @ x, x)
+    return sums_of_chains(lambda x: np.ones(CHAIN, x.dtype)[: x.shape[1]] @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -34,7 +35,7 @@ def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return column_sums(x * y)
     if lies_in_columns(x) and lies_in_columns(y):
         return row_dots(x.T, y.T)
-    return sums_of_chains(lambda x, y: np.einsum("nc,nc->c", x, y), x, y)
+    return sums_of_chains(lambda x, y: np.einsum("bnc,bnc->bc", x, y), WIDE // max(x.shape[1], 1), x, y)
 
 
 def row_sums(x: np.ndarray) -> np.ndarray:
@@ -77,19 +78,20 @@ def lies_in_columns(x: np.ndarray) -> bool:
     return x.flags.f_contiguous and not x.flags.c_contiguous
 
 
-def sums_of_chains(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """``sums`` of the columns of matrices (N, C), by chains of ``CHAIN`` to 2 CHAIN - 1 rows.
+def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarray) -> np.ndarray:
+    """The sums of the columns of matrices (N, C), where ``sums`` makes those of blocks (B, CHAIN, C).
 
-    Many rows of C numbers are taken as one long row, so a chain adds every ``together``-th row.
+    Up to ``most`` rows of C numbers are taken as one long row, so a chain adds every ``together``-th row.
     """
     n, channels = arrays[0].shape
-    together = n // CHAIN
-    if together < 2:
-        return sums(*arrays)
-    covered = n - n % together
-    wide = [x[:covered].reshape(covered // together, together * channels) for x in arrays]
-    total = halved(sums(*wide).reshape(together, channels))
-    return total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))
+    if n <= CHAIN:
+        return sums(*(x[None] for x in arrays))[0]
+    together = max(min(most, n // CHAIN), 1)
+    count = n // (together * CHAIN)
+    covered = count * together * CHAIN
+    blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
+    total = halved(halved(sums(*blocks)).reshape(together, channels))
+    return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
 def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.ndarray) -> np.ndarray:

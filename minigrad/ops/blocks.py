@@ -1,4 +1,4 @@
-"""Functions of each element in several steps, a part that stays in cache at a time.
+"""Functions of each element or row in several steps, a part that stays in cache at a time.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation.py``. Twenty steps on whole
 arrays read memory twenty times, and on parts once.
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, array_module
 
 SIZE = 1 << 15  # elements of a part
+ROWS_SIZE = 1 << 16  # elements of some rows
 LONG_ROW = 384  # elements; of shorter rows NumPy's buffers are faster than its loop over rows
 LEAST_BUFFER = 16  # elements, the fewest that NumPy takes
 
@@ -47,3 +48,17 @@ def in_blocks(compute: Callable[..., None], *inputs: Array, outputs: int = 1) ->
     for start in range(0, results[0].size, SIZE):
         compute(*(x[start : start + SIZE] for x in flat))
     return results
+
+
+def row_parts(*arrays: Array, size: int = ROWS_SIZE) -> Iterator[list[Array]]:
+    """The same rows of all arrays (N, ...), as views with about ``size`` elements of the first; on a GPU all."""
+    x = arrays[0]
+    rows = max(size * len(x) // max(x.size, 1), 1) if array_module(x) is np else max(len(x), 1)
+    for start in range(0, max(len(x), 1), rows):
+        yield [a[start : start + rows] for a in arrays]
+
+
+def empty_beside(x: Array, *others: Array | None) -> Array:
+    """An empty array like x, for results of a function of x and the others that are there."""
+    xp = array_module(x)
+    return xp.empty_like(x, dtype=xp.result_type(*(a.dtype for a in (x, *others) if a is not None)))

@@ -18,6 +18,7 @@ from ..op import OpResult, op, shape_of
 from ..sums import column_dots, column_sums, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
+from .blocks import empty_beside, row_parts, unbuffered
 from .geometry import nchw, nhwc
 from .product import product
 from .trailing_axes import over_trailing_axes
@@ -105,13 +106,18 @@ def batch_norm(
         x, y = x.reshape(shape), y.reshape(shape)
         return column_dots(x, y) if xp is np else channel_sums(x * y)
 
+    def deviations(mean: Array) -> Array:
+        lines, mean = wide(x), per_channel(mean)
+        with unbuffered(lines, mean):
+            return lines - mean
+
     if statistics is None:
         mean = channel_sums(x) / max(n, 1)
-        centred = wide(x) - per_channel(mean)
+        centred = deviations(mean)
         squares = channel_dots(centred, centred)
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
-            centred = wide(x) - per_channel(mean)
+            centred = deviations(mean)
         if n == 1:
             warnings.warn(
                 "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
@@ -123,24 +129,42 @@ def batch_norm(
             observe(mean, var, n)
     else:
         mean, var = statistics
-        centred = wide(x) - per_channel(mean)
+        centred = deviations(mean)
     scale = 1 / xp.sqrt(var + eps)
-    value = centred * per_channel(scale * weight)
-    value += per_channel(bias)
+    value = scaled(centred, per_channel(scale * weight), per_channel(bias))
     sums = once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))
     fixed = statistics is not None
 
     def to_x(g: Array) -> Array:
-        factor = per_channel(weight * scale)
+        factor = weight * scale
         if fixed:
-            return (wide(g) * factor).reshape(shape)
+            return (wide(g) * per_channel(factor)).reshape(shape)
         total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
-        d = wide(g) - per_channel(total / max(n, 1))
-        d -= centred * per_channel(scale * along / max(n, 1))
-        d *= factor
-        return d.reshape(shape)
+        numbers = factor, factor * total / max(n, 1), factor * scale * along / max(n, 1)
+        return combined(wide(g), centred, *map(per_channel, numbers)).reshape(shape)
 
     return value.reshape(shape), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+
+
+def scaled(x: Array, factor: Array, shift: Array) -> Array:
+    """x * factor + shift, for lines x (N, C) and numbers for each column."""
+    y = empty_beside(x, factor, shift)
+    with unbuffered(x, factor, y):
+        for part, out in row_parts(x, y):
+            array_module(x).multiply(part, factor, out=out)
+            out += shift
+    return y
+
+
+def combined(g: Array, x: Array, factor: Array, shift: Array, slope: Array) -> Array:
+    """g * factor - shift - x * slope, for lines g and x (N, C) and numbers for each column."""
+    d = empty_beside(g, x, factor)
+    with unbuffered(g, x, factor, d):
+        for part, other, out in row_parts(g, x, d):
+            array_module(g).multiply(part, factor, out=out)
+            out -= shift
+            out -= other * slope
+    return d
 
 
 def channel_sums(x: Array) -> Array:
