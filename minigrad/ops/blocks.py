@@ -15,7 +15,7 @@ from ..device import Array, array_module
 
 SIZE = 1 << 15  # elements of a part
 ROWS_SIZE = 1 << 16  # elements of some rows
-LONG_ROW = 384  # elements; of shorter rows NumPy's buffers are faster than its loop over rows
+LONG_ROW = 512  # elements; of shorter rows NumPy's buffers are faster than its loop over rows
 LEAST_BUFFER = 16  # elements, the fewest that NumPy takes
 
 
@@ -27,7 +27,7 @@ def unbuffered(*arrays: Array) -> Iterator[None]:
     a function of a million elements in rows of 1,024 takes 0.08 ms and not 0.16. What follows must not convert
     a dtype, which would then be done 16 elements at a time: where the arrays' dtypes differ, nothing changes.
     """
-    if arrays[0].shape[-1] < LONG_ROW or any(x.dtype != arrays[0].dtype for x in arrays):
+    if arrays[0].shape[-1] < LONG_ROW or arrays[0].size < 2 * ROWS_SIZE or any(x.dtype != arrays[0].dtype for x in arrays):
         yield
         return
     before = np.setbufsize(LEAST_BUFFER)

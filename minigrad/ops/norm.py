@@ -202,18 +202,27 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     How many axes says weight, which has their shape. Raises ValueError where that differs.
     """
     xp, rows = array_module(x), x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    normal = rows - row_means(rows)
+    mean = row_means(rows)
+    with unbuffered(rows, mean):
+        normal = rows - mean
     scale = 1 / xp.sqrt(row_means(normal, normal) + eps)
-    normal *= scale
-    value = normal * weight
-    value += bias
+    value = empty_beside(normal, weight, bias)
+    with unbuffered(normal, scale, value):
+        for part, s, y in row_parts(normal, scale, value):
+            part *= s
+            xp.multiply(part, weight, out=y)
+            y += bias
 
     def to_x(g: Array) -> Array:
-        d = g.reshape(rows.shape) * weight
-        along = row_means(d, normal)
-        d -= row_means(d)
-        d -= normal * along
-        d *= scale
+        g = g.reshape(rows.shape)
+        d = empty_beside(g, weight, normal)
+        with unbuffered(g, normal, d):
+            for part, n, s, out in row_parts(g, normal, scale, d):
+                xp.multiply(part, weight, out=out)
+                along = row_means(out, n)
+                out -= row_means(out)
+                out -= n * along
+                out *= s
         return d.reshape(x.shape)
 
     def to_weight(g: Array) -> Array:
