@@ -257,26 +257,6 @@ def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
     return shared
 
 
-def first_and_rest(f: Callable[[Array], tuple[Array, Any]]) -> tuple[Callable[[Array], Array], Callable[[Array], Any]]:
-    """``f(g) -> (d, rest)`` as two functions of g, of which the second takes ``rest`` from the first's last call.
-
-    For what an input gradient d computes on its way, and needs no array for. The first keeps no d.
-    """
-    last: list[Any] = []
-
-    def first(g: Array) -> Array:
-        d, rest = f(g)
-        last[:] = g, rest
-        return d
-
-    def rest(g: Array) -> Any:
-        if not last or last[0] is not g:
-            first(g)
-        return last[1]
-
-    return first, rest
-
-
 def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     """The sum of ``g`` over the axes along which an input of ``shape`` was repeated."""
     if g.shape == shape:

@@ -12,8 +12,9 @@ import numpy as np
 from ..device import Array, array_module
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once
-from .blocks import empty_beside, row_parts, unbuffered
+from .blocks import in_rows
 from .geometry import are_integers
+from .norm import combined, scaled
 
 
 @op
@@ -79,14 +80,14 @@ def normalize_groups(
         return a.reshape([shape[i] for i in last]).transpose(back)
 
     def sums(a: Array, b: Array | None = None) -> Array:
-        """Of each channel (N, C), from lines, or of a * b; on the host as products, which are faster."""
+        """Of each channel of a (N, C), or of a * b, from lines; on the host as products, which are faster."""
         if xp is not np:
-            columns_sums = (a if b is None else a * b).sum(axis=1)
+            by_column = (a if b is None else a * b).sum(axis=1)
         elif b is None:
-            columns_sums = (np.ones((1, rows), a.dtype) @ a)[:, 0]
+            by_column = (np.ones((1, rows), a.dtype) @ a)[:, 0]
         else:
-            columns_sums = np.einsum("nrc,nrc->nc", a, b)
-        return columns_sums.reshape(n, columns, channels).sum(axis=1)
+            by_column = np.einsum("nrc,nrc->nc", a, b)
+        return by_column.reshape(n, columns, channels).sum(axis=1)
 
     def mean(a: Array) -> Array:
         """The mean of each group for each of its channels (N, C), from their sums (N, C)."""
@@ -98,18 +99,13 @@ def normalize_groups(
         return xp.tile(a, columns)[:, None]
 
     a = as_lines(x if x.dtype.kind == "f" else x.astype(float))
-    means = line(mean(sums(a)))
-    with unbuffered(a, means):
-        centred = a - means
+    centred = in_rows(xp.subtract, a, line(mean(sums(a))))
     scale = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
     factor = scale if weight is None else scale * weight
-    factors, shift = line(factor), None if bias is None else line(bias[None])
-    y = empty_beside(a, factors, shift)
-    with unbuffered(a, factors, y):
-        for c, f, value in row_parts(centred, factors, y):
-            xp.multiply(c, f, out=value)
-            if shift is not None:
-                value += shift
+    if bias is None:
+        y = in_rows(xp.multiply, centred, line(factor))
+    else:
+        y = in_rows(scaled, centred, line(factor), line(bias[None]))
 
     def both_sums(g: Array) -> tuple[Array, Array, Array]:
         gs = as_lines(g)
@@ -121,13 +117,7 @@ def normalize_groups(
         gs, total, along = shared(g)
         if weight is not None:
             total, along = total * weight, along * weight
-        shift, slope = line(scale * mean(total)), line(scale * scale * mean(along))
-        d = empty_beside(gs, factors)
-        with unbuffered(gs, factors, centred, d):
-            for part, f, c, s, k, out in row_parts(gs, factors, centred, shift, slope, d):
-                xp.multiply(part, f, out=out)
-                out -= s
-                out -= c * k
-        return as_images(d)
+        shift, slope = scale * mean(total), scale * scale * mean(along)
+        return as_images(in_rows(combined, gs, centred, *map(line, (factor, shift, slope))))
 
     return as_images(y), to_x, (lambda g: shared(g)[2].sum(axis=0)), (lambda g: shared(g)[1].sum(axis=0))

@@ -18,7 +18,7 @@ from ..op import OpResult, op, shape_of
 from ..sums import column_dots, column_sums, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
-from .blocks import empty_beside, row_parts, unbuffered
+from .blocks import in_rows, unbuffered
 from .geometry import nchw, nhwc
 from .product import product
 from .trailing_axes import over_trailing_axes
@@ -107,9 +107,7 @@ def batch_norm(
         return column_dots(x, y) if xp is np else channel_sums(x * y)
 
     def deviations(mean: Array) -> Array:
-        lines, mean = wide(x), per_channel(mean)
-        with unbuffered(lines, mean):
-            return lines - mean
+        return in_rows(xp.subtract, wide(x), per_channel(mean))
 
     if statistics is None:
         mean = channel_sums(x) / max(n, 1)
@@ -131,7 +129,7 @@ def batch_norm(
         mean, var = statistics
         centred = deviations(mean)
     scale = 1 / xp.sqrt(var + eps)
-    value = scaled(centred, per_channel(scale * weight), per_channel(bias))
+    value = in_rows(scaled, centred, per_channel(scale * weight), per_channel(bias))
     sums = once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))
     fixed = statistics is not None
 
@@ -141,29 +139,25 @@ def batch_norm(
             return (wide(g) * per_channel(factor)).reshape(shape)
         total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
         numbers = factor, factor * total / max(n, 1), factor * scale * along / max(n, 1)
-        return combined(wide(g), centred, *map(per_channel, numbers)).reshape(shape)
+        return in_rows(combined, wide(g), centred, *map(per_channel, numbers)).reshape(shape)
 
     return value.reshape(shape), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
 
 
-def scaled(x: Array, factor: Array, shift: Array) -> Array:
-    """x * factor + shift, for lines x (N, C) and numbers for each column."""
-    y = empty_beside(x, factor, shift)
-    with unbuffered(x, factor, y):
-        for part, out in row_parts(x, y):
-            array_module(x).multiply(part, factor, out=out)
-            out += shift
+def scaled(x: Array, factor: Array, shift: Array, *, out: Array | None = None) -> Array:
+    """x * factor + shift"""
+    y = array_module(x).multiply(x, factor, out=out)
+    y += shift
     return y
 
 
-def combined(g: Array, x: Array, factor: Array, shift: Array, slope: Array) -> Array:
-    """g * factor - shift - x * slope, for lines g and x (N, C) and numbers for each column."""
-    d = empty_beside(g, x, factor)
-    with unbuffered(g, x, factor, d):
-        for part, other, out in row_parts(g, x, d):
-            array_module(g).multiply(part, factor, out=out)
-            out -= shift
-            out -= other * slope
+def combined(
+    g: Array, x: Array, factor: Array, shift: Array, slope: Array, *, out: Array | None = None
+) -> Array:
+    """g * factor - shift - x * slope"""
+    d = array_module(g).multiply(g, factor, out=out)
+    d -= shift
+    d -= x * slope
     return d
 
 
@@ -202,28 +196,21 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     How many axes says weight, which has their shape. Raises ValueError where that differs.
     """
     xp, rows = array_module(x), x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    mean = row_means(rows)
-    with unbuffered(rows, mean):
-        normal = rows - mean
+    normal = in_rows(xp.subtract, rows, row_means(rows))
     scale = 1 / xp.sqrt(row_means(normal, normal) + eps)
-    value = empty_beside(normal, weight, bias)
-    with unbuffered(normal, scale, value):
-        for part, s, y in row_parts(normal, scale, value):
-            part *= s
-            xp.multiply(part, weight, out=y)
-            y += bias
+    with unbuffered(normal, scale):
+        normal *= scale
+
+    def slope(g: Array, normal: Array, scale: Array, weight: Array, *, out: Array | None = None) -> Array:
+        d = xp.multiply(g, weight, out=out)
+        along = row_means(d, normal)
+        d -= row_means(d)
+        d -= normal * along
+        d *= scale
+        return d
 
     def to_x(g: Array) -> Array:
-        g = g.reshape(rows.shape)
-        d = empty_beside(g, weight, normal)
-        with unbuffered(g, normal, d):
-            for part, n, s, out in row_parts(g, normal, scale, d):
-                xp.multiply(part, weight, out=out)
-                along = row_means(out, n)
-                out -= row_means(out)
-                out -= n * along
-                out *= s
-        return d.reshape(x.shape)
+        return in_rows(slope, g.reshape(rows.shape), normal, scale, weight).reshape(x.shape)
 
     def to_weight(g: Array) -> Array:
         g = g.reshape(rows.shape)
@@ -232,7 +219,8 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     def to_bias(g: Array) -> Array:
         return column_sums(g.reshape(rows.shape)) if xp is np else g
 
-    return value.reshape(x.shape), (to_x, to_weight, to_bias)
+    value = in_rows(scaled, normal, weight, bias).reshape(x.shape)
+    return value, (to_x, to_weight, to_bias)
 
 
 def row_means(x: Array, y: Array | None = None) -> Array:
