@@ -112,7 +112,7 @@ def sums_are_of_short_chains() -> None:
 
 
 def softmax_is_exact_on_any_level() -> None:
-    for level in (-70.0, 120.0):
+    for level in (-100.0, 120.0):
         fast_form_laws.is_the_softmax(ops.softmax, (level + drawn(2, 3)).astype(np.float32))
 
 
@@ -390,7 +390,7 @@ BUGS = [
     Bug("NumPy's buffers stay small", "minigrad.ops.blocks",
         "        np.setbufsize(before)\n", "        pass\n",
         large_arrays_are_normalized_in_parts, "buffers have 16 elements"),
-    Bug("a sum is one chain", "minigrad.sums", "n <= CHAIN:", "True:",
+    Bug("a sum is one chain", "minigrad.sums", "CHAIN = 32 ", "CHAIN = 1 << 20 ",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("rows beyond whole chains are left out", "minigrad.sums",
         "total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))",

@@ -78,8 +78,9 @@ def is_itself_in_parts(op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarra
     value, gradients = value_and_gradients(op, *inputs, seed=g)
     buffer = np.getbufsize()
     with patch.object(blocks, "ROWS_SIZE", 8), patch.object(blocks, "LONG_ROW", 4):
+        op(*inputs)
+        assert np.getbufsize() == buffer, f"NumPy's buffers have {np.getbufsize()} elements, and had {buffer}"
         value_of_parts, gradients_of_parts = value_and_gradients(op, *inputs, seed=g)
-    assert np.getbufsize() == buffer, f"NumPy's buffers have {np.getbufsize()} elements, and had {buffer}"
     for a, b in zip([value_of_parts, *gradients_of_parts], [value, *gradients], strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
