@@ -49,7 +49,8 @@ def layer_norm(rows: int, columns: int) -> Calls:
         for part in parts:
             n, out, products, each = normalized[part], d[part], scratch[: len(g[part])], ones[: len(g[part])]
             np.multiply(g[part], n, out=products)
-            each @ products, each @ g[part]
+            np.matmul(each, products)
+            np.matmul(each, g[part])
             along = (products @ over_columns)[:, None]
             np.multiply(g[part], weight, out=out)
             np.subtract(out, (g[part] @ over_columns)[:, None], out=out)
@@ -69,13 +70,13 @@ def norm_of_lines(samples: int, rows: int, width: int) -> Calls:
     parts = [(i, slice(start, start + len(scratch))) for i in range(samples) for start in starts]
 
     def calls() -> None:
-        ones @ x
+        np.matmul(ones, x)
         np.subtract(x, mean, out=centred)
         np.einsum("nrc,nrc->nc", centred, centred)
         for part in parts:
             np.multiply(centred[part], factor[part[0]], out=y[part])
             np.add(y[part], shift[part[0]], out=y[part])
-        ones @ g
+        np.matmul(ones, g)
         np.einsum("nrc,nrc->nc", g, centred)
         for part in parts:
             i, out = part[0], d[part]
