@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 Calls = Callable[[], object]
-PART = 1 << 16  # elements of several arrays that stay in the cache together
+PART = 1 << 17  # elements of several arrays that stay in the cache together
 
 
 def relu(*shape: int) -> Calls:
