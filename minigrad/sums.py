@@ -17,9 +17,7 @@ import numpy as np
 CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
 LONG_PIECE = 512  # of two vectors in 16 or more
-WIDE = (
-    2048  # elements of rows that are taken as one; NumPy adds products to so many sums in the fastest cache
-)
+WIDE = 2048  # elements of rows that are taken as one; so many sums of products stay in the fastest cache
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
