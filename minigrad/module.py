@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,13 @@ class Module:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
             raise
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        """This layer's output, or that of some of the ``following`` layers in one pass with it; their number.
+
+        A layer that can do so overrides it: the output must be that of the layers one by one.
+        """
+        return self(x), 0
 
     def children(self) -> dict[str, Module]:
         """The modules directly inside, by attribute name, then by position or key.
@@ -289,16 +296,17 @@ class Sequential(Module):
 
     def forward_range(self, x: Any, start: int, stop: int) -> Any:
         """``x`` after layers ``start`` to ``stop - 1``."""
-        path = current_path()
-        for i in range(start, stop):
+        path, i = current_path(), start
+        while i < stop:
             path.append(i)
             try:
-                x = self.layers[i](x)
+                x, more = self.layers[i].forward_with(x, self.layers[i + 1 : stop])
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise
             finally:
                 path.pop()
+            i += 1 + more
         return x
 
     def __getitem__(self, i: int) -> Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from .lookup import check_choice
 from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
+from .ops.conv_pool import fits
 from .ops.conv1d import one
 from .ops.dropout import check_probability, generator_needed
 from .ops.norm import Gather, Observe
@@ -126,6 +128,19 @@ class Conv2d(Module):
     def forward(self, x: Any) -> Tensor:
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
         return ops.conv2d(*inputs, **self.settings)
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        """A max pooling with windows side by side is one pass with this layer, and so is a ReLU beside it."""
+        kinds = [type(layer) for layer in following[:2]]
+        relu = kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU])
+        pool = following[kinds.index(MaxPool2d)] if relu or kinds[:1] == [MaxPool2d] else None
+        inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
+        if type(self) is not Conv2d or not isinstance(pool, MaxPool2d) or not pool.has_tiles():
+            return self(x), 0
+        kernel = pool.settings["kernel"]
+        if not fits(inputs, kernel, self.settings):
+            return self(x), 0
+        return ops.conv_pool2d(*inputs, pool=kernel, relu=relu, **self.settings), 1 + relu
 
     def describe(self) -> str:
         n_out, n_in, kh, kw = self.weight.shape
@@ -236,6 +251,11 @@ class MaxPool2d(Pool):
 
     def forward(self, x: Any) -> Tensor:
         return ops.max_pool2d(x, **self.settings)
+
+    def has_tiles(self) -> bool:
+        """Whether windows stand side by side, on images without padding."""
+        kernel, stride, *others = self.settings.values()
+        return stride in (None, kernel) and tuple(others) in ((0, 1, False), ((0, 0), (1, 1), False))
 
 
 class AvgPool2d(Pool):
