@@ -37,10 +37,14 @@ class Module:
                 error.args = (f"in {self!r}: {error}",)
             raise
 
-    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
-        """This layer's output, or that of some of the ``following`` layers in one pass with it; their number.
+    def in_one_pass(self, following: Sequence[Module]) -> int:
+        """How many of the layers that follow in a Sequential this one can compute together with itself."""
+        return 0
 
-        A layer that can do so overrides it: the output must be that of the layers one by one.
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        """The output of the ``following`` layers ``in_one_pass``, and their number; or this layer's, and 0.
+
+        It gives what the layers give one by one, and raises no errors but those of this layer.
         """
         return self(x), 0
 
@@ -298,9 +302,10 @@ class Sequential(Module):
         """``x`` after layers ``start`` to ``stop - 1``."""
         path, i = current_path(), start
         while i < stop:
+            layer, following = self.layers[i], self.layers[i + 1 : stop]
             path.append(i)
             try:
-                x, more = self.layers[i].forward_with(x, self.layers[i + 1 : stop])
+                x, more = layer.forward_with(x, following) if layer.in_one_pass(following) else (layer(x), 0)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise
@@ -308,6 +313,13 @@ class Sequential(Module):
                 path.pop()
             i += 1 + more
         return x
+
+    def end_of_pass(self, bound: int) -> int:
+        """``bound``, or, where it stands among layers that are computed ``in_one_pass``, their end."""
+        i = 0
+        while i < bound:
+            i += 1 + self.layers[i].in_one_pass(self.layers[i + 1 :])
+        return i
 
     def __getitem__(self, i: int) -> Module:
         return self.layers[i]

@@ -22,7 +22,6 @@ from .lookup import check_choice
 from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
-from .ops.conv_pool import fits
 from .ops.conv1d import one
 from .ops.dropout import check_probability, generator_needed
 from .ops.norm import Gather, Observe
@@ -129,18 +128,21 @@ class Conv2d(Module):
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
         return ops.conv2d(*inputs, **self.settings)
 
-    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
-        """A max pooling with windows side by side is one pass with this layer, and so is a ReLU beside it."""
+    def in_one_pass(self, following: Sequence[Module]) -> int:
+        """A max pooling with windows side by side, and a ReLU beside it: see ``ops.conv_pool2d``."""
         kinds = [type(layer) for layer in following[:2]]
-        relu = kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU])
-        pool = following[kinds.index(MaxPool2d)] if relu or kinds[:1] == [MaxPool2d] else None
+        n = 2 if kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU]) else int(kinds[:1] == [MaxPool2d])
+        return n if type(self) is Conv2d and n and pooling_in(following[:n]).has_tiles() else 0
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        n = self.in_one_pass(following)
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-        if type(self) is not Conv2d or not isinstance(pool, MaxPool2d) or not pool.has_tiles():
-            return self(x), 0
-        kernel = pool.settings["kernel"]
-        if not fits(inputs, kernel, self.settings):
-            return self(x), 0
-        return ops.conv_pool2d(*inputs, pool=kernel, relu=relu, **self.settings), 1 + relu
+        kernel = pooling_in(following[:n]).settings["kernel"]
+        try:
+            return ops.conv_pool2d(*inputs, pool=kernel, relu=n == 2, **self.settings), n
+        except (ValueError, TypeError):
+            pass  # the layer where it comes from raises it again
+        return self(x), 0
 
     def describe(self) -> str:
         n_out, n_in, kh, kw = self.weight.shape
@@ -256,6 +258,10 @@ class MaxPool2d(Pool):
         """Whether windows stand side by side, on images without padding."""
         kernel, stride, *others = self.settings.values()
         return stride in (None, kernel) and tuple(others) in ((0, 1, False), ((0, 0), (1, 1), False))
+
+
+def pooling_in(layers: Sequence[Module]) -> MaxPool2d:
+    return next(layer for layer in layers if isinstance(layer, MaxPool2d))
 
 
 class AvgPool2d(Pool):
