@@ -9,7 +9,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,14 @@ from ..device import Array
 from ..op import OpResult, op
 from ..tape import once, undo_broadcast
 from ..tensor import Tensor
-from . import elementwise, im2col, kernel_rows
+from . import elementwise, im2col, kernel_rows, winograd
 from .conv import conv2d, fastest
 from .geometry import Geometry, Pair, Place, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
 
 CACHE = 3 << 20  # bytes of windows and of their products at a time
 MOST_PHASES = 255  # whose numbers are bytes
+ALGORITHMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd}
 
 
 def conv_pool2d(
@@ -55,7 +56,7 @@ def conv_pool2d(
 
 
 def fits(inputs: tuple[Any, ...], pool: Pair, padding: Pair) -> bool:
-    """Whether ``by_phase`` computes it and takes less time: on NumPy, where Winograd's algorithm does not pay.
+    """Whether ``by_phase`` computes it and takes less time: on NumPy, for neighbouring windows.
 
     False where an input does not fit; the ops raise an error then.
     """
@@ -69,7 +70,8 @@ def fits(inputs: tuple[Any, ...], pool: Pair, padding: Pair) -> bool:
     geometry, tile = geometry_of(weight, pair(padding, "padding", 0)), pair(pool, "pool", 1)
     if min(tiles_of(x.shape[2:], geometry, tile)) < 1 or not 1 < math.prod(tile) <= MOST_PHASES:
         return False
-    return fastest(x, weight, geometry) != "winograd"
+    cut = any(winograd.OUT % side for side in tile)  # a tile of Winograd's algorithm cuts windows
+    return not (cut and fastest(x, weight, geometry) == "winograd")
 
 
 def geometry_of(weight: Array, padding: tuple[int, int]) -> Geometry:
@@ -97,37 +99,43 @@ def by_phase(
     Only the maxima, and the number of the phase that each came from, are stored for backward.
     """
     geometry, images, filters, (down, across) = geometry_of(weight, padding), nhwc(x), len(weight), tile
-    matrix = im2col.as_matrix(weight)
+    algorithm = ALGORITHMS[fastest(x, weight, geometry)]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
-    products = np.empty(0, x.dtype)
-    for place, windows in in_groups(images, geometry, tile, filters):
-        out, shape = y[place], (*windows.shape[:4], filters)
-        products = products if products.shape == shape else np.empty(shape, x.dtype)
-        np.matmul(windows, matrix, out=products)
-        maxima(products.reshape(down * across, out.size), out.reshape(-1), winners[place].reshape(-1))
-        lines = out.reshape(len(out), -1)  # many channels at a time, as in ``conv2d``
-        if bias is not None:
-            lines += np.tile(bias, lines.shape[1] // filters)
+    form = pool_tiles if algorithm is winograd else pool_products
+    form(images, weight, geometry, tile, y, winners)
+    lines = y.reshape(len(y), y[0].size)  # many channels at a time, as in ``conv2d``
+    added = None if bias is None else np.tile(bias, lines.shape[1] // filters)
+    for run in blocks(len(y), lines[:1].nbytes, CACHE):
+        if added is not None:
+            lines[run] += added
         if relu:
-            np.maximum(lines, np.zeros_like(lines[:1]), out=lines)
+            np.maximum(lines[run], np.zeros_like(lines[:1]), out=lines[run])
 
     masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
 
-    def to_x(g: Array) -> Array:
-        g, d, (height, width) = masked(g), np.empty(images.shape, g.dtype), geometry.output(*x.shape[2:])
-        turned = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        algorithm = kernel_rows if fastest(x, weight, geometry) == "kernel_rows" else im2col
+    def before_pooling(g: Array) -> Iterator[tuple[slice, Array]]:
+        """Some images at a time, and the gradient of the convolution's value."""
+        height, width = geometry.output(*x.shape[2:])
         for run in blocks(len(x), height * width * filters * g.itemsize, CACHE):
-            before = np.zeros((len(g[run]), height, width, filters), g.dtype)
-            tiles = before[:, : y.shape[1] * down, : y.shape[2] * across]
+            d = np.zeros((len(g[run]), height, width, filters), g.dtype)
+            tiles = d[:, : y.shape[1] * down, : y.shape[2] * across]
             for number, share in enumerate(shares(g[run], winners[run], down * across)):
                 tiles[:, number // across :: down, number % across :: across] = share
-            d[run] = algorithm.correlate(before, turned, geometry.backward())
+            yield run, d
+
+    def to_x(g: Array) -> Array:
+        turned, d = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), np.empty(images.shape, g.dtype)
+        for run, part in before_pooling(masked(g)):
+            d[run] = algorithm.correlate(part, turned, geometry.backward())
         return nchw(d)
 
     def to_weight(g: Array) -> Array:
-        g, d = masked(g), np.zeros((weight[0].size, filters), g.dtype)
+        g = masked(g)
+        if algorithm is winograd:
+            parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
+            return sum(parts, start=np.zeros(weight.shape, g.dtype))
+        d = np.zeros((weight[0].size, filters), g.dtype)
         for place, windows in in_groups(images, geometry, tile, filters):
             gs = shares(g[place], winners[place], down * across).reshape(*windows.shape[:4], filters)
             d += (windows.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
@@ -138,8 +146,36 @@ def by_phase(
     return nchw(y), (to_x, to_weight, lambda g: undo_broadcast(masked(g), bias.shape))
 
 
-def maxima(phases: Array, y: Array, winners: Array) -> None:
-    """Write the largest element of each column of ``phases`` into y, and its row into ``winners``.
+def pool_products(
+    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
+) -> None:
+    """Write the maxima into y, and the numbers of their phases, by a matrix product for each phase."""
+    matrix, products = im2col.as_matrix(weight), np.empty(0, x.dtype)
+    for place, windows in in_groups(x, geometry, tile, len(weight)):
+        shape = *windows.shape[:4], len(weight)
+        products = products if products.shape == shape else np.empty(shape, x.dtype)
+        np.matmul(windows, matrix, out=products)
+        maxima(products.reshape(tile[0] * tile[1], *y[place].shape), y[place], winners[place])
+
+
+def pool_tiles(
+    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
+) -> None:
+    """The same by Winograd's algorithm, in whose tiles each pixel is an array of its own, too."""
+    down, across = tile
+    for run, values in winograd.in_tiles(x, weight, geometry):
+        phases = [values[i::down, j::across] for i in range(down) for j in range(across)]
+        parts = np.empty(phases[0].shape, x.dtype), np.empty(phases[0].shape, np.uint8)
+        n, rows, columns = values.shape[2:5]
+        shape = n, rows * winograd.OUT // down, columns * winograd.OUT // across, len(weight)
+        maxima(phases, *parts)
+        for whole, part in zip((y, winners), parts, strict=True):
+            part = part.transpose(2, 3, 0, 4, 1, 5).reshape(shape)
+            whole[run] = part[:, : y.shape[1], : y.shape[2]]
+
+
+def maxima(phases: Sequence[Array] | Array, y: Array, winners: Array) -> None:
+    """Write the largest of the ``phases`` into y, element by element, and its number into ``winners``.
 
     It is the first largest, or the last NaN, as in ``max_pool2d``.
     """
