@@ -103,24 +103,31 @@ def by_phase(
     winners = np.empty(y.shape, np.uint8)
     form = pool_tiles if algorithm is winograd else pool_products
     form(images, weight, geometry, tile, y, winners)
-    lines = y.reshape(len(y), y[0].size)  # many channels at a time, as in ``conv2d``
-    added = None if bias is None else np.tile(bias, lines.shape[1] // filters)
-    for run in blocks(len(y), lines[:1].nbytes, CACHE):
-        if added is not None:
-            lines[run] += added
+    pixels = y.shape[1] * y.shape[2]
+    lines, zeros = y.reshape(len(y), pixels * filters), np.zeros(pixels * filters, x.dtype)
+    biases = np.empty((pixels, filters), x.dtype)  # many channels at a time, as in ``conv2d``
+    biases[...] = 0 if bias is None else bias
+    for run in blocks(len(y), zeros.nbytes, CACHE):
+        if bias is not None:
+            lines[run] += biases.reshape(-1)
         if relu:
-            np.maximum(lines[run], np.zeros_like(lines[:1]), out=lines[run])
+            np.maximum(lines[run], zeros, out=lines[run])
 
     masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
 
     def before_pooling(g: Array) -> Iterator[tuple[slice, Array]]:
         """Some images at a time, and the gradient of the convolution's value."""
-        height, width = geometry.output(*x.shape[2:])
+        (height, width), (_, rows, columns, _) = geometry.output(*x.shape[2:]), y.shape
+        whole = (rows * down, columns * across) == (height, width)
         for run in blocks(len(x), height * width * filters * g.itemsize, CACHE):
-            d = np.zeros((len(g[run]), height, width, filters), g.dtype)
-            tiles = d[:, : y.shape[1] * down, : y.shape[2] * across]
-            for number, share in enumerate(shares(g[run], winners[run], down * across)):
-                tiles[:, number // across :: down, number % across :: across] = share
+            d = (np.empty if whole else np.zeros)((len(g[run]), height, width, filters), g.dtype)
+            image, row, column, channel = d.strides
+            shape, strides = (
+                (down, across, len(d), rows, columns, filters),
+                (row * down, column * across, channel),
+            )
+            phases = np.ndarray(shape, d.dtype, d, 0, (row, column, image, *strides))
+            phases[...] = shares(g[run], winners[run], down * across).reshape(shape)
             yield run, d
 
     def to_x(g: Array) -> Array:
