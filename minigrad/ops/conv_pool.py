@@ -122,11 +122,9 @@ def by_phase(
         for run in blocks(len(x), height * width * filters * g.itemsize, CACHE):
             d = (np.empty if whole else np.zeros)((len(g[run]), height, width, filters), g.dtype)
             image, row, column, channel = d.strides
-            shape, strides = (
-                (down, across, len(d), rows, columns, filters),
-                (row * down, column * across, channel),
-            )
-            phases = np.ndarray(shape, d.dtype, d, 0, (row, column, image, *strides))
+            shape = down, across, len(d), rows, columns, filters
+            strides = row, column, image, row * down, column * across, channel
+            phases = np.ndarray(shape, d.dtype, d, 0, strides)
             phases[...] = shares(g[run], winners[run], down * across).reshape(shape)
             yield run, d
 
