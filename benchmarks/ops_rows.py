@@ -218,11 +218,10 @@ def multilayer(batch: int, depth: int, width: int = 128) -> Row:
 
 def lenet(batch: int) -> Row:
     def network(
-        conv: Function, pool: Function, relu: Function, linear: Function, flatten: Function
+        _: Function, pooled: Function, relu: Function, linear: Function, flatten: Function
     ) -> Function:
         def run(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any, w4: Any, b4: Any) -> Any:
-            x = relu(pool(conv(x, w1, b1)))
-            x = relu(pool(conv(x, w2, b2)))
+            x = pooled(pooled(x, w1, b1), w2, b2)
             return linear(relu(linear(flatten(x), w3, b3)), w4, b4)
 
         return run
@@ -243,11 +242,11 @@ def vgg(batch: int) -> Row:
     """The network of W4."""
 
     def network(
-        conv: Function, pool: Function, relu: Function, linear: Function, flatten: Function
+        conv: Function, pooled: Function, relu: Function, linear: Function, flatten: Function
     ) -> Function:
         def run(x: Any, *w: Any) -> Any:
-            x = relu(pool(conv(relu(conv(x, w[0], w[1])), w[2], w[3])))
-            x = relu(pool(conv(relu(conv(x, w[4], w[5])), w[6], w[7])))
+            x = pooled(relu(conv(x, w[0], w[1])), w[2], w[3])
+            x = pooled(relu(conv(x, w[4], w[5])), w[6], w[7])
             return linear(relu(linear(flatten(x), w[8], w[9])), w[10], w[11])
 
         return run
@@ -287,16 +286,16 @@ def conv_norm_relu(size: int) -> Row:
     )
 
 
-MINE = (
+MINE = (  # a convolution, one with pooling and ReLU, ReLU, linear, flatten
     lambda x, w, b: ops.conv2d(x, w, b, padding=1),
-    lambda x: ops.max_pool2d(x, kernel=2),
+    lambda x, w, b: ops.conv_pool2d(x, w, b, padding=1, pool=2, relu=True),
     ops.relu,
     ops.linear,
     lambda x: ops.flatten(x, start_axis=1),
 )
 THEIRS = (
     lambda x, w, b: F.conv2d(x, w, b, padding=1),
-    lambda x: F.max_pool2d(x, 2),
+    lambda x, w, b: F.relu(F.max_pool2d(F.conv2d(x, w, b, padding=1), 2)),
     F.relu,
     F.linear,
     lambda x: torch.flatten(x, 1),

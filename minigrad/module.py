@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,17 @@ class Module:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
             raise
+
+    def in_one_pass(self, following: Sequence[Module]) -> int:
+        """How many of the layers that follow in a Sequential this one can compute together with itself."""
+        return 0
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        """The output of the ``following`` layers ``in_one_pass``, and their number; or this layer's, and 0.
+
+        It gives what the layers give one by one, and raises no errors but those of this layer.
+        """
+        return self(x), 0
 
     def children(self) -> dict[str, Module]:
         """The modules directly inside, by attribute name, then by position or key.
@@ -273,7 +284,11 @@ CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 
 
 class Sequential(Module):
-    """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight"."""
+    """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight".
+
+    Neighbours that can compute together do so (``in_one_pass``), unless a segment or stage ends between them:
+    the results are those of the layers one by one, up to rounding.
+    """
 
     def __init__(self, *layers: Module):
         self.layers = list(layers)
@@ -289,17 +304,26 @@ class Sequential(Module):
 
     def forward_range(self, x: Any, start: int, stop: int) -> Any:
         """``x`` after layers ``start`` to ``stop - 1``."""
-        path = current_path()
-        for i in range(start, stop):
+        path, i = current_path(), start
+        while i < stop:
+            layer, following = self.layers[i], self.layers[i + 1 : stop]
             path.append(i)
             try:
-                x = self.layers[i](x)
+                x, more = layer.forward_with(x, following) if layer.in_one_pass(following) else (layer(x), 0)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise
             finally:
                 path.pop()
+            i += 1 + more
         return x
+
+    def end_of_pass(self, bound: int) -> int:
+        """``bound``, or, where it stands among layers that are computed ``in_one_pass``, their end."""
+        i = 0
+        while i < bound:
+            i += 1 + self.layers[i].in_one_pass(self.layers[i + 1 :])
+        return i
 
     def __getitem__(self, i: int) -> Module:
         return self.layers[i]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,22 @@ class Conv2d(Module):
     def forward(self, x: Any) -> Tensor:
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
         return ops.conv2d(*inputs, **self.settings)
+
+    def in_one_pass(self, following: Sequence[Module]) -> int:
+        """A max pooling with windows side by side, and a ReLU beside it: see ``ops.conv_pool2d``."""
+        kinds = [type(layer) for layer in following[:2]]
+        n = 2 if kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU]) else int(kinds[:1] == [MaxPool2d])
+        return n if type(self) is Conv2d and n and pooling_in(following[:n]).has_tiles() else 0
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        n = self.in_one_pass(following)
+        inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
+        kernel = pooling_in(following[:n]).settings["kernel"]
+        try:
+            return ops.conv_pool2d(*inputs, pool=kernel, relu=n == 2, **self.settings), n
+        except (ValueError, TypeError):
+            pass  # the layer where it comes from raises it again
+        return self(x), 0
 
     def describe(self) -> str:
         n_out, n_in, kh, kw = self.weight.shape
@@ -277,6 +294,15 @@ class MaxPool2d(Pool):
 
     def forward(self, x: Any) -> Tensor:
         return ops.max_pool2d(x, **self.settings)
+
+    def has_tiles(self) -> bool:
+        """Whether windows stand side by side, on images without padding."""
+        kernel, stride, *others = self.settings.values()
+        return stride in (None, kernel) and tuple(others) in ((0, 1, False), ((0, 0), (1, 1), False))
+
+
+def pooling_in(layers: Sequence[Module]) -> MaxPool2d:
+    return next(layer for layer in layers if isinstance(layer, MaxPool2d))
 
 
 class AvgPool2d(Pool):

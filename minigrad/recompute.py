@@ -29,8 +29,9 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
 
     ``segments`` is the number of equal segments, by default about the square root of the number of layers;
     or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7 are segments, and layers outside are recorded as
-    usual. Parameters are shared with ``model`` and have the same names. A layer must do the same in its
-    second run as in its first: see ``Replay``. Layers that communicate in forward do so again in backward.
+    usual. A bound between layers that are computed ``in_one_pass`` moves to their end. Parameters are shared
+    with ``model`` and have the same names. A layer must do the same in its second run as in its first: see
+    ``Replay``. Layers that communicate in forward do so again in backward.
 
     Raises ValueError for a model that is not a Sequential, a number below 1 or above that of the layers, and
     bounds that do not rise from 0 or more to at most the number of layers.
@@ -51,7 +52,7 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     bounds = tuple(segments)
     if len(bounds) < 2 or bounds[0] < 0 or bounds[-1] > n or any(a >= b for a, b in pairwise(bounds)):
         raise ValueError(f"bounds of segments are 2 or more numbers that rise within 0 to {n}, got {bounds}")
-    return Recomputed(model.layers, bounds)
+    return Recomputed(model.layers, tuple(sorted({model.end_of_pass(bound) for bound in bounds})))
 
 
 class Recomputed(Sequential):

@@ -11,6 +11,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..device import Array, array_module
@@ -54,16 +56,7 @@ def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
         turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
         return correlate(g, turned, geometry.backward())
 
-    def to_kernel(g: Array) -> Array:
-        xp, (_, rows, columns, filters) = array_module(g), g.shape
-        d = xp.zeros((IN * IN, x.shape[3], filters), g.dtype)
-        for images in image_blocks(g, x.shape[3]):
-            image = image_tiles(x[images], geometry)
-            gradient = sandwich(AT.T, tiles(g[images], OUT, (rows, columns))).reshape(IN * IN, -1, filters)
-            d += image.transpose(0, 2, 1) @ gradient
-        return sandwich(G.T, d.reshape(IN, IN, -1)).reshape(3, 3, -1, filters).transpose(3, 2, 0, 1)
-
-    return correlate(x, w, geometry), (to_image, to_kernel)
+    return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, geometry))
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
@@ -71,12 +64,35 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     xp, filters, (rows, columns) = array_module(x), len(w), geometry.output(*x.shape[1:3])
     down, across = -(-rows // OUT), -(-columns // OUT)
     y = xp.empty((len(x), down * OUT, across * OUT, filters), xp.result_type(x, w))
-    kernel = sandwich(G, w.transpose(2, 3, 1, 0)).reshape(IN * IN, -1, filters)
-    for images in image_blocks(y, x.shape[3]):
-        product = image_tiles(x[images], geometry) @ kernel
+    for images, values in in_tiles(x, w, geometry):
         out = y[images].reshape(-1, down, OUT, across, OUT, filters).transpose(2, 4, 0, 1, 3, 5)
-        out[...] = sandwich(AT, product.reshape(IN, IN, -1)).reshape(out.shape)
+        out[...] = values
     return xp.ascontiguousarray(y[:, :rows, :columns])
+
+
+def in_tiles(x: Array, w: Array, geometry: Geometry) -> Iterator[tuple[slice, Array]]:
+    """Some images at a time, and their value in tiles, (4, 4, n, down, across, F).
+
+    The last row and column of tiles may stand out of the images.
+    """
+    rows, columns = geometry.output(*x.shape[1:3])
+    down, across, filters = -(-rows // OUT), -(-columns // OUT), len(w)
+    kernel = sandwich(G, w.transpose(2, 3, 1, 0)).reshape(IN * IN, -1, filters)
+    for images in image_blocks((len(x), rows, columns, filters), x.shape[3], x.itemsize):
+        products = image_tiles(x[images], geometry) @ kernel
+        values = sandwich(AT, products.reshape(IN, IN, -1))
+        yield images, values.reshape(OUT, OUT, -1, down, across, filters)
+
+
+def kernel_gradient(x: Array, g: Array, geometry: Geometry) -> Array:
+    """The pullback to the kernel, (F, C, 3, 3)."""
+    xp, (_, rows, columns, filters) = array_module(g), g.shape
+    d = xp.zeros((IN * IN, x.shape[3], filters), g.dtype)
+    for images in image_blocks(g.shape, x.shape[3], g.itemsize):
+        image = image_tiles(x[images], geometry)
+        gradient = sandwich(AT.T, tiles(g[images], OUT, (rows, columns))).reshape(IN * IN, -1, filters)
+        d += image.transpose(0, 2, 1) @ gradient
+    return sandwich(G.T, d.reshape(IN, IN, -1)).reshape(3, 3, -1, filters).transpose(3, 2, 0, 1)
 
 
 def image_tiles(x: Array, geometry: Geometry) -> Array:
@@ -109,12 +125,12 @@ def sandwich(m: np.ndarray, x: Array) -> Array:
     return m @ half
 
 
-def image_blocks(y: Array, channels: int) -> list[slice]:
-    """Runs of images whose transformed tiles fit in cache."""
-    n, rows, columns, filters = y.shape
+def image_blocks(shape: tuple[int, ...], channels: int, itemsize: int) -> list[slice]:
+    """Runs of images whose transformed tiles fit in cache; ``shape`` is that of the value."""
+    n, rows, columns, filters = shape
     area = tiles_of(rows, columns) * IN * IN
-    kernel = IN * IN * channels * filters * y.itemsize  # which the products read once for each run
-    return blocks(n, area * max(channels, filters) * y.itemsize, max(CACHE, kernel))
+    kernel = IN * IN * channels * filters * itemsize  # which the products read once for each run
+    return blocks(n, area * max(channels, filters) * itemsize, max(CACHE, kernel))
 
 
 def tiles_of(rows: int, columns: int) -> int:

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from minigrad import ops, testing
+from minigrad import nn, ops, testing
 from tests.bugs.bug import Bug
 from tests.minigrad import norm_laws, op_laws, window_laws
 
@@ -72,9 +72,26 @@ def samples_are_normalized() -> None:
     testing.gradient_matches_difference(ops.rms_norm, x, drawn(3, 2))
 
 
+def one_pass_is_the_ops_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    shapes = (3, 2, 8, 7), (4, 2, 3, 2), (4,)
+    x, *others = (rng.integers(-1, 2, shape).astype(float) for shape in shapes)
+    for outlier in (0.0, np.nan):
+        x[0, 0, 3, 3] = outlier
+        settings = {"pool": (2, 3), "padding": (1, 0), "relu": True}
+        window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
+
+
+def only_windows_side_by_side_are_one_pass() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, rng=0), nn.ReLU(), nn.MaxPool2d(2, stride=1))
+    x = drawn(1, 1, 6, 6).astype(np.float32)
+    assert np.array_equal(model(x).numpy(), model[2](model[1](model[0](x))).numpy()), "other layers"
+
+
 # Bugs
 
 POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
+ONE_PASS = "minigrad.ops.conv_pool"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
@@ -114,6 +131,18 @@ BUGS = [
     Bug("the gradient keeps the border of same", "minigrad.ops.conv",
         "nchw(to_image(images(g))[:, :height, :width])", "nchw(to_image(images(g)))",
         same_is_padding_at_the_end, "shape|broadcast"),
+    Bug("a tie goes to the second pixel", ONE_PASS, "np.greater(", "np.greater_equal(",
+        one_pass_is_the_ops_one_by_one, "gradient of the images"),
+    Bug("a NaN is no largest pixel", ONE_PASS, "if np.isnan(y.max()):", "if False:",
+        one_pass_is_the_ops_one_by_one, "gradient of the images"),
+    Bug("the ReLU behind the pooling lets every gradient through", ONE_PASS,
+        "elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g)", "nhwc(g)",
+        one_pass_is_the_ops_one_by_one, "gradient of the images"),
+    Bug("the phases are numbered down the columns", ONE_PASS,
+        "kw * c * number, tall * kw * c * number", "tall * kw * c * number, kw * c * number",
+        one_pass_is_the_ops_one_by_one, "value"),
+    Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
+        "stride in (None, kernel) and ", "", only_windows_side_by_side_are_one_pass, "other layers"),
     Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
         "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
     Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",

@@ -9,6 +9,7 @@ from tests.minigrad.recompute_laws import (
     a_leaf_that_was_passed_is_entered_anew,
     cases,
     changes_nothing,
+    no_bit_of_a_convolutional_network_changes,
     one_segment_is_held_at_a_time,
 )
 
@@ -98,6 +99,12 @@ def test_the_law_of_leaves_catches_a_place_that_was_passed():
         a_leaf_that_was_passed_is_entered_anew(
             mutant("minigrad.recompute", (" if i < len(entries)", "")).recomputed
         )
+
+
+def test_the_law_of_networks_catches_a_bound_within_one_pass():
+    change = "sorted({model.end_of_pass(bound) for bound in bounds})", "bounds"
+    with pytest.raises(AssertionError):
+        no_bit_of_a_convolutional_network_changes(mutant("minigrad.recompute", change).recomputed, 0, 4)
 
 
 def test_an_unchanged_copy_keeps_the_laws():

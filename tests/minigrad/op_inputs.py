@@ -297,6 +297,16 @@ def windows(draw, n_arrays: int, values=normal, **others: Setting) -> Drawn:
 
 
 @st.composite
+def pooled_windows(draw) -> Drawn:
+    """Images, filters and bias; settings in which a window of the pooling fits."""
+    groups, n, filters = (draw(st.integers(1, 2)) for _ in range(3))
+    kernel, pool = (draw(st.tuples(st.integers(1, most), st.integers(1, most))) for most in (3, 2))
+    sizes = [(n, 2 * groups, 5, 6), (groups * filters, 2, *kernel), (groups * filters,)]
+    settings = {"padding": draw(st.integers(0, 1)), "groups": groups, "relu": draw(st.booleans())}
+    return [draw(arrays(s, normal)) for s in sizes], settings | {"pool": pool}
+
+
+@st.composite
 def signals(draw) -> Drawn:
     """Signals, filters and bias; settings in which the window fits."""
     groups, per_group, filters, kernel = (draw(st.integers(1, most)) for most in (2, 2, 2, 3))

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor, nn, recomputed, testing
+from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed, testing
 from minigrad.device import to_host
 from minigrad.forward_pass import ForwardPass
 from minigrad.memory import base_of, retained_arrays
@@ -258,3 +258,23 @@ def a_leaf_that_was_passed_is_entered_anew(recomputed):
     tape.backward(loss)
     for leaf, expected in ((own, 7 * 5), (x, 2 * 5), (other, 7 * 2 + 5)):
         assert leaf.grad is not None and to_host(leaf.grad).tolist() == [expected] * 3
+
+
+def no_bit_of_a_convolutional_network_changes(recomputed, seed, segments):
+    """Also where a bound would stand between layers that are computed in one pass."""
+    x = on_device(np.random.default_rng(seed).normal(size=(3, 2, 8, 8)).astype(np.float32))
+    runs = []
+    for again in (False, True):
+        rng = np.random.default_rng(seed)
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1, rng=rng), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm(4), nn.GELU(),
+            nn.Conv2d(4, 4, 3, rng=rng), nn.Flatten(), nn.Dropout(0.5, rng=rng), nn.Linear(16, 3, rng=rng),
+        )  # fmt: skip
+        model.to(device=testing.DEVICE)
+        model = recomputed(model, segments) if again else model
+        with Tape() as tape:
+            loss = ops.cross_entropy(model(x), on_device([0, 1, 2]))
+        tape.backward(loss)
+        runs.append([to_host(p.grad) for p in model.parameters()] + list(model.state_dict().values()))
+    for a, b in zip(*runs, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minigrad import Tape, Tensor, nn, ops, recomputed, testing
+from minigrad import Tape, Tensor, nn, recomputed, testing
 from minigrad.device import to_host
 from minigrad.recompute import Replay, Segment
 from minigrad.testing import on_device
@@ -22,6 +22,7 @@ from tests.minigrad.recompute_laws import (
     cases,
     changes_nothing,
     deep,
+    no_bit_of_a_convolutional_network_changes,
     one_segment_is_held_at_a_time,
 )
 
@@ -36,22 +37,7 @@ def test_no_bit_changes(case):
 
 @given(seed=st.integers(0, 9), segments=st.integers(1, 9))
 def test_no_bit_of_a_convolutional_network_changes(seed, segments):
-    x = on_device(np.random.default_rng(seed).normal(size=(3, 2, 8, 8)).astype(np.float32))
-    runs = []
-    for again in (False, True):
-        rng = np.random.default_rng(seed)
-        model = nn.Sequential(
-            nn.Conv2d(2, 4, 3, padding=1, rng=rng), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm(4), nn.GELU(),
-            nn.Conv2d(4, 4, 3, rng=rng), nn.Flatten(), nn.Dropout(0.5, rng=rng), nn.Linear(16, 3, rng=rng),
-        )  # fmt: skip
-        model.to(device=testing.DEVICE)
-        model = recomputed(model, segments) if again else model
-        with Tape() as tape:
-            loss = ops.cross_entropy(model(x), on_device([0, 1, 2]))
-        tape.backward(loss)
-        runs.append([to_host(p.grad) for p in model.parameters()] + list(model.state_dict().values()))
-    for a, b in zip(*runs, strict=True):
-        np.testing.assert_array_equal(a, b)
+    no_bit_of_a_convolutional_network_changes(recomputed, seed, segments)
 
 
 @pytest.mark.parametrize(("pairs", "segments"), [(1, 1), (16, 1), (16, 4), (16, 16), (12, 3)])

@@ -27,9 +27,11 @@ LAYERS = {
     "relu": nn.ReLU,
     "shifted": Shifted,
     "leaky": lambda: nn.LeakyReLU(-1.0),
-    "tanh": nn.Tanh,
+    "half": lambda: nn.LeakyReLU(0.5),
     "max": lambda: nn.MaxPool2d(2, stride=1),
     "averaging": lambda: Averaging(2, stride=1),
+    "tiles": lambda: nn.MaxPool2d(2),
+    "averaging tiles": lambda: Averaging(2),
 }
 
 
@@ -49,10 +51,22 @@ def few_values(rng, shape):
     return rng.integers(-2, 3, shape).astype(float)
 
 
-@given(names=st.lists(st.sampled_from(list(LAYERS)), min_size=1, max_size=4), seed=st.integers(0, 99))
-def test_layers_are_applied_one_after_the_other_as_they_are_written(names, seed):
+IN_ONE_PASS = [[], ["tiles"], ["tiles", "relu"], ["relu", "tiles"]]
+
+
+@given(
+    names=st.lists(st.sampled_from(list(LAYERS)), min_size=1, max_size=3),
+    first=st.sampled_from(IN_ONE_PASS),
+    seed=st.integers(0, 99),
+    segments=st.integers(1, 4),
+)
+def test_layers_are_applied_one_after_the_other_as_they_are_written(names, first, seed, segments):
+    names = first + names[: 4 - len(first)]
     rng = np.random.default_rng(seed)
-    model = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1, rng=rng), *(LAYERS[name]() for name in names))
+    conv = nn.Conv2d(2, 2, 3, padding=1, rng=rng)
+    model = nn.Sequential(conv, *(LAYERS[name]() for name in names))
+    for parameter in conv.parameters():  # whole numbers, whose sums are exact in any order
+        parameter.data = few_values(rng, parameter.shape)
     model.to(device=DEVICE)
 
     def written(x):
@@ -60,9 +74,9 @@ def test_layers_are_applied_one_after_the_other_as_they_are_written(names, seed)
             x = layer(x)
         return x
 
-    x = few_values(rng, (2, 2, 6, 6))
+    x = few_values(rng, (2, 2, 16, 16))
     expected = value_and_gradients(written, model.parameters(), x, seed)
-    for forward in (model, recomputed(model)):
+    for forward in (model, recomputed(model, min(segments, len(model)))):
         for a, b in zip(value_and_gradients(forward, model.parameters(), x, seed), expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -85,3 +99,10 @@ def test_an_error_names_the_layer_where_it_stands_in_the_list():
     model = nn.Sequential(nn.Flatten(), nn.ReLU(), nn.MaxPool2d(2))
     with pytest.raises(ValueError, match=r"layer 2, in MaxPool2d\(2\): pooling takes images"):
         model(np.zeros((2, 1, 4, 4)))
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, rng=0), nn.ReLU(), nn.MaxPool2d(2)).to(device=DEVICE)
+    for shape, message in (
+        ((2, 2, 4, 4), r"layer 0, in Conv2d\(1, 2, 3\): conv2d of x"),
+        ((2, 1, 3, 3), r"layer 2, in MaxPool2d\(2\): a window"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(on_device(np.zeros(shape, np.float32)))

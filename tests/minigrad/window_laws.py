@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor
+from minigrad import Parameter, Tape, Tensor, ops
 from minigrad.device import to_host
 from minigrad.testing import on_device
 
@@ -159,3 +159,30 @@ def interpolation_is_its_definition(op: Op, x: np.ndarray, **settings: Any) -> N
 
     y = op(on_device(x), **settings).numpy()
     np.testing.assert_allclose(y, along(along(x, 2), 3), rtol=1e-12, atol=1e-12)
+
+
+def is_convolution_pooling_and_relu(
+    op: Op, inputs: Sequence[np.ndarray], *, pool: Any, padding: Any, relu: bool, bits: bool = True
+) -> None:
+    """Value and gradients of ``op`` are those of the three ops, to the bit or to a billionth."""
+
+    def one_by_one(*tensors: Tensor) -> Tensor:
+        y = ops.max_pool2d(ops.conv2d(*tensors, padding=padding), kernel=pool)
+        return ops.relu(y) if relu else y
+
+    def results(function: Op) -> list[Any]:
+        tensors = [Parameter(x) for x in inputs]
+        with Tape() as tape, np.errstate(invalid="ignore"):
+            y = function(*tensors)
+        g = np.random.default_rng(0).integers(-9, 10, y.shape).astype(y.dtype)
+        with np.errstate(invalid="ignore"):
+            tape.backward(y, g)
+        return [y.data, *(x.grad for x in tensors)]
+
+    values = results(lambda *tensors: op(*tensors, pool=pool, padding=padding, relu=relu))
+    names = "value", "gradient of the images", "gradient of the kernel", "gradient of the bias"
+    for name, a, b in zip(names, values, results(one_by_one), strict=False):
+        if name.endswith("kernel") and not np.isfinite(inputs[0]).all():
+            continue  # one by one, a NaN that no pooling window sees is multiplied by its gradient, 0
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{name}: {a.dtype} {a.shape}, {b.dtype} {b.shape}"
+        np.testing.assert_allclose(a, b, 0 if bits else 1e-9, 0 if bits else 1e-9, err_msg=f"the {name}")

@@ -1,0 +1,244 @@
+"""Convolution, max pooling and ReLU in one pass, a few images at a time, which stay in cache.
+
+The pixels of a pooling window are its phases: the first phase of an image is every window's first pixel. The
+convolution computes one phase after the other, each as one long array, and pooling compares whole arrays.
+Bias and ReLU keep the order of numbers, so they can wait for the maxima.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..device import Array
+from ..op import OpResult, op
+from ..tape import once, undo_broadcast
+from ..tensor import Tensor
+from . import elementwise, im2col, kernel_rows, winograd
+from .conv import conv2d, fastest
+from .geometry import Geometry, Pair, Place, blocks, nchw, nhwc, pair
+from .pool import max_pool2d
+
+CACHE = 3 << 20  # bytes of windows and of their products at a time
+MOST_PHASES = 255  # whose numbers are bytes
+ALGORITHMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd}
+
+
+def conv_pool2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    pool: Pair,
+    relu: bool = False,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """``conv2d`` of x (N, C, H, W), then ``max_pool2d`` with kernel ``pool``, then with ``relu`` max(y, 0).
+
+    The value is (N, F, H', W'); a ReLU before the pooling would give the same one. Where it ``fits`` this
+    takes less time and memory than the ops one by one. Values that only the rounding of the bias makes equal
+    are then no tie: the gradient goes to the larger one. Raises ValueError and TypeError as these ops do.
+    """
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    if stride == dilation == groups == 1 and not isinstance(padding, str) and fits(inputs, pool, padding):
+        return by_phase(*inputs, tile=pair(pool, "pool", 1), padding=pair(padding, "padding", 0), relu=relu)
+    y = conv2d(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    y = max_pool2d(y, kernel=pool)
+    return elementwise.relu(y) if relu else y
+
+
+def fits(inputs: tuple[Any, ...], pool: Pair, padding: Pair) -> bool:
+    """Whether ``by_phase`` computes it and takes less time: on NumPy, for neighbouring windows.
+
+    False where an input does not fit; the ops raise an error then.
+    """
+    x, weight, *bias = arrays = [a.data if isinstance(a, Tensor) else a for a in inputs]
+    if any(type(a) is not np.ndarray or a.dtype != x.dtype or not a.size for a in arrays):
+        return False
+    if x.dtype.char not in "fd" or not x.ndim == weight.ndim == 4:
+        return False
+    if x.shape[1] != weight.shape[1] or (bias and bias[0].shape != weight.shape[:1]):
+        return False
+    geometry, tile = geometry_of(weight, pair(padding, "padding", 0)), pair(pool, "pool", 1)
+    if min(tiles_of(x.shape[2:], geometry, tile)) < 1 or not 1 < math.prod(tile) <= MOST_PHASES:
+        return False
+    cut = any(winograd.OUT % side for side in tile)  # a tile of Winograd's algorithm cuts windows
+    return not (cut and fastest(x, weight, geometry) == "winograd")
+
+
+def geometry_of(weight: Array, padding: tuple[int, int]) -> Geometry:
+    return Geometry(weight.shape[2:], (1, 1), padding, (1, 1))
+
+
+def tiles_of(image: tuple[int, int], geometry: Geometry, tile: tuple[int, int]) -> tuple[int, int]:
+    """How many rows and columns of pooling windows there are."""
+    height, width = geometry.output(*image)
+    return height // tile[0], width // tile[1]
+
+
+@op
+def by_phase(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    tile: tuple[int, int],
+    padding: tuple[int, int],
+    relu: bool,
+) -> OpResult:
+    """``conv_pool2d`` where it ``fits``.
+
+    Only the maxima, and the number of the phase that each came from, are stored for backward.
+    """
+    geometry, images, filters, (down, across) = geometry_of(weight, padding), nhwc(x), len(weight), tile
+    algorithm = ALGORITHMS[fastest(x, weight, geometry)]
+    y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
+    winners = np.empty(y.shape, np.uint8)
+    form = pool_tiles if algorithm is winograd else pool_products
+    form(images, weight, geometry, tile, y, winners)
+    pixels = y.shape[1] * y.shape[2]
+    lines, zeros = y.reshape(len(y), pixels * filters), np.zeros(pixels * filters, x.dtype)
+    biases = np.empty((pixels, filters), x.dtype)  # many channels at a time, as in ``conv2d``
+    biases[...] = 0 if bias is None else bias
+    for run in blocks(len(y), zeros.nbytes, CACHE):
+        if bias is not None:
+            lines[run] += biases.reshape(-1)
+        if relu:
+            np.maximum(lines[run], zeros, out=lines[run])
+
+    masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
+
+    def before_pooling(g: Array) -> Iterator[tuple[slice, Array]]:
+        """Some images at a time, and the gradient of the convolution's value."""
+        (height, width), (_, rows, columns, _) = geometry.output(*x.shape[2:]), y.shape
+        whole = (rows * down, columns * across) == (height, width)
+        for run in blocks(len(x), height * width * filters * g.itemsize, CACHE):
+            d = (np.empty if whole else np.zeros)((len(g[run]), height, width, filters), g.dtype)
+            image, row, column, channel = d.strides
+            shape = down, across, len(d), rows, columns, filters
+            strides = row, column, image, row * down, column * across, channel
+            phases = np.ndarray(shape, d.dtype, d, 0, strides)
+            phases[...] = shares(g[run], winners[run], down * across).reshape(shape)
+            yield run, d
+
+    def to_x(g: Array) -> Array:
+        turned, d = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), np.empty(images.shape, g.dtype)
+        for run, part in before_pooling(masked(g)):
+            d[run] = algorithm.correlate(part, turned, geometry.backward())
+        return nchw(d)
+
+    def to_weight(g: Array) -> Array:
+        g = masked(g)
+        if algorithm is winograd:
+            parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
+            return sum(parts, start=np.zeros(weight.shape, g.dtype))
+        d = np.zeros((weight[0].size, filters), g.dtype)
+        for place, windows in in_groups(images, geometry, tile, filters):
+            gs = shares(g[place], winners[place], down * across).reshape(*windows.shape[:4], filters)
+            d += (windows.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
+        return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
+
+    if bias is None:
+        return nchw(y), (to_x, to_weight)
+    return nchw(y), (to_x, to_weight, lambda g: undo_broadcast(masked(g), bias.shape))
+
+
+def pool_products(
+    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
+) -> None:
+    """Write the maxima into y, and the numbers of their phases, by a matrix product for each phase."""
+    matrix, products = im2col.as_matrix(weight), np.empty(0, x.dtype)
+    for place, windows in in_groups(x, geometry, tile, len(weight)):
+        shape = *windows.shape[:4], len(weight)
+        products = products if products.shape == shape else np.empty(shape, x.dtype)
+        np.matmul(windows, matrix, out=products)
+        maxima(products.reshape(tile[0] * tile[1], *y[place].shape), y[place], winners[place])
+
+
+def pool_tiles(
+    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
+) -> None:
+    """The same by Winograd's algorithm, in whose tiles each pixel is an array of its own, too."""
+    down, across = tile
+    for run, values in winograd.in_tiles(x, weight, geometry):
+        phases = [values[i::down, j::across] for i in range(down) for j in range(across)]
+        parts = np.empty(phases[0].shape, x.dtype), np.empty(phases[0].shape, np.uint8)
+        n, rows, columns = values.shape[2:5]
+        shape = n, rows * winograd.OUT // down, columns * winograd.OUT // across, len(weight)
+        maxima(phases, *parts)
+        for whole, part in zip((y, winners), parts, strict=True):
+            part = part.transpose(2, 3, 0, 4, 1, 5).reshape(shape)
+            whole[run] = part[:, : y.shape[1], : y.shape[2]]
+
+
+def maxima(phases: Sequence[Array] | Array, y: Array, winners: Array) -> None:
+    """Write the largest of the ``phases`` into y, element by element, and its number into ``winners``.
+
+    It is the first largest, or the last NaN, as in ``max_pool2d``.
+    """
+    best, later = phases[0], winners.view(bool)
+    for number, phase in enumerate(phases[1:], 1):
+        if number == 1:
+            np.greater(phase, best, out=later)
+        else:
+            np.maximum(winners, (phase > best).view(np.uint8) * np.uint8(number), out=winners)
+        best = np.maximum(best, phase, out=y)
+    if np.isnan(y.max()):
+        for number, phase in enumerate(phases):
+            winners[np.isnan(phase)] = number
+
+
+def shares(g: Array, winners: Array, phases: int) -> Array:
+    """Each phase's part of the gradient g, (phases, *g.shape): all of it where its number won, else 0.
+
+    The bits are multiplied, as in ``elementwise.masked``.
+    """
+    numbers = np.arange(phases, dtype=np.uint8).reshape(phases, *[1] * g.ndim)
+    return (g.view(f"i{g.dtype.itemsize}") * (winners == numbers)).view(g.dtype)
+
+
+def in_groups(
+    x: Array, geometry: Geometry, tile: tuple[int, int], filters: int
+) -> Iterator[tuple[Place, Array]]:
+    """Some images at a time, or rows of one's tiles, and their windows, (down, across, k, m, kh kw C).
+
+    The first two axes are the phases, each k matrices of m windows. They are good until the next, and views:
+    what the phases of one column see of a tile is copied once.
+    """
+    (kh, kw), (ph, pw), (down, across), (n, h, w, c) = geometry.kernel, geometry.padding, tile, x.shape
+    rows, columns = tiles_of((h, w), geometry, tile)
+    few, tall, size = c < im2col.FEW_CHANNELS, kh + down - 1, kh * kw * c
+    length = across * tall * kw * c
+    bytes_each = rows * columns * (length + down * across * filters) * x.itemsize
+    runs = blocks(n, bytes_each, CACHE)
+    n = runs[0].stop  # the first run is the longest
+    bands = blocks(rows, n * bytes_each // rows, CACHE)
+    room = n, h + 2 * ph, w + 2 * pw
+    memory = np.zeros((c, *room) if few else (*room, c), x.dtype)
+    padded = memory.transpose(1, 2, 3, 0) if few else memory
+    image, row, column, channel = padded.strides
+    strides = image, row * down, column * across, column, row, column, channel
+    # An array on memory that is there is what as_strided makes, too, and takes five times as long for.
+    patches = np.ndarray((n, rows, columns, across, tall, kw, c), x.dtype, memory, 0, strides)
+    buffer = np.empty(n * bands[0].stop * columns * length, x.dtype)
+    for images in runs:
+        n = images.stop - images.start
+        padded[:n, ph : ph + h, pw : pw + w] = x[images]
+        for band in bands:
+            part = patches[:n, band].transpose(3, 4, 5, 6, 0, 1, 2) if few else patches[:n, band]
+            copy = buffer[: part.size].reshape(part.shape)
+            copy[...] = part
+            count = part.size // length
+            matrix = copy.reshape(length, count).T if few else copy.reshape(count, length)
+            k = im2col.n_products(matrix[:, :size], filters)
+            window, number = matrix.strides
+            strides = kw * c * number, tall * kw * c * number, count // k * window, window, number
+            shape = down, across, k, count // k, size
+            yield (images, band), np.ndarray(shape, x.dtype, copy, 0, strides)
