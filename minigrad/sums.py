@@ -9,12 +9,15 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/norm.py`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 CHAIN = 32  # rows that are added one after the other, at least; below twice as many
 PIECE = 128  # elements of a row; BLAS adds them in 16 or more chains
+SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -107,3 +110,26 @@ def halved(x: np.ndarray) -> np.ndarray:
             pairs[0] += x[-1]
         x = pairs
     return x[0]
+
+
+def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
+    """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns or of rows where it can be.
+
+    Arrays of a GPU, or of other types than float32 and float64, have their own sum.
+    """
+    if type(x) is not np.ndarray or not has_product(x) or x.size < SMALL:
+        return x.sum(axis=axes)
+    order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    y, rest = x.transpose(order), [axis for axis in order if axis not in axes]
+    columns = math.prod(x.shape[axis] for axis in rest)
+    if not y.flags.c_contiguous:
+        return x.sum(axis=axes)
+    if order[: len(rest)] == rest:
+        sums = sums_of_pieces(lambda x: np.einsum("...c->...", x), y.reshape(columns, -1))
+    elif order[len(axes) :] == rest:
+        sums = column_sums(y.reshape(-1, columns))
+    else:
+        return x.sum(axis=axes)
+    return sums.reshape([x.shape[axis] for axis in rest]).transpose(
+        [rest.index(axis) for axis in sorted(rest)]
+    )

@@ -24,12 +24,11 @@ from tests.minigrad.fast_form_laws import (
 DTYPES = st.sampled_from([np.float32, np.float64])
 
 
-@given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([1, 2, sum_by_row.TOGETHER]))
-def test_sums_of_chosen_rows(data, dtype, count, ndim, together):
+@given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([c_order, fortran_order]))
+def test_sums_of_chosen_rows(data, dtype, count, ndim, order):
     rows = data.draw(hnp.arrays(np.int64, st.integers(0, 60), elements=st.integers(0, count - 1)))
     g = np.random.default_rng(0).integers(-9, 10, (len(rows), *range(2, 2 + ndim))).astype(dtype)
-    with patch.object(sum_by_row, "TOGETHER", together):
-        sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, count)
+    sums_rows_as_add_at(sum_by_row.sum_by_row, order(g), rows, count)
 
 
 @given(st.data(), DTYPES, st.one_of(st.integers(-9, 9), st.sampled_from([0.5, -0.5, 2.5, 3.0, -2.0])))
@@ -87,9 +86,7 @@ def last_one_wins(g, rows, count):
 
 
 def without_the_rest(g, rows, count):
-    with patch.object(
-        np, "flatnonzero", lambda mask, real=np.flatnonzero: real(mask)[: 0 if mask.sum() < 2 else None]
-    ):
+    with patch.object(sum_by_row, "column_sums", lambda rest: rest[0]):
         return sum_by_row.sum_by_row(g, rows, count)
 
 
@@ -97,7 +94,7 @@ def without_the_rest(g, rows, count):
 def test_sums_that_forget_are_caught(bug):
     g, rows = np.arange(24.0).reshape(12, 2), np.array([0] * 11 + [3])
     sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, 4)
-    with pytest.raises((AssertionError, IndexError)):
+    with pytest.raises(AssertionError):
         sums_rows_as_add_at(bug, g, rows, 4)
 
 
