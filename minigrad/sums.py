@@ -125,7 +125,11 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     if not y.flags.c_contiguous:
         return x.sum(axis=axes)
     if order[: len(rest)] == rest:
-        sums = sums_of_pieces(lambda x: np.einsum("...c->...", x), y.reshape(columns, -1))
+        rows = y.reshape(columns, -1)
+        short = rows.shape[1] * x.itemsize <= 64 * 64  # einsum adds 64 bytes at a time
+        sums = (
+            np.einsum("nc->n", rows) if short else sums_of_pieces(lambda x: np.einsum("...c->...", x), rows)
+        )
     elif order[len(axes) :] == rest:
         sums = column_sums(y.reshape(-1, columns))
     else:
