@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minigrad import device, sums
-from minigrad.ops import blocks, sum_by_row
+from minigrad.ops import blocks, scan, sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
 from minigrad.ops.reduce import largest_keepdims
 from minigrad.testing import c_order, fortran_order, with_gaps
@@ -18,7 +18,9 @@ from tests.minigrad.fast_form_laws import (
     are_the_largest,
     is_leaky_relu,
     is_the_power,
+    sums_over_axes,
     sums_rows_as_add_at,
+    sums_up_to_each,
 )
 
 DTYPES = st.sampled_from([np.float32, np.float64])
@@ -51,6 +53,28 @@ def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
         for a, b in ((x, y), (x.T, y.T)):
             adds_in_short_chains(total, axis, a)
             adds_in_short_chains(dots, axis, a, b)
+
+
+@given(DTYPES, st.permutations(range(4)), st.sets(st.integers(0, 3)), st.booleans())
+def test_sums_over_axes(dtype, order, axes, gaps):
+    x = np.random.default_rng(0).integers(-9, 10, (2, 3, 4, 5)).astype(dtype).transpose(order)
+    with patch.object(sums, "SMALL", 1):
+        sums_over_axes(sums.axis_sums, with_gaps(x) if gaps else x, tuple(axes))
+
+
+@given(DTYPES, st.integers(1, 3), st.sampled_from([1, 15, 64, 65, 300, 1025]), st.booleans(), st.data())
+def test_sums_up_to_each(dtype, others, n, backwards, data):
+    x = np.random.default_rng(0).normal(size=(others, n)).astype(dtype)
+    x[0, n // 2] *= data.draw(st.sampled_from([1, np.inf, np.nan]))
+    axis, order = (
+        data.draw(st.integers(0, 1)),
+        data.draw(st.sampled_from([c_order, fortran_order, with_gaps])),
+    )
+    x = order(x if axis else x.T)
+    products = x.strides[axis] == x.itemsize and np.isfinite(x).all()
+    chain = 3 * (scan.PIECE + 1) if products and n >= 4 * scan.PIECE else n
+    with patch.object(scan, "ROWS", 1), patch.object(scan, "SLICE", 1):
+        sums_up_to_each(scan.running_sums, x, axis, backwards, chain)
 
 
 @given(st.data(), DTYPES, st.integers(0, 2), st.sampled_from([c_order, fortran_order, with_gaps]))
