@@ -35,7 +35,7 @@ def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     own = (
         array_module(x) is not np or not x.size or x.dtype.char not in "fd"
     )  # float16 is averaged in float32
-    y = x.mean(axis=axes) if own else axis_sums(x, axes) / n
+    y = x.mean(axis=axes) if own else axis_sums(x, axes) / x.dtype.type(n)
     return y.reshape(keepdims_shape(x.shape, axes)) if keepdims else y, (lambda g: spread(g / n),)
 
 

@@ -53,7 +53,13 @@ def sums_over_axes(axis_sums: Callable[..., np.ndarray], x: np.ndarray, axes: tu
     assert np.array_equal(value, expected), f"sums over {axes} of {x.shape} differ from NumPy's"
 
 
-def sums_up_to_each(running_sums: Rows, x: np.ndarray, axis: int, backwards: bool, chain: int) -> None:
+def sums_up_to_each(
+    running_sums: Callable[[np.ndarray, int, bool], np.ndarray],
+    x: np.ndarray,
+    axis: int,
+    backwards: bool,
+    chain: int,
+) -> None:
     """By chains of at most ``chain`` additions, each of which rounds by half an eps of the absolute sum.
 
     Infinity and NaN are in the sums that have them, and in no other.
