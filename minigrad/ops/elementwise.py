@@ -174,7 +174,7 @@ def sigmoid(x: Array) -> OpResult:
 @elementwise
 def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
-    xp = array_module(x)  # NumPy clips floats four times as fast as it takes a maximum with a number
+    xp = array_module(x)  # NumPy 2.2 clips floats four times as fast as it takes a maximum with a number
     y = x.clip(0, math.inf) if xp is np and x.dtype.kind == "f" else xp.maximum(x, 0)
     return y, (lambda g: kernels.where_positive(g, y) if kernels.fits(g, y) else masked(g, y != 0),)
 
