@@ -12,7 +12,7 @@ import numpy as np
 
 from ..device import Array
 
-SIZE = 1 << 16  # elements of a part; three parts in float32 stay in a cache of 1 MB
+SIZE = 1 << 16  # elements of a part; three in float32 stay in a cache of 1 MB
 
 
 def in_blocks(compute: Callable[..., None], *inputs: Array, outputs: int = 1) -> list[Array]:
@@ -21,14 +21,8 @@ def in_blocks(compute: Callable[..., None], *inputs: Array, outputs: int = 1) ->
     All have the shape, dtype and memory order of the first input.
     """
     results = [np.empty_like(inputs[0]) for _ in range(outputs)]
-    arrays = (*inputs, *results)
-    if not all(x.flags.c_contiguous for x in arrays):
-        outermost_first = sorted(range(results[0].ndim), key=lambda axis: -results[0].strides[axis])
-        arrays = tuple(x.transpose(outermost_first) for x in arrays)
-    flat = [x.reshape(-1) for x in arrays]  # views of the results
-    if results[0].size <= SIZE:
-        compute(*flat)
-        return results
+    outermost_first = sorted(range(results[0].ndim), key=lambda axis: -results[0].strides[axis])
+    flat = [x.transpose(outermost_first).reshape(-1) for x in (*inputs, *results)]  # views of the results
     for start in range(0, results[0].size, SIZE):
         compute(*(x[start : start + SIZE] for x in flat))
     return results
