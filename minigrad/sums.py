@@ -9,8 +9,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/norm.py`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,7 @@ CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
 LONG_PIECE = 512  # of two vectors in 16 or more
 WIDE = 2048  # elements of rows that are taken as one; so many sums of products stay in the fastest cache
+SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -125,3 +128,34 @@ def halved(x: np.ndarray) -> np.ndarray:
             pairs[0] += x[-1]
         x = pairs
     return x[0]
+
+
+def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
+    """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns or of rows where it can be.
+
+    Arrays of a GPU, or of other types than float32 and float64, have their own sum.
+    """
+    if type(x) is not np.ndarray or not has_product(x):
+        return x.sum(axis=axes)
+    if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
+        return np.ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
+    if x.size < SMALL:
+        return x.sum(axis=axes)
+    order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    y, rest = x.transpose(order), [axis for axis in order if axis not in axes]
+    columns = math.prod(x.shape[axis] for axis in rest)
+    if not y.flags.c_contiguous:
+        return x.sum(axis=axes)
+    if order[: len(rest)] == rest:
+        rows = y.reshape(columns, -1)
+        short = rows.shape[1] * x.itemsize <= 64 * 64  # einsum adds 64 bytes at a time
+        sums = (
+            np.einsum("nc->n", rows) if short else sums_of_pieces(lambda x: np.einsum("...c->...", x), rows)
+        )
+    elif order[len(axes) :] == rest:
+        sums = column_sums(y.reshape(-1, columns))
+    else:
+        return x.sum(axis=axes)
+    return sums.reshape([x.shape[axis] for axis in rest]).transpose(
+        [rest.index(axis) for axis in sorted(rest)]
+    )

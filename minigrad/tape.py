@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .checked_entries import CheckedEntries, checks
-from .device import Array, array_module, on_gpu, sum_in_order
+from .device import Array, array_module, sum_in_order
 from .memory import base_of, retained_arrays
+from .sums import axis_sums
 from .tensor import Parameter, Tensor
 
 OnGrad = Callable[[Tensor], object]
@@ -262,15 +263,9 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     if g.shape == shape:
         return g
     leading = g.ndim - len(shape)
-    if g.shape[leading:] == shape and g.size and shape and type(g) is np.ndarray:
-        # Column sums as a matrix-vector product: NumPy's sum(0) is ten times slower on narrow arrays.
-        rows = g.reshape(-1, *shape) if leading > 1 else g
-        ones = np.ones(rows.shape[0], g.dtype)
-        return np.tensordot(ones, rows, 1) if rows.ndim > 2 else ones @ rows
     repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
-    if on_gpu(g) and not repeated:
-        return g.sum(axis=tuple(range(leading)))  # no view, which a leaf would copy
-    return g.sum(axis=(*range(leading), *repeated), keepdims=True).reshape(shape)
+    d = axis_sums(g, (*range(leading), *repeated))
+    return d.reshape(shape) if repeated or not shape else d  # on a GPU a leaf would copy a view
 
 
 def seed_for(loss: Tensor, seed: Array | float | None, own: bool = True) -> Array:

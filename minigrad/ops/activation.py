@@ -49,12 +49,35 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
 
 def gelu_by_tanh(x: Array) -> OpResult:
     c = math.sqrt(2 / math.pi)
-    share = logistic(2 * c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
+    if array_module(x) is not np:
+        share = logistic(2 * c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
 
-    def to_x(g: Array) -> Array:
-        return g * (share + 2 * c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x)))
+        def to_x(g: Array) -> Array:
+            return g * (share + 2 * c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x)))
 
-    return x * share, (to_x,)
+        return x * share, (to_x,)
+
+    def value(x: Array, y: Array, share: Array) -> None:
+        np.multiply(x, x, out=y)
+        y *= 2 * c * 0.044715
+        y += 2 * c
+        y *= x
+        write_logistic(y, share)
+        np.multiply(x, share, out=y)
+
+    def write_gradient(x: Array, g: Array, share: Array, d: Array) -> None:
+        np.multiply(x, x, out=d)
+        d *= 2 * c * 0.134145
+        d += 2 * c
+        d *= 1 - share
+        d *= share
+        d *= x
+        d += share
+        d *= g
+
+    x = floating(x)
+    y, share = in_blocks(value, x, outputs=2)
+    return y, (lambda g: in_blocks(write_gradient, x, g, share)[0],)
 
 
 @elementwise

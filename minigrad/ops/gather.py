@@ -30,7 +30,8 @@ def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     check_indices("gather", indices, x, axis)
     shape, places = x.shape, places_of(indices, x, axis)
-    y = xp.take(x.reshape(-1), places)
+    checked = {"mode": "wrap"} if xp is np else {}  # NumPy need not check the places once more
+    y = xp.take(x.reshape(-1), places, **checked)
     if on_gpu(indices) and x.dtype.kind == "f":
         y = xp.where((indices >= 0) & (indices < shape[axis] if shape else 1), y, xp.nan)
     return y, (lambda g: sum_by_row(g.reshape(-1), places.reshape(-1), math.prod(shape)).reshape(shape), None)
@@ -102,7 +103,7 @@ def check_indices(name: str, indices: Array, x: Array, axis: int) -> None:
             f"long, got {sizes}; reshape or broadcast them"
         )
     n = shape[axis] if shape else 1
-    if not on_gpu(indices) and indices.size and not (indices.min() >= 0 and indices.max() < n):
+    if not on_gpu(indices) and indices.size and indices.view(f"u{indices.itemsize}").max() >= n:
         raise ValueError(
             f"{name}'s indices run from {int(indices.min())} to {int(indices.max())}, axis {axis} of size "
             f"{n} has 0 to {n - 1}; correct the indices"

@@ -129,5 +129,5 @@ def embedding(weight: Array, indices: Array) -> OpResult:
     def to_weight(g: Array) -> Array:
         return sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows)
 
-    value = weight[indices]
+    value = xp.take(weight, indices, axis=0)  # twice as fast as weight[indices]
     return value if in_range is None else xp.where(in_range[..., None], value, xp.nan), (to_weight, None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op
-from ..sums import row_dots, row_sums
+from ..sums import axis_sums, row_dots, row_sums
 from ..tensor import Axis
 from .axes import axes_of
 from .blocks import unbuffered
@@ -24,7 +24,8 @@ from .elementwise import masked
 def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The sum over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
-    return x.sum(axis=axes, keepdims=keepdims), (spreader(x, axes),)
+    y = axis_sums(x, axes)
+    return y.reshape(keepdims_shape(x.shape, axes)) if keepdims else y, (spreader(x, axes),)
 
 
 @op
@@ -32,7 +33,11 @@ def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The mean over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
     spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
-    return x.mean(axis=axes, keepdims=keepdims), (lambda g: spread(g / n),)
+    own = (
+        array_module(x) is not np or not x.size or x.dtype.char not in "fd"
+    )  # float16 is averaged in float32
+    y = x.mean(axis=axes) if own else axis_sums(x, axes) / x.dtype.type(n)
+    return y.reshape(keepdims_shape(x.shape, axes)) if keepdims else y, (lambda g: spread(g / n),)
 
 
 @op

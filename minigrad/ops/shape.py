@@ -191,17 +191,43 @@ def getitem(x: Array, *, index: Any) -> OpResult:
 
     def to_x(g: Array) -> Array:
         xp = array_module(g)
-        if isinstance(index, np.ndarray) and index.dtype.kind == "i":
-            rows = xp.where(index < 0, index + shape[0], index).reshape(-1)
-            return sum_by_row(g.reshape(len(rows), *shape[1:]), rows, shape[0])
-        dx = xp.zeros(shape, g.dtype)
-        if basic or (isinstance(index, np.ndarray) and index.dtype.kind == "b"):  # chooses nothing twice
+        if basic or (len(parts) == 1 and is_mask(parts[0])):  # chooses nothing twice
+            dx = xp.zeros(shape, g.dtype)
             dx[index] = g
-        else:
-            xp.add.at(dx, index, g)
-        return dx
+            return dx
+        first, last = integer_axes(parts)
+        if first == last:
+            numbers = xp.arange(math.prod(shape)).reshape(shape)[index]
+            return sum_by_row(g.reshape(-1), numbers.reshape(-1), math.prod(shape)).reshape(shape)
+        before, sizes, after = shape[:first], shape[first:last], shape[last:]
+        numbers: Any = 0
+        for n, part in zip(sizes, parts[first:last], strict=True):
+            numbers = numbers * n + xp.arange(n)[part]
+        rows = g.reshape(math.prod(before), numbers.size, math.prod(after)).swapaxes(0, 1)
+        dx = sum_by_row(rows, numbers.reshape(-1), math.prod(sizes)).reshape(*sizes, *before, *after)
+        k = len(sizes)
+        return dx.transpose(*range(k, k + first), *range(k), *range(k + first, len(shape)))
 
     return x[index], (to_x,)
+
+
+def integer_axes(parts: tuple[Any, ...]) -> tuple[int, int]:
+    """The first axis that integers index, and the one behind their last; other axes are taken whole.
+
+    (0, 0) for an index that has new axes, masks, or other slices.
+    """
+    whole = [isinstance(part, slice) and part == slice(None) for part in parts]
+    first = whole.index(False)
+    last = len(parts) - whole[::-1].index(False)
+    numbers = not any(
+        isinstance(p, slice) or p is None or p is Ellipsis or is_mask(p) for p in parts[first:last]
+    )
+    return (first, last) if numbers else (0, 0)
+
+
+def is_mask(part: Any) -> bool:
+    """Whether an index chooses by booleans."""
+    return isinstance(part, bool) or (hasattr(part, "dtype") and part.dtype.kind == "b")
 
 
 @op
@@ -335,8 +361,8 @@ def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tenso
 def unwrap(index: Any, xp: ModuleType) -> Any:
     """``index`` with tensors replaced by their arrays; from here on all are ``xp``'s, for pullbacks too."""
     if isinstance(index, tuple):
-        return tuple(unwrap(part, xp) for part in index)
+        return tuple(unwrap([*unwrap(part, xp)] if isinstance(part, tuple) else part, xp) for part in index)
     index = index.data if isinstance(index, Tensor) else index
-    if xp is np or not isinstance(index, list | np.ndarray):
+    if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):
         return index
     return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)

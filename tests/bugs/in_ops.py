@@ -5,7 +5,16 @@ from functools import partial
 import numpy as np
 
 from minigrad import ops, testing
+from minigrad.ops.scan import running_sums
+from minigrad.ops.sum_by_row import sum_by_row
+from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
+from tests.minigrad.fast_form_laws import (
+    adds_in_short_chains,
+    sums_over_axes,
+    sums_rows_as_add_at,
+    sums_up_to_each,
+)
 from tests.minigrad.numpy_forms import equals_its_form
 from tests.minigrad.test_numpy_forms import (
     test_a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
@@ -46,6 +55,40 @@ def sums_up_to_each_place() -> None:
     for axis in (0, 1):
         equals_its_form(ops.cumsum, "cumsum", drawn(2, 3), axis=axis)
         testing.gradient_matches_difference(partial(ops.cumsum, axis=axis), drawn(2, 3))
+
+
+def sums_up_to_each_place_of_long_rows() -> None:
+    for last in (1.0, np.inf):
+        x = np.random.default_rng(0).normal(size=(2, 9000)).astype(np.float32)
+        x[0, 5000] *= last
+        for backwards in (False, True):
+            sums_up_to_each(running_sums, x, 1, backwards, chain=68 if last == 1 else 9000)
+
+
+def sums_up_to_each_place_of_slices() -> None:
+    for backwards in (False, True):
+        sums_up_to_each(running_sums, drawn(9, 200), 0, backwards, chain=9)
+
+
+def rows_chosen_often_are_sums() -> None:
+    g, rows = np.arange(24.0).reshape(12, 2), np.array([0] * 9 + [3, 3, 1])
+    sums_rows_as_add_at(sum_by_row, g, rows, 4)
+
+
+def sums_over_axes_have_short_chains() -> None:
+    x = np.arange(4 * 5 * 6 * 90.0).reshape(4, 5, 6, 90)
+    for order in ((1, 2, 0, 3), (3, 2, 0, 1)):
+        y = x.transpose(order)
+        for axes in ((order.index(3),), (order.index(0), order.index(1))):
+            sums_over_axes(axis_sums, y, axes)
+    adds_in_short_chains(lambda x: axis_sums(x, (0,)), 0, np.full((40000, 3), 0.1, np.float32))
+    adds_in_short_chains(lambda x: axis_sums(x, (1,)), 1, np.full((3, 40000), 0.1, np.float32))
+
+
+def several_indices_add_up() -> None:
+    x, i = drawn(2, 3, 4), np.array([1, 0, 1])
+    for index in ((i, i), (slice(None), i), (slice(None), i, i), (slice(0, 2), i), (..., i), (None, 1, i)):
+        testing.gradient_matches_difference(partial(ops.getitem, index=index), x)
 
 
 def samples_have_a_variance() -> None:
@@ -108,6 +151,7 @@ DIFFERENCE = "the gradient's slope is .*, the central difference"
 EINSUM, GATHER, ORDER = "minigrad.ops.einsum", "minigrad.ops.gather", "minigrad.ops.order"
 REDUCED = "minigrad.ops.scatter_reduce"
 REDUCE, SCAN, SHAPE = "minigrad.ops.reduce", "minigrad.ops.scan", "minigrad.ops.shape"
+SUMS = "minigrad.sums"
 
 BUGS = [
     Bug("a letter is summed before the other operand has it", EINSUM,
@@ -128,8 +172,25 @@ BUGS = [
         zeros_have_gradients, DIFFERENCE),
     Bug("a product's second zero is forgotten", SCAN, "xp.where(before == 1, slopes, 0)",
         "xp.where(before >= 1, slopes, 0)", zeros_have_gradients, DIFFERENCE),
-    Bug("sums are taken from the front again", SCAN, "(lambda g: backwards(g, axis),)",
-        "(lambda g: scan(array_module(g).cumsum, g, axis),)", sums_up_to_each_place, DIFFERENCE),
+    Bug("sums are taken from the front again", SCAN, "(lambda g: running_sums(g, axis, backwards=True),)",
+        "(lambda g: running_sums(g, axis),)", sums_up_to_each_place, DIFFERENCE),
+    Bug("infinity spoils the sums before it", SCAN, "if np.isfinite(sums[..., 0 if backwards else -1])",
+        "if np.ones(1)", sums_up_to_each_place_of_long_rows, "other sums are infinite"),
+    Bug("a piece is among those before it", SCAN,
+        "others[:, 1:] = sums_within_rows(totals[:, :-1], backwards)",
+        "others[:] = sums_within_rows(totals, backwards)", sums_up_to_each_place_of_long_rows, "off by"),
+    Bug("slices are summed from the front again", SCAN, "range(len(slices))[:: -1 if backwards else 1]",
+        "range(len(slices))", sums_up_to_each_place_of_slices, "off by"),
+    Bug("the last of many sums is left out", "minigrad.ops.sum_by_row", "starts[i] + times[i]",
+        "starts[i] + times[i] - 1", rows_chosen_often_are_sums, "differ from add.at's"),
+    Bug("sums come in memory order", SUMS, "[rest.index(axis) for axis in sorted(rest)]",
+        "[*range(len(rest))]", sums_over_axes_have_short_chains, "not \\("),
+    Bug("columns are one long chain", SUMS, "sums = column_sums(y.reshape(-1, columns))",
+        "sums = y.reshape(-1, columns).sum(axis=0)", sums_over_axes_have_short_chains, "off by .* eps"),
+    Bug("long rows are one chain", SUMS, "<= 64 * 64", "<= 1 << 20", sums_over_axes_have_short_chains,
+        "off by .* eps"),
+    Bug("numbers of rows overlap", SHAPE, "numbers = numbers * n + xp", "numbers = numbers + xp",
+        several_indices_add_up, DIFFERENCE),
     Bug("a sample is taken for all", REDUCE, "n = builtins.max(count(x, axes) - ddof, 0)",
         "n = count(x, axes)", samples_have_a_variance, "var_ddof is"),
     Bug("a deviation of 0 divides", REDUCE, "xp.where(y == 0, np.inf, y)", "y",

@@ -50,6 +50,36 @@ def adds_in_short_chains(sums: Callable[..., np.ndarray], axis: int, *factors: n
     )
 
 
+def sums_over_axes(axis_sums: Callable[..., np.ndarray], x: np.ndarray, axes: tuple[int, ...]) -> None:
+    """Bit by bit for whole numbers, in any memory order."""
+    expected, value = x.sum(axis=axes), axis_sums(x, axes)
+    assert value.dtype == x.dtype and value.shape == expected.shape, f"{value.shape}, not {expected.shape}"
+    assert np.array_equal(value, expected), f"sums over {axes} of {x.shape} differ from NumPy's"
+
+
+def sums_up_to_each(
+    running_sums: Callable[[np.ndarray, int, bool], np.ndarray],
+    x: np.ndarray,
+    axis: int,
+    backwards: bool,
+    chain: int,
+) -> None:
+    """By chains of at most ``chain`` additions, each of which rounds by half an eps of the absolute sum.
+
+    Infinity and NaN are in the sums that have them, and in no other.
+    """
+    wide = np.flip(x, axis) if backwards else x
+    with np.errstate(invalid="ignore"):
+        value, exact = running_sums(x, axis, backwards), np.cumsum(wide.astype(np.longdouble), axis)
+    absolute = np.cumsum(abs(wide).astype(np.longdouble), axis)
+    exact, absolute = (np.flip(a, axis) if backwards else a for a in (exact, absolute))
+    assert value.dtype == x.dtype and value.shape == x.shape
+    finite = np.isfinite(exact)
+    assert np.array_equal(value[~finite], exact[~finite], equal_nan=True), "other sums are infinite or NaN"
+    error = abs(value[finite] - exact[finite]) / np.finfo(x.dtype).eps
+    assert (error <= chain / 2 * absolute[finite]).all(), f"sums up to each are off by {error.max():.0f} eps"
+
+
 def are_the_largest(largest: Callable[..., np.ndarray], x: np.ndarray, axis: int) -> None:
     """Along one axis, which stays as 1; NaN is the largest."""
     expected = x.max(axis=axis, keepdims=True)

@@ -188,7 +188,10 @@ def any_index(shape) -> SearchStrategy[Any]:
         return basic | mask
     integers = hnp.integer_array_indices(shape, result_shape=hnp.array_shapes(max_dims=2, max_side=4))
     first = st.lists(st.integers(-shape[0], shape[0] - 1), min_size=1, max_size=4)
-    return basic | mask | integers | first
+    last = st.lists(st.integers(-shape[-1], shape[-1] - 1), min_size=1, max_size=4)
+    slices = st.sampled_from([slice(None), slice(None, None, -1)])
+    behind = st.builds(lambda part, numbers: (*[part] * (len(shape) - 1), numbers), slices, last)
+    return basic | mask | integers | first | behind
 
 
 def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
