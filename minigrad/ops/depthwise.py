@@ -18,7 +18,7 @@ from ..sums import column_sums
 from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns
 from .phases import sum_of_phases
 
-CACHE = 1 << 19  # bytes of images taken at a time, so that all taps find them in cache
+CACHE = 1 << 20  # bytes of images taken at a time, so that all taps find them in cache
 
 
 def fits(w: Array, geometry: Geometry) -> bool:
@@ -63,14 +63,14 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return sum_of_phases(turned, g, w, geometry, x.shape)
 
     def to_kernel(g: Array) -> Array:
-        kh, kw, channels = *geometry.kernel, x.shape[3]
-        d = np.zeros((kh, kw, channels), g.dtype)
+        n, rows, columns, channels = g.shape
+        sums = np.empty((*geometry.kernel, n, columns * channels), g.dtype)  # of the rows of an image
         for images, taps, views in windows(x, geometry, g.dtype):
-            part, sums = g[images].reshape(views.shape[2:]), d[:, taps]
+            part, out = g[images].reshape(views.shape[2:]), sums[:, taps, images]
             for i, j in np.ndindex(views.shape[:2]):
-                rows = np.einsum("nhr,nhr->nr", views[i, j], part)
-                sums[i, j] += column_sums(rows.reshape(rows.size // channels, channels))
-        return d.transpose(2, 0, 1)[:, None]
+                np.einsum("nhr,nhr->nr", views[i, j], part, out=out[i, j])
+        d = [column_sums(tap.reshape(n * columns, channels)) for of_row in sums for tap in of_row]
+        return np.stack(d, 1).reshape(w.shape)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
 
