@@ -109,7 +109,7 @@ def by_group(algorithm: Algorithm) -> Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
     "im2col": by_group(im2col),
-    "kernel_rows": by_group(kernel_rows.kernel_rows),
+    "kernel_rows": kernel_rows.kernel_rows,
     "winograd": by_group(winograd.winograd),
 }
 
