@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -15,10 +15,8 @@ import numpy as np
 from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
-from ..tape import once
-from . import kernel_rows, winograd
-from .depthwise import depthwise
-from .depthwise import fits as is_depthwise
+from ..tape import once, undo_broadcast
+from . import depthwise, kernel_rows, winograd
 from .geometry import (
     Convolved,
     Geometry,
@@ -31,9 +29,8 @@ from .geometry import (
     pad_rows_and_columns,
     pair,
 )
+from .groups import Algorithm, one_by_one
 from .im2col import im2col
-
-Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
 
 def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -76,41 +73,12 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
     return y, (to_image, to_kernel)
 
 
-def by_group(algorithm: Algorithm) -> Algorithm:
-    """``algorithm`` applied to each group alone, since a group of channels is a convolution of its own.
-
-    Groups of one channel are too small for that, and go all together.
-    """
-
-    def grouped(x: Array, w: Array, geometry: Geometry) -> Convolved:
-        groups, xp = geometry.groups, array_module(x)
-        if groups == 1:
-            return algorithm(x, w, geometry)
-        if is_depthwise(w, geometry):
-            return depthwise(x, w, geometry)
-        alone = geometry._replace(groups=1)
-        pairs = zip(xp.split(x, groups, 3), xp.split(w, groups), strict=True)
-        values, pullbacks = zip(*(algorithm(a, b, alone) for a, b in pairs), strict=True)
-        to_images, to_kernels = zip(*pullbacks, strict=True)
-
-        def to_image(g: Array) -> Array:
-            parts = zip(to_images, xp.split(g, groups, 3), strict=True)
-            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts], 3)
-
-        def to_kernel(g: Array) -> Array:
-            parts = zip(to_kernels, xp.split(g, groups, 3), strict=True)
-            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts])
-
-        return xp.concatenate(values, 3), (to_image, to_kernel)
-
-    return grouped
-
-
 ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
-    "im2col": by_group(im2col),
+    "im2col": im2col,
     "kernel_rows": kernel_rows.kernel_rows,
-    "winograd": by_group(winograd.winograd),
+    "winograd": one_by_one(winograd.winograd),
+    "depthwise": depthwise.depthwise,
 }
 
 
@@ -138,6 +106,8 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
     On a GPU im2col is a kernel of its own.
     """
+    if depthwise.fits(w, geometry):
+        return "depthwise"
     if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
@@ -169,7 +139,13 @@ def conv2d(
     kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6; inside
     ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
-    geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
+    return convolution(
+        x, weight, bias, checked_geometry(x, weight, stride, padding, dilation, groups), algorithm
+    )
+
+
+def convolution(x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str) -> OpResult:
+    """The value of ``conv2d`` and its pullbacks."""
     if bias is not None and shape_of(bias) != weight.shape[:1]:
         raise ValueError(
             f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
@@ -181,7 +157,7 @@ def conv2d(
     images, (height, width) = once(nhwc), x.shape[2:]
     pullbacks = (
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
-        lambda g: to_kernel(nhwc(g)),
+        lambda g: to_kernel(images(g)),
     )
     if bias is None:
         return nchw(y), pullbacks
@@ -191,7 +167,8 @@ def conv2d(
         y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
     else:
         y += bias
-    return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(n * rows * columns, filters))
+    to_bias = lambda g: undo_broadcast(images(g).reshape(n * rows * columns, filters), (filters,))  # noqa: E731
+    return nchw(y), (*pullbacks, to_bias)
 
 
 def checked_geometry(
@@ -251,4 +228,6 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
             f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
             f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
+    if name == "depthwise" and geometry.groups == 1:
+        raise ValueError("depthwise needs a group for each channel, got groups=1; use algorithm='auto'")
     return ALGORITHMS[name]

@@ -70,19 +70,6 @@ def nchw(x: Array) -> Array:
     return x.transpose(0, 3, 1, 2)
 
 
-def by_group(x: Array, groups: int) -> Array:
-    """(N, H, W, C) images with the groups of their channels apart, (groups, N, H, W, C / groups): a view."""
-    n, h, w, c = x.shape
-    return x.reshape(n, h, w, groups, c // groups).transpose(3, 0, 1, 2, 4)
-
-
-def turned(w: Array, groups: int) -> Array:
-    """The kernel (F, C / groups, kh, kw) turned round, from filters to channels: (C, F / groups, kh, kw)."""
-    filters, channels, kh, kw = w.shape
-    w = w.reshape(groups, filters // groups, channels, kh, kw)[..., ::-1, ::-1]
-    return w.transpose(0, 2, 1, 3, 4).reshape(groups * channels, filters // groups, kh, kw)
-
-
 def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
     """``function``, which treats each element alone, of images channels-last as (N, H, W, C) arrays.
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, blocks, by_group, cut_off, turned
+from .geometry import Convolved, Geometry, Place, blocks, cut_off
+from .groups import apart, turned
 from .im2col import SMALL, im2col
 
 CACHE = 192 << 10  # bytes of outputs made at a time, so that their products are in cache when they are added
@@ -102,7 +103,7 @@ def in_bands(x: Array, geometry: Geometry, filters: int, most: int) -> Iterator[
     """
     (kh, kw), down, (rows, columns) = geometry.kernel, geometry.dilation[0], geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    x, groups = by_group(x, geometry.groups), geometry.groups
+    x, groups = apart(x, geometry.groups), geometry.groups
     _, n, height, width, channels = x.shape
     pitch = pitch_of(width, columns, pw)
     runs = blocks(n, rows * pitch * filters * x.itemsize, CACHE)
@@ -130,7 +131,7 @@ def in_bands(x: Array, geometry: Geometry, filters: int, most: int) -> Iterator[
 
 
 def as_windows(outputs: Array, windows: Array) -> Array:
-    """(rows, n, windows, F) in the order of ``windows``, (rows, groups, n, kw, parts, m, F / groups): a view."""
+    """Outputs (rows, n, windows of an image, F) in the order of ``windows``: a view."""
     _, groups, n, kw, parts, m, _ = windows.shape
     outputs = outputs.reshape(len(outputs), n, parts, m, kw, groups, outputs.shape[3] // groups)
     return outputs.transpose(0, 5, 1, 4, 2, 3, 6)

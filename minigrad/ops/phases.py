@@ -41,7 +41,9 @@ def sum_of_phases(
         part = w[:, :, rows.taps, columns.taps]
         plain = Geometry(part.shape[2:], (1, 1), (0, 0), (rows.dilation, columns.dilation), geometry.groups)
         if part.size:
-            d[:, rows.places, columns.places] = correlate(cut_out(g, rows.window, columns.window), part, plain)
+            d[:, rows.places, columns.places] = correlate(
+                cut_out(g, rows.window, columns.window), part, plain
+            )
     return d
 
 
@@ -57,17 +59,19 @@ def phases(geometry: Geometry, axis: int, size: int) -> list[Phase]:
         start = above - (max(taps, default=0) * dilation - remainder) // stride
         spacing = dilation * apart // stride
         window = start, start + len(places) + (len(taps) - 1) * spacing
-        result.append(Phase(slice(first, size, stride), slice(min(taps, default=kernel), None, apart), window, spacing))
+        result.append(
+            Phase(slice(first, size, stride), slice(min(taps, default=kernel), None, apart), window, spacing)
+        )
     return result
 
 
 def cut_out(g: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """g[:, rows, columns] for rows and columns from the first to behind the last, zero where g has none."""
-    (n, height, width, filters), (top, bottom), (left, right) = g.shape, rows, columns
+    (top, bottom), (left, right) = rows, columns
     inside = g[:, max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
     if inside.shape[1:3] == (bottom - top, right - left):
         return inside
-    larger = array_module(g).zeros((n, bottom - top, right - left, filters), g.dtype)
+    larger = array_module(g).zeros((len(g), bottom - top, right - left, g.shape[3]), g.dtype)
     y, x = max(-top, 0), max(-left, 0)
     larger[:, y : y + inside.shape[1], x : x + inside.shape[2]] = inside
     return larger
