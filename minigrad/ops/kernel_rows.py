@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, blocks, cut_off
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided
 from .groups import apart, turned
 from .im2col import SMALL, im2col
 
@@ -122,8 +122,9 @@ def in_bands(x: Array, geometry: Geometry, filters: int, most: int) -> Iterator[
         n = images.stop - images.start
         inside[:, :n] = x[:, images]
         for band in bands:
-            windows = np.lib.stride_tricks.as_strided(
-                flat[:, :, band.start * pitch :],
+            windows = strided(
+                flat,
+                band.start * pitch * channels,
                 (kh, groups, n, kw, parts, m, kw * channels),
                 (down * pitch * pixel, group, image, pixel, m * kw * pixel, kw * pixel, number),
             )
