@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,10 @@ class Linear(Module):
         return f"{n_in}, {n_out}"
 
 
-class Conv2d(Module):
-    """Convolution; weight (n_out, n_in / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
+class Convolution(Module):
+    """A convolution along the last axes, by a weight drawn uniformly within 1 / sqrt(fan in)."""
 
-    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1)
-    // stride + 1, and W' alike. Raises ValueError for other shapes and settings, TypeError without ``rng``.
-    ``ops.conv2d`` says how it rounds in float32, and how to have it more exact.
-    """
+    convolve: Callable[..., Tensor]
 
     def __init__(
         self,
@@ -117,56 +115,51 @@ class Conv2d(Module):
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
-        kh, kw = pair(kernel, "kernel", 1)
-        rng, fan_in = generator(self, rng), n_in // groups * kh * kw
-        self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kh, kw), fan_in, dtype))
+        shape = n_out, n_in // groups, *self.sizes(kernel)
+        rng, fan_in = generator(self, rng), math.prod(shape[1:])
+        self.weight = Parameter(uniform(rng, shape, fan_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
         self.settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+    def sizes(self, kernel: Pair) -> tuple[int, ...]:
+        """The kernel's size along each axis."""
+        raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-        return ops.conv2d(*inputs, **self.settings)
+        return self.convolve(*inputs, **self.settings)
 
     def describe(self) -> str:
-        n_out, n_in, kh, kw = self.weight.shape
-        sizes = f"{n_in * self.settings['groups']}, {n_out}, {kh if kh == kw else (kh, kw)}"
-        return sizes + changed(self.settings)
+        n_out, n_in, *sizes = self.weight.shape
+        kernel = sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
+        return f"{n_in * self.settings['groups']}, {n_out}, {kernel}{changed(self.settings)}"
 
 
-class Conv1d(Module):
+class Conv2d(Convolution):
+    """Convolution; weight (n_out, n_in / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
+
+    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1)
+    // stride + 1, and W' alike. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    ``ops.conv2d`` says how it rounds in float32, and how to have it more exact.
+    """
+
+    convolve = staticmethod(ops.conv2d)
+
+    def sizes(self, kernel: Pair) -> tuple[int, ...]:
+        return pair(kernel, "kernel", 1)
+
+
+class Conv1d(Convolution):
     """Convolution of signals; weight (n_out, n_in / groups, kernel) drawn as that of ``Conv2d``.
 
     Takes (N, n_in, L), returns (N, n_out, L') with L' = (L + 2 padding - dilation (kernel - 1) - 1) // stride
-    + 1. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    + 1. Its settings are numbers. Raises ValueError for other shapes and settings, TypeError without ``rng``.
     """
 
-    def __init__(
-        self,
-        n_in: int,
-        n_out: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        padding: int | str = 0,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-        rng: Rng | int | None = None,
-        dtype: Any = np.float32,
-    ):
-        check_groups(groups, n_in, n_out)
-        kernel = one(kernel, "kernel", 1)
-        rng, fan_in = generator(self, rng), n_in // groups * kernel
-        self.weight = Parameter(uniform(rng, (n_out, n_in // groups, kernel), fan_in, dtype))
-        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
-        self.settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    convolve = staticmethod(ops.conv1d)
 
-    def forward(self, x: Any) -> Tensor:
-        return ops.conv1d(x, self.weight, self.bias, **self.settings)
-
-    def describe(self) -> str:
-        n_out, n_in, kernel = self.weight.shape
-        return f"{n_in * self.settings['groups']}, {n_out}, {kernel}{changed(self.settings)}"
+    def sizes(self, kernel: Pair) -> tuple[int, ...]:
+        return (one(kernel, "kernel", 1),)
 
 
 class ConvTranspose2d(Module):

@@ -6,6 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..lookup import check_choice
-from ..op import OpResult, op, shape_of
+from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once, undo_broadcast
 from . import depthwise, kernel_rows, winograd
 from .geometry import (
@@ -144,7 +145,9 @@ def conv2d(
     )
 
 
-def convolution(x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str) -> OpResult:
+def convolution(
+    x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str
+) -> tuple[Array, tuple[Pullback, ...]]:
     """The value of ``conv2d`` and its pullbacks."""
     if bias is not None and shape_of(bias) != weight.shape[:1]:
         raise ValueError(
@@ -155,6 +158,11 @@ def convolution(x: Array, weight: Array, bias: Array | None, geometry: Geometry,
     larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
     y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
     images, (height, width) = once(nhwc), x.shape[2:]
+
+    def to_bias(g: Array) -> Array:
+        g = images(g)
+        return undo_broadcast(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (g.shape[3],))
+
     pullbacks = (
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
         lambda g: to_kernel(images(g)),
@@ -167,7 +175,6 @@ def convolution(x: Array, weight: Array, bias: Array | None, geometry: Geometry,
         y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
     else:
         y += bias
-    to_bias = lambda g: undo_broadcast(images(g).reshape(n * rows * columns, filters), (filters,))  # noqa: E731
     return nchw(y), (*pullbacks, to_bias)
 
 
