@@ -18,6 +18,7 @@ from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once, undo_broadcast
 from . import depthwise, kernel_rows, winograd
+from .dilation import by_remainders, smaller
 from .geometry import (
     Convolved,
     Geometry,
@@ -78,7 +79,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
     "im2col": im2col,
     "kernel_rows": kernel_rows.kernel_rows,
-    "winograd": one_by_one(winograd.winograd),
+    "winograd": by_remainders(one_by_one(winograd.winograd)),
     "depthwise": depthwise.depthwise,
 }
 
@@ -114,7 +115,8 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
     may_round = x.dtype == w.dtype == np.float32 and not exact.get()
     by_winograd = enough_channels and may_round and winograd.fits(geometry)
-    if by_winograd and winograd.pays(len(x), *geometry.output(*x.shape[2:])):
+    outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
+    if by_winograd and winograd.pays(*outputs):
         return "winograd"
     if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
@@ -227,8 +229,8 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
     check_choice("algorithm", name, ["auto", *ALGORITHMS])
     if name == "winograd" and not winograd.fits(geometry):
         raise ValueError(
-            f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "
-            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+            f"winograd needs a 3 x 3 kernel at stride 1, got {geometry.kernel} at stride {geometry.stride}; "
+            "use algorithm='auto'"
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(
