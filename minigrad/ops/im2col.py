@@ -80,11 +80,8 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     d = xp.zeros((groups, few, len(g), height + 2 * ph, width + 2 * pw), g.dtype)
     for images in blocks(len(g), rows * columns * matrices.shape[1] * groups * g.itemsize, CACHE):
         part = apart(g[images], groups)
-        part = part.reshape(groups, math.prod(part.shape[1:4]), len(w) // groups)
-        shares = [product(a, b.T) for a, b in zip(matrices, part, strict=True)]
-        shares = (shares[0][None] if groups == 1 else xp.stack(shares)).reshape(
-            groups, kh, kw, few, len(g[images]), rows, columns
-        )
+        shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
+        shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
         for i in range(kh):
             for j in range(kw):
                 d[(slice(None), slice(None), images, *geometry.tap(i, j, rows, columns))] += shares[:, i, j]

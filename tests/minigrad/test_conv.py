@@ -145,7 +145,8 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
     magnitudes = {name: abs(getattr(winograd, name)) for name in ("BT", "G", "AT")}
     with patch.multiple(winograd, **magnitudes):
         bounds = c._replace(x=abs(c.x), w=abs(c.w), g=abs(c.g)).by("winograd")
-    count, rows, columns = dilation.smaller(*c.g.shape[:3], c.geometry.dilation)
+    n, height, width, _ = c.g.shape
+    count, rows, columns = dilation.smaller(n, height, width, c.geometry.dilation)
     tiles = count * -(-rows // 4) * -(-columns // 4)
     terms = c.w.shape[1], c.w.shape[0], tiles
     for a, b, bound, n in zip(fast, c.by("direct"), bounds, terms, strict=True):
