@@ -17,7 +17,7 @@ from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided
 from .groups import apart, turned
 from .im2col import SMALL, im2col
 
-CACHE = 192 << 10  # bytes of outputs made at a time, so that their products are in cache when they are added
+CACHE = 576 << 10  # bytes of products made at a time, which are in cache when they are added
 
 
 def fits(geometry: Geometry) -> bool:
@@ -60,7 +60,7 @@ def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
     def to_kernel(g: Array) -> Array:
         groups, (kh, kw), channels, filters = geometry.groups, geometry.kernel, w.shape[1], len(w)
         d = np.zeros((kh, groups, kw * channels, filters // groups), g.dtype)
-        for place, windows, pitch in in_bands(x, geometry, filters, 4 * SMALL):
+        for place, windows, pitch in in_bands(x, geometry, filters, 4 * SMALL, CACHE):
             n, rows, columns, _ = g[place].shape
             _, _, _, _, parts, m, _ = windows.shape
             gs = np.zeros((1, n, parts * m * kw, filters), g.dtype)  # zeros for the windows between two rows
@@ -81,7 +81,7 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     kernel = kernel.reshape(kh, groups, 1, 1, 1, kw * w.shape[1], filters // groups)
     y = np.empty((len(x), *geometry.output(*x.shape[1:3]), filters), np.result_type(x, w))
     products = np.empty(0, y.dtype)
-    for place, windows, pitch in in_bands(x, geometry, filters, SMALL):
+    for place, windows, pitch in in_bands(x, geometry, filters, SMALL, CACHE // kh):
         n, rows, columns, _ = y[place].shape
         _, _, _, _, parts, m, _ = windows.shape
         shape = kh, n, parts * m * kw, filters
@@ -94,21 +94,23 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     return y
 
 
-def in_bands(x: Array, geometry: Geometry, filters: int, most: int) -> Iterator[tuple[Place, Array, int]]:
+def in_bands(
+    x: Array, geometry: Geometry, filters: int, most: int, cache: int
+) -> Iterator[tuple[Place, Array, int]]:
     """Some images at a time, or rows of one, and the windows: a view (kh, groups, n, kw, parts, m, kw C).
 
     Window number t of an image is [:, :, :, t % kw, t // kw // m, t // kw % m], and from one row to the next
     there are as many windows as the number that comes third. A product of m windows and all filters takes at
-    most ``most`` multiplications.
+    most ``most`` multiplications, and outputs of one time about ``cache`` bytes.
     """
     (kh, kw), down, (rows, columns) = geometry.kernel, geometry.dilation[0], geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
     x, groups = apart(x, geometry.groups), geometry.groups
     _, n, height, width, channels = x.shape
     pitch = pitch_of(width, columns, pw)
-    runs = blocks(n, rows * pitch * filters * x.itemsize, CACHE)
+    runs = blocks(n, rows * pitch * filters * x.itemsize, cache)
     n = runs[0].stop if runs else 0  # the first run is the longest
-    bands = blocks(rows, n * pitch * filters * x.itemsize, CACHE)
+    bands = blocks(rows, n * pitch * filters * x.itemsize, cache)
     bands = blocks(rows, 1, -(-rows // len(bands)))  # of one length, which the matrices have
     of_one = -(-bands[0].stop * pitch // kw)
     parts = max(-(-of_one * kw * channels * filters // groups // most), 1)
