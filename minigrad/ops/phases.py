@@ -3,7 +3,7 @@
 Of the image's rows those a stride apart see the same rows of the kernel, and so do its columns. Such a phase
 of the image is a convolution at stride 1, of the gradient with its part of the kernel turned round (the
 "sub-pixel" form of Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``im2col.py``.
 """
 
 from __future__ import annotations
