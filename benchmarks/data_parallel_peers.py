@@ -37,6 +37,7 @@ def strategies(comm: Any) -> dict[str, Backend]:
         "replicated, window": DataParallel(comm, SharedMemoryAllreduce(comm)),
         "replicated, MPI": DataParallel(comm, lambda _, x: comm.start_allreduce(x)()),
         "bucketed": Bucketed(comm),
+        "bucketed, thread": Bucketed(comm, progress="thread"),
         "sharded, stage 1": Sharded(comm, stage=1),
         "one node": SharedMemoryDataParallel(comm),
     }
@@ -56,6 +57,7 @@ def peers(work: Network, comm: Any) -> dict[str, Peer]:
     by_name = {
         "serial": Peer(stepper(work, Serial())[0], alone=True),
         "half batch": Peer(stepper(work, Serial(), mine)[0], whole=False),
+        "half batch, one process": Peer(stepper(work, Serial(), mine)[0], alone=True),
     }
     by_name |= {name: Peer(stepper(work, backend)[0]) for name, backend in strategies(comm).items()}
     if torch is not None:

@@ -5,6 +5,7 @@ Time is the process's own on the CPU, so that what else the machine does counts 
 python benchmarks/engine.py                         # the table
 python benchmarks/engine.py --only W3,W4 --rounds 30 --json engine.json
 python benchmarks/engine.py --only W4 --profile     # where minigrad's step goes, op by op
+python benchmarks/engine.py --only W3 --half        # what each op takes for half the batch
 python benchmarks/engine.py --device cupy           # both on the GPU, in plain float32
 python benchmarks/engine.py --device cupy --tf32    # products and convolutions of both in TF32
 """
@@ -20,6 +21,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Annotated, Any
@@ -37,7 +39,7 @@ from minigrad.tape import current_tape
 try:
     import torch  # pyright: ignore[reportMissingImports]
     from engine_products import compare_products, described_products, median_ratio, product_peers
-    from engine_workloads import WORKLOADS, Chain, Step
+    from engine_workloads import WORKLOADS, Chain, Network, Step
 except ImportError as error:
     if error.name != "torch":
         raise
@@ -55,19 +57,24 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
     tf32: Annotated[bool, typer.Option(help="on a GPU multiply in TF32, 10 bits of 23")] = False,
     profile: Annotated[bool, typer.Option(help="where minigrad's step goes, instead of ratios")] = False,
+    half: Annotated[
+        bool, typer.Option(help="what each op takes for half the batch, instead of ratios")
+    ] = False,
 ) -> None:
     """Print time per step of minigrad and PyTorch, and their ratio."""
     names = [name.strip().upper() for name in only.split(",")] if only else list(WORKLOADS)
     if unknown := [name for name in names if name not in WORKLOADS]:
         raise typer.BadParameter(f"unknown workload {unknown[0]}; choose from {', '.join(WORKLOADS)}")
+    if half and (other := [name for name in names if not isinstance(WORKLOADS[name], Network)]):
+        raise typer.BadParameter(f"--half needs a workload with a batch, and {other[0]} has none; use --only")
     if device == "cupy" and (problem := cuda_problem()):
         raise typer.BadParameter(problem)
     torch.set_num_threads(1)
     set_tf32(tf32)
     with threadpool_limits(1):
-        if profile:
+        if profile or half:
             for name in names:
-                console.print(profile_table(name, device))
+                console.print(half_table(name, device, rounds) if half else profile_table(name, device))
             return
         results = [measure(name, rounds, device) for name in names]
     console.print(results_table(results, device))
@@ -169,38 +176,66 @@ def results_table(results: list[dict[str, Any]], device: str) -> Table:
     return table
 
 
-def profile_table(name: str, device: str, steps: int = 20) -> Table:
-    """Milliseconds per step in each op, forward and backward, with a clock around each call."""
-    step, synchronize = WORKLOADS[name].peers(device)["minigrad"], synchronizer(device)
-    step()
-    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    with every_op_timed(spent, synchronize):
-        start = perf_counter()
-        for _ in range(steps):
-            step()
-        synchronize()
-        whole = (perf_counter() - start) / steps * 1000
+def profile_table(name: str, device: str) -> Table:
+    """Milliseconds per step in each op, forward and backward."""
+    spent = milliseconds_by_op(WORKLOADS[name], device)
+    whole = sum(map(sum, spent.values()))
     table = Table(title=f"{name}, minigrad: {whole:.3f} ms per step with the clocks on")
     for column in ("op", "forward ms", "backward ms", "share"):
         table.add_column(column, justify="left" if column == "op" else "right")
-    spent["the rest: tape, layers, Python"][0] = whole / 1000 * steps - sum(map(sum, spent.values()))
     for label, (forward, backward) in sorted(spent.items(), key=lambda item: -sum(item[1])):
-        forward, backward = forward * 1000 / steps, backward * 1000 / steps
         table.add_row(label, f"{forward:.3f}", f"{backward:.3f}", f"{(forward + backward) / whole:.0%}")
     return table
 
 
+def half_table(name: str, device: str, rounds: int) -> Table:
+    """What each op takes for the batch and for half of it; what is more than half, two ranks cannot gain."""
+    work = WORKLOADS[name]
+    samples, *sizes = work.input
+    half = replace(work, input=(samples // 2, *sizes))
+    pairs = [[milliseconds_by_op(w, device) for w in (work, half)] for _ in range(rounds)]
+    rows = []
+    for labels in zip(*pairs[0], strict=True):  # the same ops in the same order
+        times = [statistics.median(sum(pair[n][labels[n]]) for pair in pairs) for n in (0, 1)]
+        rows.append((labels[0], *times))
+    rows.sort(key=lambda row: row[1] / 2 - row[2])
+    table = Table(title=f"{name}, minigrad: a step with the clocks on, median of {rounds} rounds")
+    for column in ("op", f"ms of {samples}", f"of {samples // 2}", "part", "ms above half"):
+        table.add_column(column, justify="left" if column == "op" else "right")
+    for label, whole, part in [("all", *map(sum, zip(*(row[1:] for row in rows), strict=True))), *rows]:
+        table.add_row(label, f"{whole:.3f}", f"{part:.3f}", f"{part / whole:.2f}", f"{part - whole / 2:.3f}")
+    return table
+
+
+def milliseconds_by_op(work: Any, device: str, steps: int = 20) -> dict[str, list[float]]:
+    """Per step, in each op's forward and backward, with a clock around each call; and in the rest."""
+    clock, synchronize = process_time if device == "numpy" else perf_counter, synchronizer(device)
+    step = work.peers(device)["minigrad"]
+    step()
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    with every_op_timed(spent, clock, synchronize):
+        start = clock()
+        for _ in range(steps):
+            step()
+        synchronize()
+        whole = clock() - start
+    spent["the rest: tape, layers, Python"][0] = whole - sum(map(sum, spent.values()))
+    return {label: [1000 * s / steps for s in both] for label, both in spent.items()}
+
+
 @contextmanager
-def every_op_timed(spent: dict[str, list[float]], synchronize: Callable[[], object]) -> Iterator[None]:
+def every_op_timed(
+    spent: dict[str, list[float]], clock: Callable[[], float], synchronize: Callable[[], object]
+) -> Iterator[None]:
     """Inside, every ``ops.name`` and its pullbacks add their seconds to ``spent[name and shape]``."""
 
     def clocked(function: Callable, label: str, column: int) -> Callable:
         def call(*inputs: Any, **settings: Any) -> Any:
             synchronize()
-            start = perf_counter()
+            start = clock()
             value = function(*inputs, **settings)
             synchronize()
-            spent[label or described(function, value)][column] += perf_counter() - start
+            spent[label or described(function, value)][column] += clock() - start
             return value
 
         return call

@@ -23,6 +23,7 @@ from .optim import Optimizer, Update
 from .random_mask import Mask, RandomMask
 from .recompute import Recomputed, generators
 from .tensor import Tensor
+from .weighted_mean import WeightedMean
 
 
 class Captured(Serial):
@@ -123,13 +124,16 @@ class CapturedStep:
     def forward_backward(self) -> None:
         """What is recorded: all micro-batches, without the loss read."""
         self.losses = []
+        loss_fn = self.loss_fn
+        if isinstance(loss_fn, WeightedMean):  # the divisor is that of the samples that lie there now
+            loss_fn = loss_fn.for_parts_of(self.batch.y)
 
         def inner(work: Work) -> float:
             with CapturedPass(self.masks, work):
                 self.losses.append((work.loss_weight, mean_loss(work).data))
             return 0.0
 
-        self.backend.forward_backward(Work(self.model, self.batch, self.loss_fn), inner)
+        self.backend.forward_backward(Work(self.model, self.batch, loss_fn), inner)
         parameters = list(self.model.parameters())
         self.gradients = [p.grad for p in parameters]
         for parameter in parameters:

@@ -20,7 +20,7 @@ class CrossEntropyLoss(WeightedMean):
 
     Where a batch is split, the losses of all parts are divided by the divisor of the whole batch: with
     ``weight`` or ``ignore_index`` the sum of its labels' factors. Raises ValueError for another reduction
-    than "mean" and "sum". A captured step takes it with one micro-batch, and with weights on the GPU.
+    than "mean" and "sum". A captured step takes it with weights on the GPU.
     """
 
     def __init__(

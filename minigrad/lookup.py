@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
+
+
+def entry_points(*, group: str) -> EntryPoints:
+    """The entry points of the installed packages in ``group``.
+
+    Their module is imported here, since it brings parsers of e-mail: 3 MB that a training does not need.
+    """
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
 
 
 def choices(table: Mapping[str, Any], group: str) -> list[str]:
@@ -36,7 +48,7 @@ def load(kind: str, name: str, group: str) -> Any:
 
     Raises RuntimeError, naming the package, where two declare it or it cannot be imported.
     """
-    points = {point.value: point for point in entry_points(group=group, name=name)}
+    points = {point.value: point for point in entry_points(group=group).select(name=name)}
     declared = f"{kind} {name!r} is declared"
     if len(points) > 1:
         raise RuntimeError(f"{declared} twice, as {origins(name, group)}; uninstall or rename one of them")
@@ -52,7 +64,7 @@ def load(kind: str, name: str, group: str) -> Any:
 
 def origins(name: str, group: str) -> str:
     """The objects that entry points call ``name``, and the packages that declare them, where known."""
-    points = {point.value: point for point in entry_points(group=group, name=name)}
+    points = {point.value: point for point in entry_points(group=group).select(name=name)}
     return " and as ".join(
         value if point.dist is None else f"{value} by the package {point.dist.name}"
         for value, point in points.items()

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .lookup import check_choice, lookup
 from .optim import Optimizer
+from .own_state import OwnState
 
 Schedule = Callable[[int], float]
 
@@ -51,7 +53,7 @@ def exponential(lr: float, steps: int, *, gamma: float | None = None) -> Schedul
     return lambda t: lr * factor ** min(t, last)
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(OwnState):
     """Lowers an optimizer's rate where a measure, such as the loss of an epoch, stops getting better.
 
     ``step(measure)`` is called after each epoch, on all ranks with the same measure, in a training without a
@@ -62,8 +64,11 @@ class ReduceLROnPlateau:
     Raises ValueError for settings out of range.
 
     ``fit(..., on_epoch=lambda epoch, history: plateau.step(history.losses[-1]))`` goes by the last loss of
-    each epoch; where each rank has a loss of its own, as in model averaging, take another measure.
+    each epoch; where each rank has a loss of its own, as in model averaging, take another measure. With
+    ``schedule=plateau`` ``gather_state`` and ``load_state`` keep its state, and the rate, in a checkpoint.
     """
+
+    own_state = ("best", "bad", "cooling")
 
     def __init__(
         self,
@@ -104,6 +109,13 @@ class ReduceLROnPlateau:
             lower = max(self.optimizer.lr * self.factor, self.min_lr)
             if self.optimizer.lr - lower > self.eps:
                 self.optimizer.lr = lower
+
+    def own_values(self) -> dict[str, Any]:
+        return super().own_values() | {"lr": self.optimizer.lr}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        self.optimizer.lr = values["lr"]
 
 
 def warm_up(schedule: Schedule, steps: int, start: float, kind: str = "gradual") -> Schedule:

@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from .files import replacement
 
+NOTES = "__metadata__"  # what the format calls them
 CHECKSUM = "crc32"  # among the notes in the file; files of other programs have none
 
 
@@ -23,13 +24,13 @@ class ModelFile(NamedTuple):
     notes: dict[str, str]
 
     def write(self, file: Path) -> None:
-        """Write ``file`` as a whole or not at all.
+        """Write ``file`` as a whole or not at all; equal models are equal bytes.
 
         Raises OSError where it cannot be written, ValueError for a dtype that the format does not have.
         """
         arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
         try:
-            content = save(arrays, {**self.notes, CHECKSUM: str(self.checksum())})
+            content = in_order(save(arrays, {**self.notes, CHECKSUM: str(self.checksum())}))
         except SafetensorError as error:
             raise ValueError(f"the model cannot be saved: {error}; convert it first") from None
         with replacement(file) as part:
@@ -44,6 +45,16 @@ class ModelFile(NamedTuple):
             array = self.arrays[name]
             crc = crc32(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), crc)
         return crc
+
+
+def in_order(content: bytes) -> bytes:
+    """A file with its notes in the order of their names: the library writes them in another at each call."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header[NOTES] = dict(sorted(header[NOTES].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
 def read_model(file: Path) -> ModelFile:

@@ -32,10 +32,12 @@ from .tensor import Parameter, Tensor
 __all__ = [
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
+    "AvgPool1d",
     "AvgPool2d",
     "BatchNorm",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "CrossEntropyLoss",
     "Dropout",
@@ -51,6 +53,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
+    "MaxPool1d",
     "MaxPool2d",
     "Module",
     "RMSNorm",
@@ -162,6 +165,44 @@ class Conv1d(Convolution):
         return (one(kernel, "kernel", 1),)
 
 
+class ConvTranspose1d(Module):
+    """Transposed convolution of signals; weight (n_in, n_out / groups, kernel) as in ``ConvTranspose2d``.
+
+    Takes (N, n_in, L), returns (N, n_out, L') with L' = (L - 1) stride - 2 padding + dilation (kernel - 1) +
+    output_padding + 1. Raises ValueError for other shapes and settings, TypeError without ``rng``.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        rng: Rng | int | None = None,
+        dtype: Any = np.float32,
+    ):
+        check_groups(groups, n_in, n_out)
+        kernel = one(kernel, "kernel", 1)
+        rng, fan_in = generator(self, rng), n_out // groups * kernel
+        self.weight = Parameter(uniform(rng, (n_in, n_out // groups, kernel), fan_in, dtype))
+        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
+        self.settings = {"stride": stride, "padding": padding, "output_padding": output_padding}
+        self.settings |= {"dilation": dilation, "groups": groups}
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.conv_transpose1d(x, self.weight, self.bias, **self.settings)
+
+    def describe(self) -> str:
+        n_in, n_out, kernel = self.weight.shape
+        return f"{n_in}, {n_out * self.settings['groups']}, {kernel}{changed(self.settings)}"
+
+
 class ConvTranspose2d(Module):
     """Transposed convolution; weight (n_in, n_out / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
 
@@ -250,6 +291,43 @@ class AvgPool2d(Pool):
         return ops.avg_pool2d(x, **self.settings)
 
 
+class MaxPool1d(Pool):
+    """The largest element of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
+
+    def __init__(
+        self,
+        kernel: int,
+        *,
+        stride: int | None = None,
+        padding: int = 0,
+        dilation: int = 1,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.max_pool1d(x, **self.settings)
+
+
+class AvgPool1d(Pool):
+    """The mean of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
+
+    def __init__(
+        self,
+        kernel: int,
+        *,
+        stride: int | None = None,
+        padding: int = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):
+        settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        super().__init__(kernel, stride=stride, padding=padding, **settings)
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.avg_pool1d(x, **self.settings)
+
+
 class AdaptivePool(Module):
     """Windows that make images (N, C, H, W) to (N, C, *output_size); 1 pools all of an image."""
 
@@ -275,16 +353,25 @@ class AdaptiveMaxPool2d(AdaptivePool):
 
 
 class Upsample(Module):
-    """Images larger by a whole factor, ``mode`` "nearest" or "bilinear": see ``ops.interpolate``."""
+    """Images of another size, by a factor or to a size: see ``ops.interpolate``."""
 
-    def __init__(self, scale_factor: Pair, *, mode: str = "nearest"):
-        self.settings = {"scale_factor": scale_factor, "mode": mode}
+    def __init__(
+        self,
+        scale_factor: float | tuple[float, float] | None = None,
+        *,
+        size: Pair | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ):
+        self.settings: dict[str, Any] = {"scale_factor": scale_factor, "size": size, "mode": mode}
+        self.settings["align_corners"] = align_corners
 
     def forward(self, x: Any) -> Tensor:
         return ops.interpolate(x, **self.settings)
 
     def describe(self) -> str:
-        return f"{self.settings['scale_factor']}, mode={self.settings['mode']}"
+        factor, size, mode, aligned = self.settings.values()
+        return f"{factor or f'size={size}'}, mode={mode}{', align_corners=True' * aligned}"
 
 
 class Embedding(Module):

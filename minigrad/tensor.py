@@ -334,8 +334,8 @@ class Tensor:
     def squeeze(self, axis: Axis = None) -> Tensor:
         return ops.squeeze(self, axis=axis)
 
-    def flatten(self, start_axis: int = 0) -> Tensor:
-        return ops.flatten(self, start_axis=start_axis)
+    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+        return ops.flatten(self, start_axis=start_axis, end_axis=end_axis)
 
 
 class Parameter(Tensor):

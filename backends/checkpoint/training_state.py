@@ -15,7 +15,7 @@ from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.own_state import generator_states, set_generator_states
+from minigrad.own_state import OwnState, generator_states, set_generator_states
 
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
@@ -25,13 +25,18 @@ MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of ar
 
 
 def gather_state(
-    comm: Communicator, backend: Backend, model: Module, optimizer: Optimizer
+    comm: Communicator,
+    backend: Backend,
+    model: Module,
+    optimizer: Optimizer,
+    schedule: OwnState | None = None,
 ) -> tuple[Arrays, dict[str, Any], Arrays]:
     """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
     the number of the next step, by which random masks go, and the numbers in the optimizer's state, by key
-    and parameter. Before, ``backend`` drains what is on its way, which for pipelines without a flush, and
+    and parameter; and the numbers of a ``schedule`` that has a state, as ReduceLROnPlateau, the same on all
+    ranks. Before, ``backend`` drains what is on its way, which for pipelines without a flush, and
     asynchronous servers, changes the training. Raises ValueError for a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
@@ -49,6 +54,8 @@ def gather_state(
         own |= {f"{OWN}{name}{place}": array for place, array in parts.items()}
         mine["values"][name] = len(parts) if parts else value
     facts = {"step_number": backend.step_number, "optimizer": numbers, "own": mine}
+    if schedule is not None:
+        facts["schedule"] = schedule.own_values()
     return arrays, facts, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
 
 
@@ -88,14 +95,24 @@ def load_state(
     facts: dict[str, Any],
     *,
     same_layout: bool,
+    schedule: OwnState | None = None,
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
     Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers,
     and what was measured of ranks, go on in the same layout only; in another one they begin anew. Raises
-    ValueError where ranks have a state of their own that it cannot use.
+    ValueError where ranks have a state of their own that it cannot use, where ``schedule`` is None and the
+    checkpoint has the state of one, and in the opposite case.
     """
+    if (schedule is None) == ("schedule" in facts):
+        holds, takes = ("a", "without one") if schedule is None else ("no", "with one")
+        raise ValueError(
+            f"the checkpoint holds {holds} schedule's state, and the training goes on {takes}; give "
+            "gather_state and load_state the same schedule, or neither of them one"
+        )
     backend.count_steps_from(facts["step_number"])
+    if schedule is not None:
+        schedule.set_own_values(facts["schedule"])
     ranks = facts["of each rank"]
     if not same_layout:
         if backend.same_layout_only or any(own["same layout only"] for own in ranks):

@@ -43,6 +43,9 @@ def show_one(storm: Storm, picture: Path, console: Console) -> bool:
     console.print(table_of(report))
     draw(report, picture)
     print_paths(console, picture=picture)
+    if report.faults.total() < len(storm.faults):
+        words = "happened; the others came after the end, or where there was nothing to hit"
+        console.print(f"{report.share} {words}", highlight=False, soft_wrap=True)
     console.print(verdict_of(report), highlight=False, markup=False, soft_wrap=True)
     return report.problem is None
 

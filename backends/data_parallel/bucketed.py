@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minigrad.backend import at_least_one
-from minigrad.device import Array
+from minigrad.device import Array, on_gpu
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.tensor import Tensor
@@ -51,6 +51,9 @@ class Bucketed(DataParallel):
     progress thread (MPICH: MPIR_CVAR_ASYNC_PROGRESS=1); "blocking", at once, while the rank waits. "test" and
     "none" do the whole sum in ``finish`` if ``allreduce`` is given, or if the transport has no all-reduce
     that can be started.
+
+    "auto" is "thread", except where a thread would only take cores from backward: MPI processes that are all
+    on one machine, with weights in its memory, sum one message after backward, as ``DataParallel`` does.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Bucketed(DataParallel):
         *,
         bucket_bytes: int | str = 1 << 18,
         first_bucket_bytes: int = 1 << 16,
-        progress: str = "thread",
+        progress: str = AUTOMATIC,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
     ):
@@ -78,6 +81,7 @@ class Bucketed(DataParallel):
             raise ValueError(f"bucket_bytes is a number of bytes, or 'auto'; got {bucket_bytes!r}")
         self.bucket_bytes = 1 if isinstance(bucket_bytes, str) else at_least_one("bucket_bytes", bucket_bytes)
         self.first_bucket_bytes = at_least_one("first_bucket_bytes", first_bucket_bytes)
+        self.overlaps = True  # False where place finds that it costs more than it hides
         self.reducer: Reducer | None = None  # opened once, by all ranks together
         self.bucket_of: dict[Tensor, Bucket] = {}
         self.waiting: deque[Bucket] = deque()  # not yet started in this step
@@ -86,6 +90,10 @@ class Bucketed(DataParallel):
     def place(self, model: Module) -> Module:
         """As ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
         model = super().place(model)
+        self.overlaps = self.progress != AUTOMATIC or not cores_are_shared(self.comm, model)
+        if not self.overlaps:
+            self.bucket_of = {}
+            return model
         first = self.first_bucket_bytes
         if self.automatic_buckets and isinstance(self.allreduce, AutomaticAllreduce):
             nbytes = sum(p.data.nbytes for p in self.summary.parameters)
@@ -102,7 +110,11 @@ class Bucketed(DataParallel):
 
     def rows(self) -> dict[str, str]:
         rows = super().rows()
-        if self.automatic_buckets:
+        if not self.overlaps:
+            rows["buckets"] = (
+                "one, at the end: all ranks are on one machine (--option progress=thread: several)"
+            )
+        elif self.automatic_buckets:
             rows["buckets"] = f"of at most {self.bucket_bytes:,} bytes"
         return rows
 
@@ -129,6 +141,8 @@ class Bucketed(DataParallel):
 
     def reduce(self) -> list[Array]:
         """Start the remaining buckets, the last one with the summary, and wait for all."""
+        if not self.overlaps:
+            return super().reduce()
         while self.waiting:
             self.send(self.waiting.popleft())
         self.waiting.extend(self.buckets)
@@ -141,6 +155,15 @@ class Bucketed(DataParallel):
             self.reducer.close()
             del self.start, self.poll
         self.reducer, self.bucket_of, self.waiting = None, {}, deque()
+
+
+def cores_are_shared(comm: Communicator, model: Module) -> bool:
+    """Whether sums would take cores from backward: in processes of one machine, without a GPU.
+
+    All ranks call together. Ranks that are threads are for learning, so their sums overlap.
+    """
+    one_machine = comm.has_own_allreduce and len(set(comm.nodes)) == 1
+    return one_machine and not any(on_gpu(p.data) for p in model.parameters())
 
 
 def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
@@ -179,6 +202,7 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reduce
 
 
 PROGRESS = {
+    AUTOMATIC: thread_progress,  # where it takes buckets
     "thread": thread_progress,
     "test": polling_progress,
     "none": no_progress,

@@ -138,4 +138,5 @@ def title_of(report: Report) -> str:
     storm = report.storm
     verdict = report.problem or "safe and live"
     job = f"{storm.job.strategy} on {counted(storm.job.ranks, 'rank')}"
-    return f"storm {storm.seed}: {job}, {counted(report.restarts, 'restart')}; {verdict[:60]}"
+    restarts = counted(report.restarts, "restart")
+    return f"storm {storm.seed}: {job}, {report.share}, {restarts}; {verdict[:48]}"

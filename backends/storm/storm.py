@@ -100,6 +100,15 @@ class Report:
     faults: Counter[str]  # those that happened, by kind
 
     @property
+    def share(self) -> str:
+        """How many of the storm's faults happened.
+
+        Those after the training's end do not, a bit flip without a checkpoint, nor a kill in a recovery that
+        never was.
+        """
+        return f"{self.faults.total()} of {counted(len(self.storm.faults), 'fault')}"
+
+    @property
     def trace(self) -> str:
         """A line for each event."""
         return "".join(f"{event}\n" for event in self.events)

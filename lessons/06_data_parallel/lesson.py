@@ -328,7 +328,9 @@ assert off > 0.05, f"clipped before the sum: off by {off:.1%} only, expected mor
 # Backward computes the gradients in reverse order, the last layer's first. This gradient is final long
 # before backward ends, so it can be sent meanwhile. `Bucketed` puts neighboring gradients into one *bucket*,
 # and gives a full bucket to a communication thread. To see it we use a *virtual* cluster (lesson 05): four
-# machines on a network of 10 Gbit/s, and layers whose computing takes a time that we choose.
+# machines on a network of 10 Gbit/s, and layers whose computing takes a time that we choose. (Between
+# processes of one machine a sum is work for the same cores, and nothing can hide it: there `Bucketed` sends
+# one message after backward, unless you pass `progress="thread"`.)
 
 # %%
 print("\n6. Overlap")

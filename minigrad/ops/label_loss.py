@@ -15,7 +15,7 @@ from ..device import Array, array_module, on_gpu
 from ..forward_pass import check_whole_batch
 from ..op import OpResult
 from ..tensor import Tensor
-from .labels import check_kind, checked_labels
+from .labels import check_kind, checked_labels, classes_of
 from .reduction import check_reduction, reduced
 
 
@@ -86,7 +86,7 @@ def targets(labels: Array, x: Array, weights: Array, options: LabelOptions) -> T
 
 def labelled_cross_entropy(logits: Array, labels: Array, options: LabelOptions) -> OpResult:
     """``cross_entropy`` for integer labels."""
-    classes, shape = logits.shape[1], logits.shape
+    classes, shape = classes_of(logits.shape, options.loss), logits.shape
     weights, smoothing = options.class_weights(logits), options.label_smoothing
     y, factor, counted, divisor = targets(labels, logits, weights, options)
     own = places_of(y)
@@ -146,6 +146,7 @@ def soft_cross_entropy(logits: Array, probabilities: Array, options: LabelOption
 
 def negative_log_likelihood(log_probabilities: Array, labels: Array, options: LabelOptions) -> OpResult:
     """``nll_loss``."""
+    classes_of(log_probabilities.shape, options.loss)
     x, shape = rows(log_probabilities), log_probabilities.shape
     weights = options.class_weights(x)
     y, factor, _, divisor = targets(labels, log_probabilities, weights, options)

@@ -29,3 +29,12 @@ def check_kind(labels: Array, logits: tuple[int, ...], loss: str = "cross_entrop
         )
     if labels.dtype.kind not in "iu":
         raise TypeError(f"{loss} needs integer labels, got {labels.dtype}; convert them with .astype(int)")
+
+
+def classes_of(logits: tuple[int, ...], loss: str) -> int:
+    """How many classes logits of this shape have; raises ValueError for those of one sample alone."""
+    if len(logits) < 2:
+        raise ValueError(
+            f"{loss} takes logits (N, classes, ...), got {logits}; x[None] adds the axis of samples"
+        )
+    return logits[1]

@@ -48,8 +48,8 @@ def argsort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = 
 def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest elements along ``axis``, the largest first, and their indices; or the k smallest.
 
-    NaN counts as largest. The indices are integers without a gradient. Raises ValueError where there are not
-    k elements.
+    NaN counts as largest. The indices are integers without a gradient; of equal elements any may be taken.
+    Raises ValueError where there are not k elements.
     """
     x = x if isinstance(x, Tensor) else Tensor(x)
     xp, axis = array_module(x.data), axis_of(axis, max(x.ndim, 1))

@@ -7,12 +7,13 @@ import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import OpResult, op, shape_of
+from ..lookup import check_choice
+from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers, is_channels_last, nchw, nhwc
@@ -28,11 +29,17 @@ def reshape(x: Array, *, shape: tuple[int, ...] | int) -> OpResult:
 
 
 @op
-def flatten(x: Array, *, start_axis: int = 0) -> OpResult:
-    """All axes from ``start_axis`` on as one, in C order; images keep their memory order going back."""
-    before, start_axis = x.shape, axis_of(start_axis, max(x.ndim, 1))
+def flatten(x: Array, *, start_axis: int = 0, end_axis: int = -1) -> OpResult:
+    """The axes from ``start_axis`` to ``end_axis`` as one, in C order.
+
+    Images keep their memory order going back. Raises ValueError where the second stands before the first.
+    """
+    before, ndim = x.shape, max(x.ndim, 1)
+    start, end = axis_of(start_axis, ndim), axis_of(end_axis, ndim)
+    if end < start:
+        raise ValueError(f"flatten ends at axis {end_axis}, before axis {start_axis}; exchange the two")
     channels_last = x.ndim == 4 and not x.flags.c_contiguous
-    y = x.reshape(*before[:start_axis], math.prod(before[start_axis:]))
+    y = x.reshape(*before[:start], math.prod(before[start : end + 1]), *before[end + 1 :])
 
     def to_x(g: Array) -> Array:
         g = g.reshape(before)
@@ -198,8 +205,14 @@ def getitem(x: Array, *, index: Any) -> OpResult:
 
 
 @op
-def pad(x: Array, *, width: Any, value: float = 0) -> OpResult:
-    """x with ``value`` around it: ``width`` is ((before, after), ...) per axis, or one number."""
+def pad(x: Array, *, width: Any, value: float = 0, mode: str = "constant") -> OpResult:
+    """x with a border: ``width`` is ((before, after), ...) per axis, or one number.
+
+    The border is ``value``, or else of x's own elements, as in np.pad: mirrored without the outermost one
+    ("reflect", as in PyTorch), the outermost one ("edge", there "replicate"), or those of the other side
+    ("wrap", there "circular"). Raises ValueError for other widths and modes.
+    """
+    check_choice("mode", mode, ["constant", "reflect", "edge", "wrap"])
     xp = array_module(x)
     pairs = list(width) if np.iterable(width) else [(width, width)] * x.ndim
     if len(pairs) != x.ndim or not all(are_integers(pair, 2, 0) for pair in pairs):
@@ -207,10 +220,47 @@ def pad(x: Array, *, width: Any, value: float = 0) -> OpResult:
             f"pad of an array with {x.ndim} axes needs {x.ndim} (before, after) pairs of integers from 0 on, "
             f"or one such integer, got {width}; to cut elements off, use x[...]"
         )
+    if mode != "constant":
+        return bordered(x, pairs, mode)
     inside = tuple(slice(before, before + n) for (before, _), n in zip(pairs, x.shape, strict=True))
     y = xp.full_like(x, value, shape=tuple(n + a + b for (a, b), n in zip(pairs, x.shape, strict=True)))
     y[inside] = x
     return y, (lambda g: g[inside],)
+
+
+def bordered(x: Array, pairs: Sequence[tuple[int, int]], mode: str) -> OpResult:
+    """x with a border of its own elements: those at the places that np.pad gives the border of a range."""
+    xp, steps = array_module(x), []
+    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])  # outermost in memory first
+    back = np.argsort(order).tolist()
+    y = x.transpose(order)
+    for axis, i in enumerate(order):
+        if any(pairs[i]):
+            if not x.shape[i]:
+                raise ValueError(
+                    f"axis {i} of shape {x.shape} has no element for a border of {mode}; pad with a value"
+                )
+            places = np.pad(np.arange(x.shape[i]), [*map(int, pairs[i])], mode=cast(Any, mode))
+            y, to_y = chosen(y, xp.asarray(places), axis)
+            steps.append(to_y)
+
+    def to_x(g: Array) -> Array:
+        g = g.transpose(order)
+        for step in steps:  # in any order, as each has an axis of its own
+            g = step(g)
+        return g.transpose(back)
+
+    return y.transpose(back), (to_x,)
+
+
+def chosen(x: Array, places: Array, axis: int) -> tuple[Array, Pullback]:
+    """The slices of ``x`` at ``places`` along ``axis``, and the pullback."""
+    xp, n = array_module(x), x.shape[axis]
+
+    def to_x(g: Array) -> Array:
+        return xp.ascontiguousarray(sum_by_row(g.swapaxes(0, axis), places, n).swapaxes(0, axis))
+
+    return xp.take(x, places, axis), to_x
 
 
 def concatenate(*xs: Any, axis: int = 0) -> Tensor:

@@ -40,6 +40,7 @@ from minigrad.device import array_module, to_device, to_host, use_gpu_of
 from minigrad.mnist import load
 from minigrad.models import NETS, find_net
 from minigrad.train import fit
+from tests.backends.test_bucketed import Processes
 from tests.bugs.bug import Bug
 from tests.double import DOUBLE
 
@@ -305,6 +306,17 @@ def a_step_waits_as_often_for_any_number_of_parameters() -> None:
         )
 
 
+def buckets_of_gpus_overlap_on_one_machine_too() -> None:
+    """Their backward leaves the machine's cores free for the sums."""
+
+    def work(comm):
+        backend = Bucketed(Processes(comm, [0] * comm.size))
+        backend.place(deep(2, np.random.default_rng(0)).to(dtype=np.float64, device="cupy"))
+        assert backend.overlaps, "the buckets of GPUs wait for the end of backward"
+
+    run_ranks(2, work)
+
+
 def synchronizations(counted: Any, work: Callable[[], object]) -> int:
     with counted() as (events, _):
         work()
@@ -400,6 +412,9 @@ BUGS = [
     Bug("a server's worker asks for each gradient", SERVER,
         "array_module(g).isfinite(g).all() for g", "array_module(g).asarray(bool(g.all())) for g",
         a_step_waits_as_often_for_any_number_of_parameters, "ParameterServer: a step of 2 ranks waits"),
+    Bug("buckets of GPUs wait for the end of backward", "backends.data_parallel.bucketed",
+        " and not any(on_gpu(p.data) for p in model.parameters())", "",
+        buckets_of_gpus_overlap_on_one_machine_too, "wait for the end of backward"),
     Bug("a span begins while the GPU computes", TRACE,
         "            synchronize()  # the span is the computation's", "            pass  #",
         times_are_those_of_the_computation, "while the GPU computed"),
@@ -426,5 +441,6 @@ LAWS = (
     nets_train_as_on_the_host,
     strategies_train_as_on_the_host,
     a_step_waits_as_often_for_any_number_of_parameters,
+    buckets_of_gpus_overlap_on_one_machine_too,
     times_are_those_of_the_computation,
 )

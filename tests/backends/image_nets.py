@@ -24,7 +24,9 @@ def of_signals(rng):
     """Of signals (2, 6)."""
     return nn.Sequential(
         nn.Conv1d(2, 4, 3, padding="same", bias=False, rng=rng), nn.BatchNorm(4), nn.Tanh(),
-        nn.LayerNorm((4, 6)), nn.Flatten(), nn.Linear(24, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng),
+        nn.MaxPool1d(3, stride=1, padding=1), nn.AvgPool1d(2, stride=1, padding=1),
+        nn.ConvTranspose1d(4, 4, 3, padding=1, groups=2, rng=rng), nn.LayerNorm((4, 7)),
+        nn.Flatten(), nn.Linear(28, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng),
     )  # fmt: skip
 
 

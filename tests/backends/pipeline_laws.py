@@ -169,7 +169,7 @@ def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> Non
     grid = Grid(comm, data=2, pipe=2, model=2)
 
     def strategy(comm: Communicator) -> Backend:
-        data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100)
+        data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100, progress="thread")
         model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
         return Stack(data, Pipeline(grid.pipe, micro_batches=3), model)
 

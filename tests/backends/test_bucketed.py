@@ -1,6 +1,6 @@
 """Buckets change when gradients travel, and nothing else: each is the serial run's, on every rank."""
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.comm import run_ranks
+from backends.comm import WithAllreduce, run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
@@ -147,6 +147,46 @@ def test_a_step_sends_one_message_a_bucket_and_the_report_with_the_last(ranks, n
     run_ranks(ranks, work)
 
 
+class Processes(WithAllreduce):
+    """Ranks with an all-reduce of their own, as MPI's processes have it, on the machines ``nodes``."""
+
+    def __init__(self, comm, nodes):
+        super().__init__(comm, naive_allreduce)
+        self.machines = nodes
+
+    @cached_property
+    def nodes(self):
+        return self.machines
+
+
+def processes_of_one_machine_do_what_the_replicated_form_does(nodes):
+    """Those of several machines sum during backward; both have its bits."""
+
+    def work(comm):
+        runs = []
+        for strategy in (DataParallel, one_size(100)):
+            traced = Traced(Processes(comm, nodes))
+            backend = strategy(traced)
+            model = backend.place(Branching(np.random.default_rng(0)).to(dtype=np.float64))
+            start = len(traced.record.spans)
+            backend.step(model, batches_of([7])[0], ops.cross_entropy)
+            calls = [(span.what, span.bytes) for span in traced.record.spans[start:]]
+            runs.append((calls, [p.grad for p in model.parameters()]))
+        (calls, grads), (bucketed_calls, bucketed_grads) = runs
+        one_machine = len(set(nodes)) == 1
+        assert (calls == bucketed_calls) == one_machine, f"on machines {nodes} a step calls {bucketed_calls}"
+        assert ("start_allreduce" in dict(bucketed_calls)) != one_machine
+        for g, bucketed in zip(grads, bucketed_grads, strict=True):
+            np.testing.assert_array_equal(g, bucketed)
+
+    run_ranks(len(nodes), work)
+
+
+@given(nodes=st.lists(st.integers(0, 1), min_size=1, max_size=4))
+def test_processes_of_one_machine_do_what_the_replicated_form_does(nodes):
+    processes_of_one_machine_do_what_the_replicated_form_does(nodes)
+
+
 # Errors
 
 
@@ -160,7 +200,7 @@ def test_ranks_that_chose_different_buckets_are_told():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"progress": "magic"}, "unknown progress 'magic'; choose one of thread, test, none, blocking"),
+        ({"progress": "magic"}, "unknown progress 'magic'; choose one of auto, thread, test, none, blocking"),
         ({"bucket_bytes": 0}, "bucket_bytes must be at least 1, got 0"),
         ({"first_bucket_bytes": -1}, "first_bucket_bytes must be at least 1, got -1"),
     ],

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, EntryPoints, entry_points, version
 from types import ModuleType
 
 import numpy as np
@@ -524,15 +524,9 @@ def test_every_declared_strategy_can_be_made_for_one_rank():
 
 
 def test_a_strategy_that_cannot_be_imported_is_named_and_harms_no_other(minigrad, monkeypatch):
-    points = [
-        EntryPoint("lost", "no.such_module:Thing", registry.GROUPS["data"]),
-        *entry_points(group=registry.GROUPS["data"]),
-    ]
-    monkeypatch.setattr(
-        lookup,
-        "entry_points",
-        lambda group, name=None: [p for p in points if p.group == group and name in (None, p.name)],
-    )
+    lost = EntryPoint("lost", "no.such_module:Thing", registry.GROUPS["data"])
+    points = EntryPoints([lost, *entry_points(group=registry.GROUPS["data"])])
+    monkeypatch.setattr(lookup, "entry_points", points.select)
     assert "lost" in strategy_names()
     assert minigrad("prove", "--net", "mlp", "--strategy", "replicated")[0] == 0
     status, _, err = minigrad("prove", "--strategy", "lost")

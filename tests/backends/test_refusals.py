@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -336,12 +336,10 @@ def test_a_plug_in_does_not_take_the_place_of_a_strategy(minigrad, monkeypatch):
 
 
 def declare(monkeypatch, *points):
-    everything = [*points, *(p for group in registry.GROUPS.values() for p in entry_points(group=group))]
-    monkeypatch.setattr(
-        lookup,
-        "entry_points",
-        lambda group, name=None: [p for p in everything if p.group == group and name in (None, p.name)],
+    everything = EntryPoints(
+        [*points, *(p for group in registry.GROUPS.values() for p in entry_points(group=group))]
     )
+    monkeypatch.setattr(lookup, "entry_points", everything.select)
 
 
 # Traces

@@ -31,6 +31,10 @@ def captured_micro_batches_are_eager() -> None:
     captured_equals_eager(Captured, Case(net="convolutional", samples=11, batch=5, micro_batches=2))
 
 
+def captured_micro_batches_have_one_divisor() -> None:
+    captured_equals_eager(Captured, Case(loss="weighted", micro_batches=2))
+
+
 def captured_steps_with_late_kernels_are_eager() -> None:
     captured_equals_eager(Captured, Case(late=True))
 
@@ -86,8 +90,12 @@ BUGS = [
         law=captured_steps_with_late_kernels_are_eager, says="losses|finite|loss is"),
     bug_of("nobody waits for the graph", right="        outer.wait_event(self.stream.record())\n", wrong="",
         law=captured_steps_with_late_kernels_are_eager, says="losses|accuracies|loss is"),
-    bug_of("the loss of several micro-batches is that of the last", right="        self.losses = []\n\n",
-        wrong="", law=captured_micro_batches_are_eager, says="losses"),
+    bug_of("the loss of several micro-batches is that of the last",
+        right="        self.losses = []\n        loss_fn", wrong="        loss_fn",
+        law=captured_micro_batches_are_eager, says="losses"),
+    bug_of("the divisor of micro-batches is that of their part",
+        right="if isinstance(loss_fn, WeightedMean):", wrong="if False:",
+        law=captured_micro_batches_have_one_divisor, says="of a part of the batch"),
     bug_of("nothing is ever captured", right="if self.is_new:", wrong="if True:",
         law=a_captured_step_is_two_graphs, says="graph launch': 0"),
     bug_of("the loss is read where nobody asks", right="            self.passes.run()\n",

@@ -21,7 +21,10 @@ from minigrad.data import Batch
 from tests.backends import test_backup_workers, test_diloco, test_elastic_averaging
 from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
 from tests.backends.test_averaging import equals_the_textbook
-from tests.backends.test_bucketed import Branching
+from tests.backends.test_bucketed import (
+    Branching,
+    processes_of_one_machine_do_what_the_replicated_form_does,
+)
 from tests.backends.trained_apart import OPTIMIZERS as APART
 from tests.bugs.bug import Bug
 
@@ -60,6 +63,11 @@ def ranks_may_take_their_own_way_back() -> None:
     for nbytes in (1, 100):
         how = {"bucket_bytes": nbytes, "first_bucket_bytes": nbytes, "progress": "blocking"}
         trains(partial(Bucketed, **how), sizes=(5, 4, 6, 3), build=Branching)
+
+
+def buckets_go_by_machines() -> None:
+    for nodes in ([0, 0], [0, 1]):
+        processes_of_one_machine_do_what_the_replicated_form_does(nodes)
 
 
 def sharded_trains_like_serial() -> None:
@@ -186,6 +194,10 @@ BUGS = [
     Bug("a bucket is refilled while it is complete", REPLICATED,
         "            bucket.missing = set(bucket.views)\n", "            bucket.missing = set()\n",
          bucketed_trains_like_serial, "announced twice in one step"),
+    Bug("buckets overlap on one machine, too", BUCKETED, "len(set(comm.nodes)) == 1", "comm.size == 1",
+        buckets_go_by_machines, r"on machines \[0, 0\] a step calls"),
+    Bug("buckets never overlap between processes", BUCKETED, " and len(set(comm.nodes)) == 1", "",
+        buckets_go_by_machines, r"on machines \[0, 1\] a step calls"),
     Bug("each rank clips by the norm of its part", SHARDED, "return self.sum(squares)", "return squares",
         sharded_clips_like_serial, SERIAL),
     Bug("weights are fetched before the update", SHARDED, "        optimizer.step(\n",

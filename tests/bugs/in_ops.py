@@ -64,6 +64,11 @@ def elements_are_gathered_and_scattered() -> None:
         for axis in (0, 1):
             equals_its_form(op, name, *inputs, axis=axis)
             testing.gradient_matches_difference(partial(op, axis=axis), *inputs)
+    for reduce in ("sum", "mean", "amax", "amin"):
+        for own in (True, False):
+            settings = {"axis": 1, "reduce": reduce, "include_self": own}
+            equals_its_form(ops.scatter_reduce, "scatter_reduce", x, indices, values, **settings)
+            testing.gradient_matches_difference(partial(ops.scatter_reduce, **settings), x, indices, values)
 
 
 def elements_are_ordered() -> None:
@@ -79,6 +84,9 @@ def elements_are_ordered() -> None:
         )
 
 
+BORDERS = "reflect", "edge", "wrap"
+
+
 def elements_move_and_vanish_as_in_numpy() -> None:
     for op, name, settings in (
         (ops.roll, "roll", {"shift": (1, -1), "axis": (0, 1)}),
@@ -89,6 +97,7 @@ def elements_move_and_vanish_as_in_numpy() -> None:
         (ops.tril, "tril", {"k": 1}),
         (ops.triu, "triu", {"k": 1}),
         (ops.diagonal, "diagonal", {"offset": -1}),
+        *((ops.pad, "pad_with_its_own", {"width": [(2, 1), (0, 2)], "mode": mode}) for mode in BORDERS),
     ):
         x = drawn(4, 3)
         equals_its_form(op, name, x, **settings)
@@ -97,6 +106,7 @@ def elements_move_and_vanish_as_in_numpy() -> None:
 
 DIFFERENCE = "the gradient's slope is .*, the central difference"
 EINSUM, GATHER, ORDER = "minigrad.ops.einsum", "minigrad.ops.gather", "minigrad.ops.order"
+REDUCED = "minigrad.ops.scatter_reduce"
 REDUCE, SCAN, SHAPE = "minigrad.ops.reduce", "minigrad.ops.scan", "minigrad.ops.shape"
 
 BUGS = [
@@ -130,6 +140,10 @@ BUGS = [
         elements_are_gathered_and_scattered, DIFFERENCE),
     Bug("indices count from the start of memory", GATHER, "if strides[axis] == 1 else places * strides[axis]",
         "if strides[axis] else places", elements_are_gathered_and_scattered, "gather is|ValueError"),
+    Bug("a mean does not count what was there", REDUCED, "divisor = counts + counted if",
+        "divisor = xp.maximum(counts, 1) if", elements_are_gathered_and_scattered, "scatter_reduce is"),
+    Bug("all values get the gradient of the largest", REDUCED, "v == xp.take(y, places)", "v == v",
+        elements_are_gathered_and_scattered, DIFFERENCE),
     Bug("a falling order has rising gradients", ORDER, "turned(rows_along(g, axis), descending)",
         "rows_along(g, axis)", elements_are_ordered, DIFFERENCE),
     Bug("the largest are taken from the front", ORDER,
@@ -141,6 +155,10 @@ BUGS = [
         elements_move_and_vanish_as_in_numpy, DIFFERENCE),
     Bug("the upper triangle loses its diagonal", "minigrad.ops.mask", "~on_or_below(x, index(k) - 1)",
         "~on_or_below(x, k)", elements_move_and_vanish_as_in_numpy, "triu is"),
+    Bug("a border is that of the other axis", SHAPE, "map(int, pairs[i])", "map(int, pairs[-1 - i])",
+        elements_move_and_vanish_as_in_numpy, "pad_with_its_own"),
+    Bug("the gradient of a border is lost", SHAPE, "sum_by_row(g.swapaxes(0, axis), places, n)",
+        "g.swapaxes(0, axis)[:n]", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
     Bug("what is repeated is summed over others", SHAPE, "sum_by_row(g.swapaxes(0, axis), rows, n)",
         "sum_by_row(g.swapaxes(0, axis)[::-1], rows, n)", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
 ]  # fmt: skip

@@ -26,6 +26,13 @@ def pools_are_their_definitions() -> None:
         window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
 
 
+def pools_of_signals_are_their_definitions() -> None:
+    windows = {"kernel": (1, 3), "stride": (1, 2), "padding": (0, 1), "ceil_mode": True}
+    for op, more in ((ops.max_pool1d, {"dilation": (1, 2)}), (ops.avg_pool1d, {"count_include_pad": False})):
+        pool = window_laws.pool_of_rows(op)
+        window_laws.pool_is_its_definition(pool, drawn(2, 2, 1, 7), op is ops.avg_pool1d, **windows, **more)
+
+
 def adaptive_pools_are_their_definitions() -> None:
     x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
@@ -36,6 +43,8 @@ def transposed_convolutions_are_adjoints() -> None:
     more = {"stride": (2, 1), "dilation": (1, 2), "output_padding": (1, 1), "padding": (0, 1), "groups": 2}
     for seed in range(3):
         window_laws.transposed_is_the_adjoint(ops.conv_transpose2d, ops.conv2d, seed, **more)
+        of_signals = {name: pair if name == "groups" else pair[:1] for name, pair in more.items()}
+        window_laws.transposed_is_the_adjoint(ops.conv_transpose1d, ops.conv1d, seed, **of_signals)
     inputs = drawn(2, 4, 3, 3), drawn(4, 2, 2, 3), drawn(4)
     testing.gradient_matches_difference(partial(ops.conv_transpose2d, **more), *inputs)
     op_laws.pullbacks_keep_the_contract(partial(ops.conv_transpose2d, **more), *inputs)
@@ -69,10 +78,11 @@ def fast_convolutions_are_the_direct_one() -> None:
 
 
 def interpolation_is_its_definition() -> None:
-    for mode in ("nearest", "bilinear"):
-        window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), (3, 2), mode)
-        f = partial(ops.interpolate, scale_factor=(3, 2), mode=mode)
-        testing.gradient_matches_difference(f, drawn(2, 2, 3, 4))
+    modes = ({"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "nearest-exact"})
+    for mode in (*modes, {"mode": "bilinear", "align_corners": True}):
+        for scale in ({"scale_factor": (3, 2)}, {"size": (5, 3)}):
+            window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), **scale, **mode)
+            testing.gradient_matches_difference(partial(ops.interpolate, **scale, **mode), drawn(2, 2, 3, 4))
 
 
 def samples_are_normalized() -> None:
@@ -101,6 +111,9 @@ BUGS = [
         "if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):",
         "if any(geometry.padding) and not count_include_pad:",
         pools_are_their_definitions, "Mismatched elements"),
+    Bug("a signal's windows stand side by side", "minigrad.ops.pool1d",
+        "None if stride is None else (1, one(stride, \"stride\", 1))", "None",
+        pools_of_signals_are_their_definitions, "shapes|Mismatch"),
     Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
         "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("the first largest is sought down the columns", ADAPTIVE,
@@ -133,6 +146,9 @@ BUGS = [
     Bug("remainders of rows come back as those of columns", "minigrad.ops.dilation",
         "transpose(2, 3, 0, 4, 1, 5)", "transpose(2, 3, 1, 4, 0, 5)",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("a signal's steps are single ones", "minigrad.ops.conv_transpose1d",
+        "(1, one(stride, \"stride\", 1))", "(1, 1)",
+        transposed_convolutions_are_adjoints, "the output has|output_padding"),
     Bug("same is one row short of same", "minigrad.ops.conv", "extra=(rows % 2, columns % 2)",
         "extra=(0, 0)", same_is_padding_at_the_end, "is not as large as"),
     Bug("the gradient keeps the border of same", "minigrad.ops.conv",
@@ -141,6 +157,10 @@ BUGS = [
     Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
         "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
     Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",
+        interpolation_is_its_definition, DIFFERENCE),
+    Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(size - 1, 1))",
+        "Fraction(n, size)", interpolation_is_its_definition, "Mismatched elements"),
+    Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",
         interpolation_is_its_definition, DIFFERENCE),
     Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
         "rows * columns * channels", samples_are_normalized, "Mismatched elements"),

@@ -17,6 +17,7 @@ from backends.comm.communicator import Communicator
 from backends.laws import distance
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
+from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
 from minigrad.tensor import Tensor
 from tests.backends.pipeline_nets import Build
@@ -56,8 +57,8 @@ def training(
 ) -> list[Trained]:
     """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
 
-    After the steps in ``drained`` it also gathers its state, as for a checkpoint. On a virtual clock a
-    forward takes 1 s.
+    After each step but the first the rate halves. After the steps in ``drained`` it also gathers its state,
+    as for a checkpoint. On a virtual clock a forward takes 1 s.
     """
 
     def work(comm: Communicator) -> Trained:
@@ -70,9 +71,12 @@ def training(
             state.load_model_state(model, arrays)
         model = backend.place(model)
         trainer = optimizer(model.parameters())
+        plateau = ReduceLROnPlateau(trainer, factor=0.5, patience=0)
         if generation is not None:
             facts = generation.facts
-            state.load_state(comm, backend, model, trainer, arrays, facts, same_layout=same_layout)
+            state.load_state(
+                comm, backend, model, trainer, arrays, facts, same_layout=same_layout, schedule=plateau
+            )
         losses = []
 
         def loss(out: Tensor, y: Any) -> Tensor:
@@ -83,9 +87,10 @@ def training(
             trainer.zero_grad()
             losses.append(backend.step(model, batch, loss))
             backend.update(model, trainer)
+            plateau.step(1.0)
             if step in drained:
-                state.gather_state(comm, backend, model, trainer)
-        arrays, facts, own = state.gather_state(comm, backend, model, trainer)
+                state.gather_state(comm, backend, model, trainer, plateau)
+        arrays, facts, own = state.gather_state(comm, backend, model, trainer, plateau)
         files.write(len(batches), arrays, facts, own)
         barrier(comm)  # where one rank runs at a time, nobody waits for the files of those that cannot
         files.wait()

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backends.checkpoint.training_state import gather_state, load_state
+from backends.comm import run_ranks
 from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression.compressed import Compressed, compressor_names
@@ -24,6 +26,7 @@ from backends.registry import OneRank
 from backends.stack import Stack
 from minigrad import optim
 from minigrad.data import Batch
+from minigrad.lr_schedules import ReduceLROnPlateau
 from tests.backends.mask_laws import dense
 from tests.backends.pipeline_nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
 from tests.checkpoints.resume_laws import (
@@ -201,3 +204,22 @@ def test_tied_and_frozen_weights_go_on(build):
     for layout in (stages, sharded):
         goes_on_with_the_same_bits(layout, build, OPTIMIZERS["momentum"], batches, 1)
     goes_on_in_another_layout(stages, sharded, build, OPTIMIZERS["adam"], batches, 2)
+
+
+def test_a_schedule_whose_state_was_not_saved_is_refused():
+    model = mlp(np.random.default_rng(0))
+    trainer = optim.SGD(model.parameters(), 0.1)
+    plateau = ReduceLROnPlateau(trainer)
+
+    def load(saved, schedule):
+        def work(comm):
+            backend = OneRank(comm)
+            arrays, facts, _ = gather_state(comm, backend, model, trainer, saved)
+            load_state(comm, backend, model, trainer, arrays, facts, same_layout=False, schedule=schedule)
+
+        run_ranks(1, work)
+
+    with pytest.raises(ValueError, match="holds a schedule's state, and the training goes on without one"):
+        load(plateau, None)
+    with pytest.raises(ValueError, match="holds no schedule's state, and the training goes on with one"):
+        load(None, plateau)

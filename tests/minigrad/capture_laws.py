@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from minigrad import Tensor, nn, ops, optim
-from minigrad.backend import Backend, Serial
+from minigrad.backend import Backend, Loss, Serial
 from minigrad.capture import Captured
 from minigrad.data import Batch
-from minigrad.device import on_gpu, to_host
+from minigrad.device import on_gpu, to_device, to_host
 from minigrad.lr_schedules import Schedule, constant, cosine, step, warm_up
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -35,6 +35,7 @@ class Case:
     batch: int = 4  # the last batch is smaller where it does not divide the samples
     micro_batches: int = 1
     change: str = "nothing"
+    loss: str = "mean"
     dtype: str = "float32"
     late: bool = False
     seed: int = 0
@@ -120,6 +121,13 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 }
 
 
+LOSSES: dict[str, Callable[[], Loss]] = {
+    "mean": lambda: ops.cross_entropy,
+    "sum": lambda: nn.CrossEntropyLoss(reduction="sum"),
+    "weighted": lambda: nn.CrossEntropyLoss(weight=to_device(np.array([0.5, 2.0, 3.0]), "cupy")),
+}
+
+
 def change_nothing(model: Module, optimizer: Optimizer) -> None:
     pass
 
@@ -174,7 +182,7 @@ def trained(backend: Backend, case: Case, epochs: int = 5) -> dict[str, Any]:
             CHANGES[case.change](model, optimizer)
 
     history = fit(
-        model, optimizer, ops.cross_entropy, data, backend=backend, epochs=epochs, batch_size=case.batch,
+        model, optimizer, LOSSES[case.loss](), data, backend=backend, epochs=epochs, batch_size=case.batch,
         schedule=SCHEDULES[case.schedule](), on_epoch=on_epoch,
     )  # fmt: skip
     generators = [

@@ -54,6 +54,14 @@ def scatter_add(x, indices, values, *, axis):
     return y
 
 
+def scatter_reduce(x, indices, values, *, axis, reduce, include_self):
+    y, f = x.copy(), {"sum": np.sum, "mean": np.mean, "amax": np.max, "amin": np.min}[reduce]
+    for target in np.ndindex(x.shape):
+        there = [values[place] for place, to in places(indices, axis) if to == target]
+        y[target] = f([x[target]] * (include_self or not there) + there)
+    return y
+
+
 def einsum(*operands, subscripts):
     """NumPy sums no axes that stand only in "...", as PyTorch does."""
     return np.einsum(subscripts.replace("i...,i->", "ij,i->"), *operands)
@@ -68,11 +76,13 @@ FORMS: dict[str, Callable[..., Any]] = {
     "gather": gather,
     "linear_of_any_axes": lambda x, w, b: x @ w.T + b,
     "masked_fill": lambda x, mask, *, value: np.where(mask, value, x),
+    "pad_with_its_own": lambda x, *, width, mode: np.pad(x, width, mode),
     "prod": np.prod,
     "repeat": np.repeat,
     "roll": np.roll,
     "scatter": scatter,
     "scatter_add": scatter_add,
+    "scatter_reduce": scatter_reduce,
     "sort": sort,
     "std": np.std,
     "tile": np.tile,

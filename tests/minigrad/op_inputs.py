@@ -208,6 +208,14 @@ def indexed(*values: Values) -> Callable[[Drawn], SearchStrategy[Drawn]]:
     return strategy
 
 
+@st.composite
+def reductions_at_places(draw) -> Drawn:
+    """Elements and values without ties, with the places of these."""
+    inputs, settings = draw(one(normal).flatmap(indexed(distinct)))
+    reduce = draw(st.sampled_from(["sum", "mean", "amax", "amin"]))
+    return inputs, settings | {"reduce": reduce, "include_self": draw(st.booleans())}
+
+
 SUBSCRIPTS: dict[str, list[Any]] = {
     "ij,jk->ik": [(2, 3), (3, 2)],
     "bij,bkj": [(2, 2, 3), (2, 3, 3)],
@@ -299,6 +307,23 @@ def signals(draw) -> Drawn:
     ]
     border = draw(st.sampled_from([{"padding": "same"}, {"stride": 2, "padding": 1}, {"stride": 1}]))
     return [draw(arrays(s, normal)) for s in sizes], border | {"groups": groups, "dilation": 2}
+
+
+@st.composite
+def transposed_signals(draw) -> Drawn:
+    """Signals, filters and bias, and settings with which something is left of the output."""
+    groups, kernel, stride = (draw(st.integers(1, most)) for most in (2, 3, 3))
+    sizes = [(draw(st.integers(0, 2)), groups, draw(st.integers(2, 3))), (groups, 2, kernel), (2 * groups,)]
+    settings = {"stride": stride, "groups": groups, "padding": int(kernel > 1), "output_padding": stride - 1}
+    return [draw(arrays(s, normal)) for s in sizes], settings
+
+
+@st.composite
+def pooled_signals(draw, values=normal) -> Drawn:
+    """Signals, and settings in which the window fits."""
+    x = draw(arrays((draw(st.integers(0, 2)), 2, draw(st.integers(5, 6))), values))
+    windows = {"kernel": 3, "stride": draw(st.sampled_from([None, 1, 2])), "padding": draw(st.integers(0, 1))}
+    return [x], windows | {"ceil_mode": draw(st.booleans())}
 
 
 @st.composite

@@ -17,7 +17,7 @@ from tests.bugs import in_capture
 from tests.bugs.bug import hunt
 from tests.double import DOUBLE, needs_double
 from tests.minigrad import capture_laws
-from tests.minigrad.capture_laws import CHANGES, NETS, OPTIMIZERS, SCHEDULES, Case
+from tests.minigrad.capture_laws import CHANGES, LOSSES, NETS, OPTIMIZERS, SCHEDULES, Case
 
 try:
     from cupy import _counts  # noqa: F401  # pyright: ignore
@@ -47,6 +47,7 @@ cases = st.builds(
     batch=st.integers(3, 5),
     micro_batches=st.integers(1, 2),
     change=st.sampled_from(sorted(CHANGES)),
+    loss=st.sampled_from(sorted(LOSSES)),
     dtype=st.sampled_from(["float32", "float64"]),
     late=st.booleans(),
     seed=st.integers(0, 99),

@@ -39,6 +39,7 @@ OTHERS = {
     "instance_norm": (ops.instance_norm, []),
     "nearest": (lambda x: ops.interpolate(x, scale_factor=2), []),
     "bilinear": (lambda x: ops.interpolate(x, scale_factor=2, mode="bilinear"), []),
+    "to a size": (lambda x: ops.interpolate(x, size=(5, 4), mode="bilinear"), []),
     "adaptive_avg_pool2d": (lambda x: ops.adaptive_avg_pool2d(x, output_size=3), []),
     "adaptive_max_pool2d": (lambda x: ops.adaptive_max_pool2d(x, output_size=3), []),
     "max_pool2d_ceil": (lambda x: ops.max_pool2d(x, kernel=2, ceil_mode=True), []),
@@ -47,6 +48,7 @@ OTHERS = {
     "avg_pool2d": (lambda x: ops.avg_pool2d(x, kernel=2), []),
     "concatenate": (lambda x: ops.concatenate(x, x, axis=1), []),
     "pad": (lambda x: ops.pad(x, width=1), []),
+    "reflect": (lambda x: ops.pad(x, width=1, mode="reflect"), []),
 }
 
 

@@ -102,13 +102,28 @@ def test_a_file_that_is_not_checked_is_caught(law, bug, tmp_path):
     "bug",
     [
         ('np.asarray(array, order="C") for name, array', "np.ascontiguousarray(array) for name, array"),
-        ("save(arrays, {**self.notes, CHECKSUM: str(self.checksum())})", "save(arrays, None)"),
+        ("{**self.notes, CHECKSUM: str(self.checksum())}", "{CHECKSUM: str(self.checksum())}"),
     ],
 )
 def test_a_file_that_changes_the_model_is_caught(bug, tmp_path):
     model = model_file.ModelFile({"n": np.array(7.0)}, {"net": "mlp"})
     with pytest.raises((AssertionError, ValueError)):
         gives_back(mutant("minigrad.model_file", bug), model, tmp_path / "m")
+
+
+def has_the_same_bytes_each_time(module: ModuleType, file: Path) -> None:
+    contents = set()
+    for _ in range(3):
+        module.ModelFile({"w": np.ones(3), "b": np.ones(2, "f")}, dict.fromkeys("netdrm", "é")).write(file)
+        contents.add(file.read_bytes())
+    assert len(contents) == 1
+
+
+def test_equal_models_are_equal_files(tmp_path):
+    has_the_same_bytes_each_time(model_file, tmp_path / "m")
+    with pytest.raises(AssertionError):
+        bug = "dict(sorted(header[NOTES].items()))", "header[NOTES]"
+        has_the_same_bytes_each_time(mutant("minigrad.model_file", bug), tmp_path / "m")
 
 
 def build(seed: int, width: int = 4) -> nn.Sequential:

@@ -254,6 +254,7 @@ def test_convolutions_are_drawn_within_pytorchs_bounds():
     rng = np.random.default_rng(0)
     for layer, fan_in in (
         (nn.Conv1d(8, 64, 4, groups=2, rng=rng), 16),
+        (nn.ConvTranspose1d(64, 8, 4, groups=2, rng=rng), 16),
         (nn.ConvTranspose2d(64, 8, 2, groups=2, rng=rng), 16),
     ):
         for p in layer.parameters():
@@ -265,6 +266,7 @@ RANDOM = {
     "Linear": lambda **rng: nn.Linear(3, 4, **rng),
     "Conv1d": lambda **rng: nn.Conv1d(1, 3, 3, **rng),
     "Conv2d": lambda **rng: nn.Conv2d(1, 3, 3, **rng),
+    "ConvTranspose1d": lambda **rng: nn.ConvTranspose1d(1, 3, 3, **rng),
     "ConvTranspose2d": lambda **rng: nn.ConvTranspose2d(1, 3, 3, **rng),
     "Embedding": lambda **rng: nn.Embedding(5, 2, **rng),
     "Dropout": lambda **rng: nn.Dropout(0.5, **rng),

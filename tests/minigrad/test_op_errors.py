@@ -129,6 +129,31 @@ OPS = {
     "clip": (lambda: ops.clip(zeros(3)), ValueError, "bound.*low="),
     "split": (lambda: ops.split(Tensor(zeros(5)), sections=2), ValueError, "size 5.*2 equal.*positions"),
     "pad": (lambda: ops.pad(zeros(2, 2), width=[(1, 1)]), ValueError, r"2 axes needs 2.*got \[\(1, 1\)\]"),
+    "pad by another mode": (
+        lambda: ops.pad(zeros(2), width=1, mode="mirror"),
+        ValueError,
+        "'mirror'.*reflect, edge, wrap",
+    ),
+    "pad of nothing": (
+        lambda: ops.pad(zeros(2, 0), width=1, mode="wrap"),
+        ValueError,
+        r"axis 1.*\(2, 0\).*wrap",
+    ),
+    "flatten backwards": (
+        lambda: ops.flatten(zeros(2, 3, 4), start_axis=2, end_axis=-2),
+        ValueError,
+        "ends at axis -2.*before axis 2",
+    ),
+    "logits of one sample": (
+        lambda: ops.cross_entropy(zeros(3), zeros(3)),
+        ValueError,
+        r"cross_entropy.*\(3,\).*x\[None\]",
+    ),
+    "log-probabilities of one sample": (
+        lambda: ops.nll_loss(zeros(3), whole()),
+        ValueError,
+        r"nll_loss.*\(3,\).*x\[None\]",
+    ),
     "split into none": (lambda: ops.split(zeros(4), sections=0), ValueError, "size 4.*0 equal.*positions"),
     "split into fewer": (lambda: ops.split(zeros(4), sections=-1), ValueError, "-1 equal.*positions"),
     "negative pad": (lambda: ops.pad(zeros(2), width=-1), ValueError, "integers from 0 on.*got -1.*x\\["),
@@ -161,6 +186,11 @@ OPS = {
         lambda: ops.scatter(zeros(2), np.array([0, 5]), zeros(2), axis=0),
         ValueError,
         "scatter's indices run from 0 to 5.*0 to 1",
+    ),
+    "scatter by another reduction": (
+        lambda: ops.scatter_reduce(zeros(2), whole(0), zeros(1), axis=0, reduce="prod"),
+        ValueError,
+        "'prod'.*sum, mean, amax, amin",
     ),
     "scatter too many": (lambda: ops.scatter(zeros(2), whole(0), zeros(2), axis=0), ValueError, "broadcast"),
     "roll": (
@@ -266,6 +296,11 @@ OPS = {
         ValueError,
         r"N, C, L.*\(3, 8\).*x\[None\]",
     ),
+    "conv_transpose1d of a matrix": (
+        lambda: ops.conv_transpose1d(zeros(3, 8), zeros(3, 1, 3)),
+        ValueError,
+        r"N, C, L.*\(3, 8\).*x\[None\]",
+    ),
     "conv1d by half a stride": (
         lambda: ops.conv1d(zeros(1, 3, 8), zeros(1, 3, 3), stride=1.5),  # pyright: ignore
         ValueError,
@@ -306,15 +341,30 @@ OPS = {
         ValueError,
         r"output_size.*at least 1.*\(2, 0\)",
     ),
-    "interpolation by a fraction": (
-        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=1.5),  # pyright: ignore
+    "interpolation by nothing": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=(1, 0)),
         ValueError,
-        "scale_factor.*integers.*1.5",
+        r"scale_factor.*above 0.*\(1, 0\)",
+    ),
+    "interpolation to nothing": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=0.25),
+        ValueError,
+        r"0.25.*no pixel.*\(3, 3\)",
+    ),
+    "interpolation by a factor and to a size": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=2, size=6),
+        ValueError,
+        "either size or scale_factor.*6.*2",
+    ),
+    "interpolation of corners without blending": (
+        lambda: ops.interpolate(zeros(1, 1, 3, 3), size=6, align_corners=True),
+        ValueError,
+        "align_corners.*bilinear.*nearest",
     ),
     "interpolation by another mode": (
         lambda: ops.interpolate(zeros(1, 1, 3, 3), scale_factor=2, mode="cubic"),
         ValueError,
-        "'cubic'.*nearest, bilinear",
+        "'cubic'.*nearest, nearest-exact, bilinear",
     ),
     "groups of channels": (
         lambda: ops.group_norm(zeros(2, 4), zeros(4), zeros(4), groups=3),
@@ -365,6 +415,7 @@ OPS = {
         r"\(3, 3\).*not fit.*\(2, 2\)",
     ),
     "pool of a matrix": (lambda: ops.avg_pool2d(zeros(4, 4), kernel=2), ValueError, r"N, C, H, W.*\(4, 4\)"),
+    "pool of a signal alone": (lambda: ops.max_pool1d(zeros(4), kernel=2), ValueError, r"N, C, L.*\(4,\)"),
     "pool padding": (
         lambda: ops.max_pool2d(zeros(1, 1, 4, 4), kernel=2, padding=2),
         ValueError,

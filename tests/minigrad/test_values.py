@@ -132,6 +132,7 @@ def test_shape_ops_place_elements_as_numpy_does():
     pairs = [
         (ops.pad(x, width=((1, 0), (0, 2)), value=7), np.pad(X, ((1, 0), (0, 2)), constant_values=7)),
         (ops.pad(x, width=1), np.pad(X, 1)),
+        (ops.flatten(ops.reshape(x, shape=(1, 2, 3)), start_axis=-3, end_axis=1), X),
         (ops.concatenate(x, x, axis=1), np.concatenate([X, X], 1)),
         (ops.stack(x, x, axis=-1), np.stack([X, X], -1)),
         (ops.split(ops.reshape(x, shape=6), sections=3)[1], X.reshape(6)[2:4]),

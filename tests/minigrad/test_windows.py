@@ -38,6 +38,16 @@ def test_a_pool_is_its_definition(op, data):
     window_laws.pool_is_its_definition(op, x, mean, **settings)
 
 
+@pytest.mark.parametrize("op", [ops.max_pool1d, ops.avg_pool1d], ids=lambda op: op.__name__)
+@given(data=st.data())
+def test_a_pool_of_signals_is_its_definition(op, data):
+    mean, of_row = op is ops.avg_pool1d, {"kernel": 1, "stride": 1, "padding": 0, "dilation": 1}
+    sizes, settings = data.draw(poolings(mean))
+    settings |= {name: (of_row[name], settings[name][1]) for name in settings.keys() & of_row}
+    x = np.random.default_rng(0).normal(size=(2, 2, 1, sizes[1]))
+    window_laws.pool_is_its_definition(window_laws.pool_of_rows(op), x, mean, **settings)
+
+
 @pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
 @given(sizes=two(1, 7), size=two(1, 5))
 def test_an_adaptive_pool_is_its_definition(op, sizes, size):
@@ -67,6 +77,19 @@ def test_a_transposed_convolution_is_the_adjoint(algorithm, data):
     )
 
 
+@given(data=st.data(), groups=st.integers(1, 3), padding=st.integers(0, 1), seed=st.integers(0, 99))
+def test_a_transposed_convolution_of_signals_is_the_adjoint(data, groups, padding, seed):
+    stride, dilation = data.draw(two(1, 3))
+    more = data.draw(st.integers(0, max(stride, dilation) - 1))
+    settings = {
+        "stride": (stride,),
+        "dilation": (dilation,),
+        "output_padding": (more,),
+        "padding": (padding,),
+    }
+    window_laws.transposed_is_the_adjoint(ops.conv_transpose1d, ops.conv1d, seed, groups=groups, **settings)
+
+
 @given(kernel=two(1, 4), dilation=two(1, 2), sizes=two(1, 5))
 def test_padding_same_is_padding_at_the_end(kernel, dilation, sizes):
     rng = np.random.default_rng(0)
@@ -82,7 +105,18 @@ def test_a_signal_is_correlated(length, kernel):
     np.testing.assert_allclose(y[0, 0], np.correlate(x, w), rtol=1e-12, atol=1e-12)
 
 
-@given(sizes=two(1, 4), scale=two(1, 4), mode=st.sampled_from(["nearest", "bilinear"]))
+FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4])
+
+
+@given(
+    sizes=two(1, 4),
+    scale=st.fixed_dictionaries({"scale_factor": st.tuples(FACTORS, FACTORS)})
+    | st.fixed_dictionaries({"size": two(1, 8)}),
+    mode=st.sampled_from(
+        [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
+        + [{"mode": "bilinear", "align_corners": True}]
+    ),
+)
 def test_interpolation_is_its_definition(sizes, scale, mode):
     x = np.random.default_rng(0).normal(size=(2, 3, *sizes))
-    window_laws.interpolation_is_its_definition(ops.interpolate, x, scale, mode)
+    window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)

@@ -57,6 +57,16 @@ def pool_is_its_definition(op: Op, x: np.ndarray, mean: bool, **settings: Any) -
     np.testing.assert_allclose(op(on_device(x), **settings).numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+def pool_of_rows(op: Op) -> Op:
+    """``op`` of signals as one of images with a single row: of a setting's pair the second one counts."""
+
+    def pool(x: Any, **settings: Any) -> Tensor:
+        own = {name: value if isinstance(value, bool) else value[1] for name, value in settings.items()}
+        return op(x[:, :, 0], **own)[:, :, None]
+
+    return pool
+
+
 def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int], mean: bool) -> None:
     """Value and gradient; the maximum's goes to the first of equal elements."""
     leaf = Parameter(on_device(x))
@@ -85,15 +95,18 @@ def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int]
 
 
 def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **settings: Any) -> None:
-    """(transposed x, z) = (x, convolution of z) for x, z and kernels of small integers, so exactly."""
+    """(transposed x, z) = (x, convolution of z) for x, z and kernels of small integers, so exactly.
+
+    They are images or signals, which have as many axes as the settings have numbers.
+    """
     rng = np.random.default_rng(seed)
-    groups = settings["groups"]
-    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, 2)
+    groups, axes = settings["groups"], len(settings["stride"])
+    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, axes)
 
     def drawn(*shape: int) -> np.ndarray:
         return on_device(rng.integers(-4, 5, shape).astype(float))
 
-    x, w = drawn(2, channels, *rng.integers(3, 6, 2)), drawn(channels, filters // groups, *kernel)
+    x, w = drawn(2, channels, *rng.integers(3, 6, axes)), drawn(channels, filters // groups, *kernel)
     y = transposed(x, w, **settings)
     others = (settings[name] for name in ("stride", "padding", "dilation", "output_padding"))
     parts = zip(x.shape[2:], kernel.tolist(), *others, strict=True)
@@ -101,7 +114,7 @@ def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **sett
     assert y.shape[2:] == sizes, f"the output has {y.shape[2:]} pixels, not {sizes}, for {settings}"
     z = drawn(*y.shape)
     others = {name: value for name, value in settings.items() if name != "output_padding"}
-    window_sums = convolution(z, w, **others).numpy()[:, :, : x.shape[2], : x.shape[3]]
+    window_sums = convolution(z, w, **others).numpy()[tuple(map(slice, x.shape))]
     left, right = (to_host(z) * y.numpy()).sum(), (to_host(x) * window_sums).sum()
     assert left == right, f"<transposed x, z> is {left}, <x, convolution of z> {right} for {settings}"
 
@@ -120,18 +133,29 @@ def same_is_padding_at_the_end(
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
 
 
-def interpolation_is_its_definition(op: Op, x: np.ndarray, scale: tuple[int, int], mode: str) -> None:
+def interpolation_is_its_definition(op: Op, x: np.ndarray, **settings: Any) -> None:
     """Of rows, then of columns: the output's pixel i has its centre at (i + 1/2) / scale."""
+    mode, aligned = settings["mode"], settings.get("align_corners", False)
 
-    def along(a: np.ndarray, factor: int, axis: int) -> np.ndarray:
+    def along(a: np.ndarray, axis: int) -> np.ndarray:
         n = a.shape[axis]
-        centres = (np.arange(n * factor) + 0.5) / factor
-        if mode == "nearest":
-            return a.take(centres.astype(int), axis)
-        before = np.floor(centres - 0.5).astype(int)
-        share = (centres - 0.5 - before).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
+        if "size" in settings:
+            m = settings["size"][axis - 2]
+            ratio = n / m
+        else:
+            ratio = 1 / settings["scale_factor"][axis - 2]
+            m = int(n / ratio + 1e-9)
+            ratio = 1 if m == n else ratio
+        centres = (np.arange(m) + 0.5) * ratio - 0.5
+        if mode != "bilinear":
+            centres += 0.5 if mode == "nearest-exact" else 0.5 - ratio / 2
+            return a.take(np.minimum((centres + 1e-9).astype(int), n - 1), axis)
+        if aligned:
+            centres = np.linspace(0, n - 1, m) if m > 1 else np.zeros(1)
+        before = np.floor(centres).astype(int)
+        share = (centres - before).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
         first, second = (a.take(np.clip(k, 0, n - 1), axis) for k in (before, before + 1))
         return first * (1 - share) + second * share
 
-    y = op(on_device(x), scale_factor=scale, mode=mode).numpy()
-    np.testing.assert_allclose(y, along(along(x, scale[0], 2), scale[1], 3), rtol=1e-12, atol=1e-12)
+    y = op(on_device(x), **settings).numpy()
+    np.testing.assert_allclose(y, along(along(x, 2), 3), rtol=1e-12, atol=1e-12)

@@ -59,6 +59,9 @@ if comm.rank == 0:
         for b, receiver in enumerate(trace.ledgers):
             assert sender.sent(to=b) == receiver.received(source=a), (a, b)
     assert any(span.what == "start_allreduce" for span in trace.spans)
+backend = Bucketed(comm)
+backend.place(nn.Linear(2, 2, rng=np.random.default_rng(0)))
+assert not backend.overlaps  # all ranks are on this machine
 comm.close()
 print("fine")
 """

@@ -93,10 +93,10 @@ from backends.stack import Stack
 
 grid = Grid(comm, data=2, pipe=2, model=2)
 for name, plan, data in (
-    ("1f1b", {"4": "column", "9": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000)),
+    ("1f1b", {"4": "column", "9": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000, progress="thread")),
     ("zb-h1", {"0": "filters", "9": "classes"}, lambda: Sharded(grid.data, stage=2)),
     ("interleaved", {"0": "rows", "1": "rows", "2": "rows"}, lambda: Bucketed(grid.data, micro_batches=2)),
-    ("chimera", {"4": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000)),
+    ("chimera", {"4": "row"}, lambda: Bucketed(grid.data, bucket_bytes=1000, progress="thread")),
 ):
     trains_like_serial(
         lambda _: Stack(data(), Pipeline(grid.pipe, name, micro_batches=4), ModelParallel(grid.model, plan)),

@@ -38,7 +38,14 @@ def test_only_some_of_the_faults_happen(command, tmp_path):
     result = command("--seed", "97", "--only", "0", "--png", "one.png", "--strategy", "sharded")
     assert result.exit_code == 0, result.output
     assert "power failure" in result.output and "kill of rank" not in result.output
+    assert "happened;" not in result.output  # as all of them did
     assert (tmp_path / "one.png").exists()
+
+
+def test_faults_that_do_not_happen_are_counted(command):
+    result = command("--seed", "812")
+    assert result.exit_code == 0, result.output
+    assert "0 of 3 faults happened; the others came after the end" in result.output
 
 
 def test_many_storms_are_counted(command):

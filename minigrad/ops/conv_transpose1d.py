@@ -1,0 +1,47 @@
+"""Transposed convolution of signals, (N, C, L): a signal is an image of one row.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+from .conv1d import one
+from .conv_transpose import conv_transpose2d
+from .shape import expand_dims, squeeze
+
+
+def conv_transpose1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The gradient of conv1d to its signal: x (N, C, L) and weight (C, F / groups, k) give (N, F, L').
+
+    The settings are those of conv_transpose2d, for the one axis. Raises ValueError where something does not
+    fit.
+    """
+    x, weight = (a if isinstance(a, Tensor) else Tensor(a) for a in (x, weight))
+    if x.ndim != 3 or weight.ndim != 3:
+        raise ValueError(
+            f"conv_transpose1d takes x (N, C, L) and weight (C, F, k), got {x.shape} and {weight.shape}; "
+            "x[:, None] adds the axis of one channel, x[None] that of one signal"
+        )
+    inputs = (expand_dims(x, axis=2), expand_dims(weight, axis=2), *([] if bias is None else [bias]))
+    y = conv_transpose2d(
+        *inputs,
+        stride=(1, one(stride, "stride", 1)),
+        padding=(0, one(padding, "padding", 0)),
+        output_padding=(0, one(output_padding, "output_padding", 0)),
+        dilation=(1, one(dilation, "dilation", 1)),
+        groups=groups,
+    )
+    return squeeze(y, axis=2)
