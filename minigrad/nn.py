@@ -134,8 +134,7 @@ class Convolution(Module):
 
     def describe(self) -> str:
         n_out, n_in, *sizes = self.weight.shape
-        kernel = sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
-        return f"{n_in * self.settings['groups']}, {n_out}, {kernel}{changed(self.settings)}"
+        return f"{n_in * self.settings['groups']}, {n_out}, {one_size(sizes)}{changed(self.settings)}"
 
 
 class Conv2d(Convolution):
@@ -165,51 +164,8 @@ class Conv1d(Convolution):
         return (one(kernel, "kernel", 1),)
 
 
-class ConvTranspose1d(Module):
-    """Transposed convolution of signals; weight (n_in, n_out / groups, kernel) as in ``ConvTranspose2d``.
-
-    Takes (N, n_in, L), returns (N, n_out, L') with L' = (L - 1) stride - 2 padding + dilation (kernel - 1) +
-    output_padding + 1. Raises ValueError for other shapes and settings, TypeError without ``rng``.
-    """
-
-    def __init__(
-        self,
-        n_in: int,
-        n_out: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        padding: int = 0,
-        output_padding: int = 0,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-        rng: Rng | int | None = None,
-        dtype: Any = np.float32,
-    ):
-        check_groups(groups, n_in, n_out)
-        kernel = one(kernel, "kernel", 1)
-        rng, fan_in = generator(self, rng), n_out // groups * kernel
-        self.weight = Parameter(uniform(rng, (n_in, n_out // groups, kernel), fan_in, dtype))
-        self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
-        self.settings = {"stride": stride, "padding": padding, "output_padding": output_padding}
-        self.settings |= {"dilation": dilation, "groups": groups}
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.conv_transpose1d(x, self.weight, self.bias, **self.settings)
-
-    def describe(self) -> str:
-        n_in, n_out, kernel = self.weight.shape
-        return f"{n_in}, {n_out * self.settings['groups']}, {kernel}{changed(self.settings)}"
-
-
-class ConvTranspose2d(Module):
-    """Transposed convolution; weight (n_in, n_out / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
-
-    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H - 1) stride - 2 padding + dilation
-    (kh - 1) + output_padding + 1, and W' alike. The fan in is n_out / groups * kh * kw, as in PyTorch. Raises
-    ValueError for other shapes and settings, TypeError without ``rng``.
-    """
+class TransposedConvolution(Convolution):
+    """A transposed convolution along the last axes, by a weight drawn uniformly within 1 / sqrt(fan in)."""
 
     def __init__(
         self,
@@ -227,21 +183,44 @@ class ConvTranspose2d(Module):
         dtype: Any = np.float32,
     ):
         check_groups(groups, n_in, n_out)
-        kh, kw = pair(kernel, "kernel", 1)
-        rng, fan_in = generator(self, rng), n_out // groups * kh * kw
-        self.weight = Parameter(uniform(rng, (n_in, n_out // groups, kh, kw), fan_in, dtype))
+        shape = n_in, n_out // groups, *self.sizes(kernel)
+        rng, fan_in = generator(self, rng), math.prod(shape[1:])
+        self.weight = Parameter(uniform(rng, shape, fan_in, dtype))
         self.bias = Parameter(uniform(rng, (n_out,), fan_in, dtype)) if bias else None
         self.settings = {"stride": stride, "padding": padding, "output_padding": output_padding}
         self.settings |= {"dilation": dilation, "groups": groups}
 
-    def forward(self, x: Any) -> Tensor:
-        inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-        return ops.conv_transpose2d(*inputs, **self.settings)
-
     def describe(self) -> str:
-        n_in, n_out, kh, kw = self.weight.shape
-        sizes = f"{n_in}, {n_out * self.settings['groups']}, {kh if kh == kw else (kh, kw)}"
-        return sizes + changed(self.settings)
+        n_in, n_out, *sizes = self.weight.shape
+        return f"{n_in}, {n_out * self.settings['groups']}, {one_size(sizes)}{changed(self.settings)}"
+
+
+class ConvTranspose1d(TransposedConvolution):
+    """Transposed convolution of signals; weight (n_in, n_out / groups, kernel) as in ``ConvTranspose2d``.
+
+    Takes (N, n_in, L), returns (N, n_out, L') with L' = (L - 1) stride - 2 padding + dilation (kernel - 1) +
+    output_padding + 1. Its settings are numbers. Raises ValueError for other shapes and settings, TypeError
+    without ``rng``.
+    """
+
+    convolve = staticmethod(ops.conv_transpose1d)
+
+    def sizes(self, kernel: Pair) -> tuple[int, ...]:
+        return (one(kernel, "kernel", 1),)
+
+
+class ConvTranspose2d(TransposedConvolution):
+    """Transposed convolution; weight (n_in, n_out / groups, kh, kw) drawn uniformly within 1 / sqrt(fan in).
+
+    Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H - 1) stride - 2 padding + dilation
+    (kh - 1) + output_padding + 1, and W' alike. The fan in is n_out / groups * kh * kw, as in PyTorch. Raises
+    ValueError for other shapes and settings, TypeError without ``rng``.
+    """
+
+    convolve = staticmethod(ops.conv_transpose2d)
+
+    def sizes(self, kernel: Pair) -> tuple[int, ...]:
+        return pair(kernel, "kernel", 1)
 
 
 class Pool(Module):
@@ -696,6 +675,11 @@ def generator(layer: Module, rng: Rng | int | None) -> Rng:
 def check_groups(groups: int, n_in: int, n_out: int) -> None:
     if groups < 1 or n_in % groups or n_out % groups:
         raise ValueError(f"groups={groups} must divide the {n_in} input and the {n_out} output channels")
+
+
+def one_size(sizes: list[int]) -> int | tuple[int, ...]:
+    """A kernel's sizes, written as one number where they are equal."""
+    return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
 
 
 def changed(settings: dict[str, Any]) -> str:

@@ -10,37 +10,42 @@ from typing import Any
 from ..device import Array
 from ..op import OpResult, op, shape_of
 from ..tape import once
+from ..tensor import Tensor
 from .conv import checked_geometry, convolution
 from .geometry import are_integers
 
 
-@op
 def conv1d(
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
     *,
     stride: int = 1,
     padding: int | str = 0,
     dilation: int = 1,
     groups: int = 1,
-) -> OpResult:
+) -> Tensor:
     """Slide weight (F, C / groups, k) over x (N, C, L): (N, F, L'), plus bias (F,).
 
     The settings are those of conv2d, for the one axis. Raises ValueError where something does not fit.
     """
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return of_one_row(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@op
+def of_one_row(x: Array, weight: Array, bias: Array | None = None, **settings: Any) -> OpResult:
+    """``conv1d``: the convolution of images of one row."""
     if len(shape_of(x)) != 3 or len(shape_of(weight)) != 3:
         raise ValueError(
             f"conv1d takes x (N, C, L) and weight (F, C, k), got {shape_of(x)} and {shape_of(weight)}; "
             "x[:, None] adds the axis of one channel, x[None] that of one signal"
         )
-    settings = (
-        (1, one(stride, "stride", 1)),
-        padding if isinstance(padding, str) else (0, one(padding, "padding", 0)),
-        (1, one(dilation, "dilation", 1)),
-    )
+    stride, padding = (1, one(settings["stride"], "stride", 1)), settings["padding"]
+    padding = padding if isinstance(padding, str) else (0, one(padding, "padding", 0))
+    dilation, groups = (1, one(settings["dilation"], "dilation", 1)), settings["groups"]
     image, kernel = x[:, :, None], weight[:, :, None]
-    geometry = checked_geometry(image, kernel, *settings, groups)
+    geometry = checked_geometry(image, kernel, stride, padding, dilation, groups)
     y, (to_image, to_kernel, *to_bias) = convolution(image, kernel, bias, geometry, "auto")
     row = once(lambda g: g[:, :, None])
     pullbacks = (lambda g: to_image(row(g))[:, :, 0], lambda g: to_kernel(row(g))[:, :, 0])
