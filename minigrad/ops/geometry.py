@@ -46,10 +46,9 @@ class Geometry(NamedTuple):
 
     def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
         """What tap (i, j) of the kernel sees of the padded image, for ``rows`` x ``columns`` windows."""
-        starts = i * self.dilation[0], j * self.dilation[1]
-        ends = (rows - 1) * self.stride[0] + 1, (columns - 1) * self.stride[1] + 1
-        a, b = (slice(s, s + e, t) for s, e, t in zip(starts, ends, self.stride, strict=True))
-        return a, b
+        _, (sh, sw), _, (dh, dw), *_ = self
+        top, left = i * dh, j * dw
+        return slice(top, top + (rows - 1) * sh + 1, sh), slice(left, left + (columns - 1) * sw + 1, sw)
 
     def backward(self) -> Geometry:
         """The window of the input gradient at stride 1, a convolution of g with the kernel turned round.

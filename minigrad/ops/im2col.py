@@ -82,9 +82,11 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         part = apart(g[images], groups)
         shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
         shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
+        places = d[:, :, images]
         for i in range(kh):
             for j in range(kw):
-                d[(slice(None), slice(None), images, *geometry.tap(i, j, rows, columns))] += shares[:, i, j]
+                place = places[(..., *geometry.tap(i, j, rows, columns))]
+                place += shares[:, i, j]
     d = d[..., ph : ph + height, pw : pw + width].transpose(2, 3, 4, 0, 1)
     return xp.ascontiguousarray(d.reshape(len(g), height, width, channels))
 

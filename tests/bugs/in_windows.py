@@ -139,7 +139,7 @@ BUGS = [
         "start = above - (max(taps, default=0)", "start = -(max(taps, default=0)",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("shares of the windows overwrite one another", "minigrad.ops.im2col",
-        "*geometry.tap(i, j, rows, columns))] +=", "*geometry.tap(i, j, rows, columns))] =",
+        "place += shares", "place[...] = shares",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("a kernel is turned in one direction only", "minigrad.ops.groups", "[..., ::-1, ::-1]", "[..., ::-1]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
