@@ -41,27 +41,24 @@ def sum_of_phases(
         part = w[:, :, rows.taps, columns.taps]
         plain = Geometry(part.shape[2:], (1, 1), (0, 0), (rows.dilation, columns.dilation), geometry.groups)
         if part.size:
-            d[:, rows.places, columns.places] = correlate(
-                cut_out(g, rows.window, columns.window), part, plain
-            )
+            seen = cut_out(g, rows.window, columns.window)
+            d[:, rows.places, columns.places] = correlate(seen, part, plain)
     return d
 
 
 def phases(geometry: Geometry, axis: int, size: int) -> list[Phase]:
     """All phases of an image's rows (``axis`` 0) or columns (1), of which there are ``size``."""
     kernel, stride, padding, dilation = (setting[axis] for setting in geometry[:4])
-    apart = stride // math.gcd(stride, dilation)  # taps of a phase
+    apart = stride // math.gcd(stride, dilation)  # from one tap of a phase to its next
     result = []
     for first in range(min(stride, size)):
         above, remainder = divmod(first + padding, stride)
-        places = range(first, size, stride)
+        places = slice(first, size, stride)
         taps = [i for i in range(kernel) if (i * dilation - remainder) % stride == 0]
         start = above - (max(taps, default=0) * dilation - remainder) // stride
         spacing = dilation * apart // stride
-        window = start, start + len(places) + (len(taps) - 1) * spacing
-        result.append(
-            Phase(slice(first, size, stride), slice(min(taps, default=kernel), None, apart), window, spacing)
-        )
+        window = start, start + len(range(size)[places]) + (len(taps) - 1) * spacing
+        result.append(Phase(places, slice(min(taps, default=kernel), None, apart), window, spacing))
     return result
 
 
