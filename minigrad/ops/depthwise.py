@@ -15,7 +15,7 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..sums import column_sums
-from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns, strided
+from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns, strided_view
 from .phases import sum_of_phases
 
 CACHE = 1 << 20  # bytes of images taken at a time, so that all taps find them in cache
@@ -59,8 +59,8 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_image(g: Array) -> Array:
         if geometry.stride == (1, 1):
-            return turned(g, w, geometry.backward())
-        return sum_of_phases(turned, g, w, geometry, x.shape)
+            return correlate_turned(g, w, geometry.backward())
+        return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
 
     def to_kernel(g: Array) -> Array:
         n, rows, columns, channels = g.shape
@@ -88,7 +88,7 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     return y.reshape(n, rows, columns, channels)
 
 
-def turned(g: Array, w: Array, geometry: Geometry) -> Array:
+def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
     """The convolution with the kernel turned round."""
     return correlate(g, w[:, :, ::-1, ::-1], geometry)
 
@@ -117,7 +117,7 @@ def windows(x: Array, geometry: Geometry, dtype: Any) -> Iterator[tuple[slice, s
         for first in range(min(period, kw)):
             column, remainder = divmod(first * dw, across)
             taps = slice(first, None, period)
-            views = strided(
+            views = strided_view(
                 lines,
                 lines[0, 0, :remainder].size + column * channels,
                 (kh, len(range(kw)[taps]), n, rows, columns * channels),

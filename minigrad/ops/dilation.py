@@ -16,22 +16,22 @@ from .groups import Algorithm
 def by_remainders(algorithm: Algorithm) -> Algorithm:
     """``algorithm`` for dilation 1, applied to the rows and columns of each remainder; for stride 1."""
 
-    def dilated(x: Array, w: Array, geometry: Geometry) -> Convolved:
+    def with_dilation(x: Array, w: Array, geometry: Geometry) -> Convolved:
         dilation, (ph, pw), (height, width) = geometry.dilation, geometry.padding, x.shape[1:3]
         if dilation == (1, 1):
             return algorithm(x, w, geometry)
         if ph % dilation[0] or pw % dilation[1]:
             padded = pad_rows_and_columns(x, (ph, pw))
-            y, (to_padded, to_kernel) = dilated(padded, w, geometry._replace(padding=(0, 0)))
+            y, (to_padded, to_kernel) = with_dilation(padded, w, geometry._replace(padding=(0, 0)))
             return y, (lambda g: to_padded(g)[:, ph : ph + height, pw : pw + width], to_kernel)
         plain = geometry._replace(dilation=(1, 1), padding=(ph // dilation[0], pw // dilation[1]))
-        y, (to_image, to_kernel) = algorithm(apart(x, dilation), w, plain)
-        return together(y, dilation, geometry.output(height, width)), (
-            lambda g: together(to_image(apart(g, dilation)), dilation, (height, width)),
-            lambda g: to_kernel(apart(g, dilation)),
+        y, (to_image, to_kernel) = algorithm(split(x, dilation), w, plain)
+        return join(y, dilation, geometry.output(height, width)), (
+            lambda g: join(to_image(split(g, dilation)), dilation, (height, width)),
+            lambda g: to_kernel(split(g, dilation)),
         )
 
-    return dilated
+    return with_dilation
 
 
 def smaller(count: int, height: int, width: int, dilation: tuple[int, int]) -> tuple[int, int, int]:
@@ -40,7 +40,7 @@ def smaller(count: int, height: int, width: int, dilation: tuple[int, int]) -> t
     return count * down * across, -(-height // down), -(-width // across)
 
 
-def apart(x: Array, dilation: tuple[int, int]) -> Array:
+def split(x: Array, dilation: tuple[int, int]) -> Array:
     """Images (N, H, W, C) by the remainders of their rows and columns, with zeros where one has fewer."""
     (down, across), (n, height, width, channels) = dilation, x.shape
     count, rows, columns = smaller(n, height, width, dilation)
@@ -49,8 +49,8 @@ def apart(x: Array, dilation: tuple[int, int]) -> Array:
     return x.reshape(count, rows, columns, channels)
 
 
-def together(x: Array, dilation: tuple[int, int], size: tuple[int, int]) -> Array:
-    """The inverse of ``apart`` for images of this size."""
+def join(x: Array, dilation: tuple[int, int], size: tuple[int, int]) -> Array:
+    """The inverse of ``split`` for images of this size."""
     (down, across), (count, rows, columns, channels) = dilation, x.shape
     n = count // (down * across)
     x = x.reshape(down, across, n, rows, columns, channels).transpose(2, 3, 0, 4, 1, 5)

@@ -97,7 +97,7 @@ def is_channels_last(x: Any) -> bool:
     return len(shape_of(x)) == 4 and x.strides[1] < x.strides[3]
 
 
-def strided(x: Array, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+def strided_view(x: Array, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     """The view of a contiguous ``x`` that begins at its element ``first``, with strides in bytes.
 
     Of NumPy's arrays it is as_strided in a tenth of the time, which is 3 us.

@@ -16,7 +16,7 @@ Algorithm = Callable[[Array, Array, Geometry], Convolved]
 def one_by_one(algorithm: Algorithm) -> Algorithm:
     """``algorithm`` for one group, applied to each."""
 
-    def grouped(x: Array, w: Array, geometry: Geometry) -> Convolved:
+    def in_groups(x: Array, w: Array, geometry: Geometry) -> Convolved:
         groups, xp = geometry.groups, array_module(x)
         if groups == 1:
             return algorithm(x, w, geometry)
@@ -35,16 +35,16 @@ def one_by_one(algorithm: Algorithm) -> Algorithm:
 
         return xp.concatenate(values, 3), (to_image, to_kernel)
 
-    return grouped
+    return in_groups
 
 
-def apart(x: Array, groups: int) -> Array:
+def split_groups(x: Array, groups: int) -> Array:
     """x (N, H, W, C) with an axis of groups: (groups, N, H, W, C / groups), a view."""
     *sizes, channels = x.shape
     return x.reshape(*sizes, groups, channels // groups).transpose(3, 0, 1, 2, 4)
 
 
-def turned(w: Array, groups: int) -> Array:
+def rotated_kernel(w: Array, groups: int) -> Array:
     """The kernel of the image gradient: w (F, C / groups, kh, kw) turned round, (C, F / groups, kh, kw)."""
     filters, channels, kh, kw = w.shape
     w = w.reshape(groups, filters // groups, channels, kh, kw)[..., ::-1, ::-1]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided
-from .groups import apart, one_by_one, turned
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .groups import one_by_one, rotated_kernel, split_groups
 from .phases import sum_of_phases
 from .product import product
 
@@ -69,7 +69,7 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
 
 def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
     """The convolution of a gradient with the kernel turned round, from filters to channels."""
-    return correlate(g, turned(w, geometry.groups), geometry)
+    return correlate(g, rotated_kernel(w, geometry.groups), geometry)
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
@@ -79,7 +79,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     matrices, few = as_matrices(w, groups), channels // groups
     d = xp.zeros((groups, few, len(g), height + 2 * ph, width + 2 * pw), g.dtype)
     for images in blocks(len(g), rows * columns * matrices.shape[1] * groups * g.itemsize, CACHE):
-        part = apart(g[images], groups)
+        part = split_groups(g[images], groups)
         shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
         shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
         places = d[:, :, images]
@@ -113,7 +113,7 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     xp, itemsize, groups = array_module(x), x.itemsize, geometry.groups
     rows, columns = geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    x = apart(x, groups)
+    x = split_groups(x, groups)
     _, n, h, w, c = x.shape
     few, size, filters = c < FEW_CHANNELS, geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
     cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
@@ -128,7 +128,7 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     room = n, h + 2 * ph, w + 2 * pw
     border = xp.zeros((groups, c, *room) if few else (groups, *room, c), x.dtype)
     padded = border.transpose(0, 2, 3, 4, 1) if few else border
-    patches = strided(border, 0, *windows(padded, geometry, rows, columns))
+    patches = strided_view(border, 0, *windows(padded, geometry, rows, columns))
     buffer = xp.empty(groups * n * bands[0].stop * columns * size, x.dtype)
     for images in runs:
         n = images.stop - images.start

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided
-from .groups import apart, turned
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
 
 CACHE = 576 << 10  # bytes of products made at a time, which are in cache when they are added
@@ -55,7 +55,7 @@ def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return im2col(x, w, geometry)
 
     def to_image(g: Array) -> Array:
-        return correlate(g, turned(w, geometry.groups), geometry.backward())
+        return correlate(g, rotated_kernel(w, geometry.groups), geometry.backward())
 
     def to_kernel(g: Array) -> Array:
         groups, (kh, kw), channels, filters = geometry.groups, geometry.kernel, w.shape[1], len(w)
@@ -105,7 +105,7 @@ def in_bands(
     """
     (kh, kw), down, (rows, columns) = geometry.kernel, geometry.dilation[0], geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    x, groups = apart(x, geometry.groups), geometry.groups
+    x, groups = split_groups(x, geometry.groups), geometry.groups
     _, n, height, width, channels = x.shape
     pitch = pitch_of(width, columns, pw)
     runs = blocks(n, rows * pitch * filters * x.itemsize, cache)
@@ -124,7 +124,7 @@ def in_bands(
         n = images.stop - images.start
         inside[:, :n] = x[:, images]
         for band in bands:
-            windows = strided(
+            windows = strided_view(
                 flat,
                 band.start * pitch * channels,
                 (kh, groups, n, kw, parts, m, kw * channels),

@@ -41,8 +41,8 @@ def sum_of_phases(
         part = w[:, :, rows.taps, columns.taps]
         plain = Geometry(part.shape[2:], (1, 1), (0, 0), (rows.dilation, columns.dilation), geometry.groups)
         if part.size:
-            seen = cut_out(g, rows.window, columns.window)
-            d[:, rows.places, columns.places] = correlate(seen, part, plain)
+            gradient = cut_out(g, rows.window, columns.window)
+            d[:, rows.places, columns.places] = correlate(gradient, part, plain)
     return d
 
 
