@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 Calls = Callable[[], object]
+PART = 1 << 17  # elements of several arrays that stay in the cache together
 
 
 def relu(*shape: int) -> Calls:
@@ -25,6 +26,107 @@ def relu(*shape: int) -> Calls:
         np.multiply(g, mask, out=d)
 
     return calls
+
+
+def layer_norm(rows: int, columns: int) -> Calls:
+    """Thirteen passes and six products with a vector, through the cache in parts."""
+    x, g, normalized, y, d = normal(5, rows, columns)
+    weight, bias, average = *normal(2, columns), np.full(columns, 1 / columns, np.float32)
+    scale, scratch = np.empty((rows, 1), np.float32), np.empty((max(PART // columns, 1), columns), np.float32)
+    ones = np.ones(len(scratch), np.float32)
+    parts = [slice(start, start + len(scratch)) for start in range(0, rows, len(scratch))]
+
+    def calls() -> None:
+        for part in parts:
+            n, out, products = normalized[part], y[part], scratch[: len(x[part])]
+            np.subtract(x[part], (x[part] @ average)[:, None], out=n)
+            np.multiply(n, n, out=products)
+            np.divide(1, np.sqrt((products @ average)[:, None]), out=scale[part])
+            np.multiply(n, scale[part], out=n)
+            np.multiply(n, weight, out=out)
+            np.add(out, bias, out=out)
+        over_columns = weight / columns
+        for part in parts:
+            n, out, products, each = normalized[part], d[part], scratch[: len(g[part])], ones[: len(g[part])]
+            np.multiply(g[part], n, out=products)
+            np.matmul(each, products)
+            np.matmul(each, g[part])
+            along = (products @ over_columns)[:, None]
+            np.multiply(g[part], weight, out=out)
+            np.subtract(out, (g[part] @ over_columns)[:, None], out=out)
+            np.multiply(n, along, out=products)
+            np.subtract(out, products, out=out)
+            np.multiply(out, scale[part], out=out)
+
+    return with_short_buffers(calls) if columns >= 512 else calls
+
+
+def norm_of_lines(samples: int, rows: int, width: int) -> Calls:
+    """Nine passes and four sums, for a batch norm of one sample or a group norm; lines have all channels."""
+    x, g, centred, y, d = normal(5, samples, rows, width)
+    mean, factor, shift, slope = normal(4, samples, 1, width)
+    ones, scratch = np.ones((1, rows), np.float32), np.empty((max(PART // width, 1), width), np.float32)
+    starts = range(0, rows, len(scratch))
+    parts = [(i, slice(start, start + len(scratch))) for i in range(samples) for start in starts]
+
+    def calls() -> None:
+        np.matmul(ones, x)
+        np.subtract(x, mean, out=centred)
+        np.einsum("nrc,nrc->nc", centred, centred)
+        for part in parts:
+            np.multiply(centred[part], factor[part[0]], out=y[part])
+            np.add(y[part], shift[part[0]], out=y[part])
+        np.matmul(ones, g)
+        np.einsum("nrc,nrc->nc", g, centred)
+        for part in parts:
+            i, out = part[0], d[part]
+            np.multiply(g[part], factor[i], out=out)
+            np.subtract(out, shift[i], out=out)
+            np.multiply(centred[part], slope[i], out=scratch[: len(out)])
+            np.subtract(out, scratch[: len(out)], out=out)
+
+    return with_short_buffers(calls) if samples * rows * width >= 2 * PART else calls
+
+
+def softmax(rows: int, columns: int) -> Calls:
+    """Of logits whose largest need not be known."""
+    x, g, y, d = normal(4, rows, columns)
+    ones = np.ones(columns, np.float32)
+
+    def calls() -> None:
+        np.exp(x, out=y)
+        np.divide(y, (y @ ones)[:, None], out=y)
+        dots = np.matmul(g[:, None], y[..., None])[:, 0]
+        np.subtract(g, dots, out=d)
+        np.multiply(d, y, out=d)
+
+    return calls
+
+
+def log_softmax(rows: int, columns: int) -> Calls:
+    """Of logits whose largest need not be known."""
+    x, g, e, y, d = normal(5, rows, columns)
+    ones = np.ones(columns, np.float32)
+
+    def calls() -> None:
+        np.exp(x, out=e)
+        total = (e @ ones)[:, None]
+        np.subtract(x, np.log(total), out=y)
+        np.multiply(e, (g @ ones)[:, None] / total, out=d)
+        np.subtract(g, d, out=d)
+
+    return calls
+
+
+def with_short_buffers(calls: Calls) -> Calls:
+    """``calls`` along long rows, where NumPy's buffers would take longer."""
+
+    def unbuffered() -> None:
+        before = np.setbufsize(16)
+        calls()
+        np.setbufsize(before)
+
+    return unbuffered
 
 
 def convolution(
@@ -96,6 +198,16 @@ def normal(count: int, *shape: int) -> np.ndarray:
 LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "relu 1M": lambda: relu(1024, 1024),
     "relu 64x32x32x32": lambda: relu(64, 32, 32, 32),
+    "softmax 64x128x128": lambda: softmax(64 * 128, 128),
+    "softmax 128x10000": lambda: softmax(128, 10000),
+    "log_softmax 128x10000": lambda: log_softmax(128, 10000),
+    "layer_norm 32x128x256": lambda: layer_norm(32 * 128, 256),
+    "layer_norm 512x768": lambda: layer_norm(512, 768),
+    "batch_norm 32x64x32x32": lambda: norm_of_lines(1, 512, 4096),
+    "batch_norm 64x16x28x28": lambda: norm_of_lines(1, 196, 4096),
+    "batch_norm 128x512": lambda: norm_of_lines(1, 128, 512),
+    "group_norm 8 32x64x32x32": lambda: norm_of_lines(32, 32, 32 * 64),
+    "group_norm 32 8x256x14x14": lambda: norm_of_lines(8, 14, 14 * 256),
     "conv 16->32 3x3 on 64x16x14x14": lambda: convolution(64 * 14 * 14, 16, 32, 9),
     "conv 16->16 3x3 on 32x16x32x32": lambda: convolution(32 * 32 * 32, 16, 16, 9),
     "conv 32->32 5x5 on 32x32x16x16": lambda: convolution(32 * 16 * 16, 32, 32, 25, rows=5),

@@ -10,11 +10,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/norm.py`
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
-CHAIN = 32  # rows that are added one after the other, at least; below twice as many
-PIECE = 128  # elements of a row; BLAS adds them in 16 or more chains
+CHAIN = 32  # rows that are added one after the other, at most
+PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
+LONG_PIECE = 512  # of two vectors in 16 or more
+WIDE = 2048  # elements of rows that are taken as one; so many sums of products stay in the fastest cache
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -23,7 +26,7 @@ def column_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=0, dtype=x.dtype)
     if lies_in_columns(x):
         return row_sums(x.T)
-    return sums_of_chains(lambda x: np.ones(len(x), x.dtype) @ x, x)
+    return sums_of_chains(lambda x: np.ones(CHAIN, x.dtype)[: x.shape[1]] @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -32,7 +35,7 @@ def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return column_sums(x * y)
     if lies_in_columns(x) and lies_in_columns(y):
         return row_dots(x.T, y.T)
-    return sums_of_chains(lambda x, y: np.einsum("nc,nc->c", x, y), x, y)
+    return sums_of_chains(lambda x, y: np.einsum("bnc,bnc->bc", x, y), WIDE // max(x.shape[1], 1), x, y)
 
 
 def row_sums(x: np.ndarray) -> np.ndarray:
@@ -41,7 +44,7 @@ def row_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=1, dtype=x.dtype)
     if lies_in_columns(x):
         return column_sums(x.T)
-    return sums_of_pieces(lambda x: dots(x, np.ones_like(x[:1])), x)
+    return sums_of_pieces(sums_of_short_rows, PIECE, x)
 
 
 def row_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -50,7 +53,14 @@ def row_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return row_sums(x * y)
     if lies_in_columns(x) and lies_in_columns(y):
         return column_dots(x.T, y.T)
-    return sums_of_pieces(dots, x, y)
+    return sums_of_pieces(dots, LONG_PIECE, x, y)
+
+
+def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
+    """A product of a matrix and a vector, or of vectors, whose chains are shorter and which takes longer."""
+    if x.shape[-1] > PIECE:
+        return dots(x, np.ones_like(x[:1]))
+    return x @ np.ones(x.shape[-1], x.dtype)
 
 
 def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -68,34 +78,42 @@ def lies_in_columns(x: np.ndarray) -> bool:
     return x.flags.f_contiguous and not x.flags.c_contiguous
 
 
-def sums_of_chains(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """``sums`` of the columns of matrices (N, C), by chains of ``CHAIN`` to 2 CHAIN - 1 rows.
+def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarray) -> np.ndarray:
+    """The sums of the columns of matrices (N, C), where ``sums`` makes those of blocks (B, CHAIN, C).
 
-    Many rows of C numbers are taken as one long row, so a chain adds every ``together``-th row.
+    Up to ``most`` rows of C numbers are taken as one long row, so a chain adds every ``together``-th row.
     """
     n, channels = arrays[0].shape
-    together = n // CHAIN
-    if together < 2:
-        return sums(*arrays)
-    covered = n - n % together
-    wide = [x[:covered].reshape(covered // together, together * channels) for x in arrays]
-    total = halved(sums(*wide).reshape(together, channels))
-    return total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))
+    if n <= CHAIN:
+        return sums(*(x[None] for x in arrays))[0]
+    together = max(min(most, n // CHAIN), 1)
+    count = n // (together * CHAIN)
+    covered = count * together * CHAIN
+    blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
+    total = halved(halved(sums(*blocks)).reshape(together, channels))
+    return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
-def sums_of_pieces(sums: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.ndarray) -> np.ndarray:
     """``sums`` of the rows of matrices (N, C), by pieces of a row, which are added in pairs.
 
     Rows of up to 8 pieces stay whole where they do not divide evenly: a chain then has at most 64 additions.
     """
     arrays = tuple(map(np.ascontiguousarray, arrays))
     n, size = arrays[0].shape
-    pieces, rest = divmod(size, PIECE)
+    piece = piece_of(size, longest)
+    pieces, rest = divmod(size, piece)
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
-    shape = (n, pieces, PIECE) if rest else (n * pieces, PIECE)  # of one large product, where it can be one
+    shape = (n, pieces, piece) if rest else (n * pieces, piece)  # of one large product, where it can be one
     total = halved(sums(*(x[:, : size - rest].reshape(shape) for x in arrays)).reshape(n, pieces).T)
     return total + sums(*(x[:, size - rest :] for x in arrays)) if rest else total
+
+
+@cache
+def piece_of(size: int, longest: int) -> int:
+    """The largest divisor of ``size`` from longest / 2 to ``longest``, else PIECE."""
+    return next((piece for piece in range(longest, longest // 2 - 1, -1) if size % piece == 0), PIECE)
 
 
 def halved(x: np.ndarray) -> np.ndarray:

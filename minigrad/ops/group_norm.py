@@ -12,7 +12,9 @@ import numpy as np
 from ..device import Array, array_module
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once
+from .blocks import in_rows
 from .geometry import are_integers
+from .norm import combined, scaled
 
 
 @op
@@ -77,10 +79,15 @@ def normalize_groups(
     def as_images(a: Array) -> Array:
         return a.reshape([shape[i] for i in last]).transpose(back)
 
-    def sums(a: Array) -> Array:
-        """Of each channel (N, C), from lines; on the host as a product, which is faster."""
-        lines = (np.ones((1, rows), a.dtype) @ a)[:, 0] if xp is np else a.sum(axis=1)
-        return lines.reshape(n, columns, channels).sum(axis=1)
+    def sums(a: Array, b: Array | None = None) -> Array:
+        """Of each channel of a (N, C), or of a * b, from lines; on the host as products, which are faster."""
+        if xp is not np:
+            by_column = (a if b is None else a * b).sum(axis=1)
+        elif b is None:
+            by_column = (np.ones((1, rows), a.dtype) @ a)[:, 0]
+        else:
+            by_column = np.einsum("nrc,nrc->nc", a, b)
+        return by_column.reshape(n, columns, channels).sum(axis=1)
 
     def mean(a: Array) -> Array:
         """The mean of each group for each of its channels (N, C), from their sums (N, C)."""
@@ -92,16 +99,17 @@ def normalize_groups(
         return xp.tile(a, columns)[:, None]
 
     a = as_lines(x if x.dtype.kind == "f" else x.astype(float))
-    centred = a - line(mean(sums(a)))
-    scale = 1 / xp.sqrt(mean(sums(centred * centred)) + eps)
+    centred = in_rows(xp.subtract, a, line(mean(sums(a))))
+    scale = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
     factor = scale if weight is None else scale * weight
-    y = centred * line(factor)
-    if bias is not None:
-        y += line(bias[None])
+    if bias is None:
+        y = in_rows(xp.multiply, centred, line(factor))
+    else:
+        y = in_rows(scaled, centred, line(factor), line(bias[None]))
 
     def both_sums(g: Array) -> tuple[Array, Array, Array]:
         gs = as_lines(g)
-        return gs, sums(gs), sums(gs * centred) * scale
+        return gs, sums(gs), sums(gs, centred) * scale
 
     shared = once(both_sums)
 
@@ -109,9 +117,7 @@ def normalize_groups(
         gs, total, along = shared(g)
         if weight is not None:
             total, along = total * weight, along * weight
-        d = gs * line(factor)
-        d -= line(scale * mean(total))
-        d -= centred * line(scale * scale * mean(along))
-        return as_images(d)
+        shift, slope = scale * mean(total), scale * scale * mean(along)
+        return as_images(in_rows(combined, gs, centred, *map(line, (factor, shift, slope))))
 
     return as_images(y), to_x, (lambda g: shared(g)[2].sum(axis=0)), (lambda g: shared(g)[1].sum(axis=0))

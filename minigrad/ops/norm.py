@@ -18,6 +18,7 @@ from ..op import OpResult, op, shape_of
 from ..sums import column_dots, column_sums, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
+from .blocks import in_rows, unbuffered
 from .geometry import nchw, nhwc
 from .product import product
 from .trailing_axes import over_trailing_axes
@@ -105,13 +106,16 @@ def batch_norm(
         x, y = x.reshape(shape), y.reshape(shape)
         return column_dots(x, y) if xp is np else channel_sums(x * y)
 
+    def deviations(mean: Array) -> Array:
+        return in_rows(xp.subtract, wide(x), per_channel(mean))
+
     if statistics is None:
         mean = channel_sums(x) / max(n, 1)
-        centred = wide(x) - per_channel(mean)
+        centred = deviations(mean)
         squares = channel_dots(centred, centred)
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
-            centred = wide(x) - per_channel(mean)
+            centred = deviations(mean)
         if n == 1:
             warnings.warn(
                 "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
@@ -123,24 +127,38 @@ def batch_norm(
             observe(mean, var, n)
     else:
         mean, var = statistics
-        centred = wide(x) - per_channel(mean)
+        centred = deviations(mean)
     scale = 1 / xp.sqrt(var + eps)
-    value = centred * per_channel(scale * weight)
-    value += per_channel(bias)
+    value = in_rows(scaled, centred, per_channel(scale * weight), per_channel(bias))
     sums = once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))
     fixed = statistics is not None
 
     def to_x(g: Array) -> Array:
-        factor = per_channel(weight * scale)
+        factor = weight * scale
         if fixed:
-            return (wide(g) * factor).reshape(shape)
+            return (wide(g) * per_channel(factor)).reshape(shape)
         total, along = sums(g) if gather is None else xp.sum(xp.stack(gather(xp.stack(sums(g)))), axis=0)
-        d = wide(g) - per_channel(total / max(n, 1))
-        d -= centred * per_channel(scale * along / max(n, 1))
-        d *= factor
-        return d.reshape(shape)
+        numbers = factor, factor * total / max(n, 1), factor * scale * along / max(n, 1)
+        return in_rows(combined, wide(g), centred, *map(per_channel, numbers)).reshape(shape)
 
     return value.reshape(shape), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+
+
+def scaled(x: Array, factor: Array, shift: Array, *, out: Array | None = None) -> Array:
+    """x * factor + shift"""
+    y = array_module(x).multiply(x, factor, out=out)
+    y += shift
+    return y
+
+
+def combined(
+    g: Array, x: Array, factor: Array, shift: Array, slope: Array, *, out: Array | None = None
+) -> Array:
+    """g * factor - shift - x * slope"""
+    d = array_module(g).multiply(g, factor, out=out)
+    d -= shift
+    d -= x * slope
+    return d
 
 
 def channel_sums(x: Array) -> Array:
@@ -178,19 +196,21 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     How many axes says weight, which has their shape. Raises ValueError where that differs.
     """
     xp, rows = array_module(x), x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    normal = rows - row_means(rows)
+    normal = in_rows(xp.subtract, rows, row_means(rows))
     scale = 1 / xp.sqrt(row_means(normal, normal) + eps)
-    normal *= scale
-    value = normal * weight
-    value += bias
+    with unbuffered(normal, scale):
+        normal *= scale
 
-    def to_x(g: Array) -> Array:
-        d = g.reshape(rows.shape) * weight
+    def slope(g: Array, normal: Array, scale: Array, weight: Array, *, out: Array | None = None) -> Array:
+        d = xp.multiply(g, weight, out=out)
         along = row_means(d, normal)
         d -= row_means(d)
         d -= normal * along
         d *= scale
-        return d.reshape(x.shape)
+        return d
+
+    def to_x(g: Array) -> Array:
+        return in_rows(slope, g.reshape(rows.shape), normal, scale, weight).reshape(x.shape)
 
     def to_weight(g: Array) -> Array:
         g = g.reshape(rows.shape)
@@ -199,7 +219,8 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     def to_bias(g: Array) -> Array:
         return column_sums(g.reshape(rows.shape)) if xp is np else g
 
-    return value.reshape(x.shape), (to_x, to_weight, to_bias)
+    value = in_rows(scaled, normal, weight, bias).reshape(x.shape)
+    return value, (to_x, to_weight, to_bias)
 
 
 def row_means(x: Array, y: Array | None = None) -> Array:

@@ -16,6 +16,7 @@ from ..op import OpResult, op
 from ..sums import row_dots, row_sums
 from ..tensor import Axis
 from .axes import axes_of
+from .blocks import unbuffered
 from .elementwise import masked
 
 
@@ -109,16 +110,37 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
 def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
     xp, axes = array_module(x), axes_of(axis, x.ndim)
-    y = x - largest_keepdims(x, axes)
-    y = xp.exp(y, out=as_out(y))
-    y /= sums_keepdims(y, axes)
+    y, total = small_exponentials(x, axes)
+    if total is None:
+        with unbuffered(x):
+            y = x - largest_keepdims(x, axes)
+        y = xp.exp(y, out=as_out(y))
+        total = sums_keepdims(y, axes)
+    with unbuffered(y):
+        y /= total
 
     def to_x(g: Array) -> Array:
-        d = g - dots_keepdims(g, y, axes)
+        dots = dots_keepdims(g, y, axes)
+        with unbuffered(g, y):
+            d = g - dots
         d *= y
         return d
 
     return y, (to_x,)
+
+
+def small_exponentials(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
+    """exp(x) and its sums along ``axes``; without sums where the largest of a row must be taken away first.
+
+    To find the largest of each row of 128 takes as long as all else. No element may overflow, and none that
+    is more than 1e-30 of the sum of its row may lose digits.
+    """
+    if not are_rows(x, axes) or x.itemsize < 4:
+        return x, None
+    with np.errstate(over="ignore"):
+        y = np.exp(x)
+        total = sums_keepdims(y, axes)
+    return (y, total) if total.min() > 1e-7 and total.max() < 1e30 else (x, None)
 
 
 @op
@@ -126,18 +148,23 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
     axes = axes_of(axis, x.ndim)
     xp = array_module(x)
-    shifted = x - largest_keepdims(x, axes)
+    largest = largest_keepdims(x, axes)
+    with unbuffered(x, largest):
+        shifted = x - largest
     e = xp.exp(shifted)
     total = sums_keepdims(e, axes)
 
     def to_x(g: Array) -> Array:
         with np.errstate(invalid="ignore"):  # 0 / 0 along an axis without elements
-            d = e * (sums_keepdims(g, axes) / total)
+            factor = sums_keepdims(g, axes) / total
+        with unbuffered(e, factor):
+            d = e * factor
         return xp.subtract(g, d, out=as_out(d))
 
     with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
         total_log = xp.log(total)
-    return xp.subtract(shifted, total_log, out=as_out(shifted)), (to_x,)
+    with unbuffered(shifted, total_log):
+        return xp.subtract(shifted, total_log, out=as_out(shifted)), (to_x,)
 
 
 def as_out(x: Array) -> Array | None:

@@ -171,7 +171,7 @@ BUGS = {
     "the variance of the means is dropped": broken(("squares + counts * (means - mean) ** 2", "squares")),
     "the variance of the means, unweighted": broken(("counts * (means - mean) ** 2", "(means - mean) ** 2")),
     "deviations from this rank's mean": broken(
-        ("            centred = wide(x) - per_channel(mean)\n        if n == 1", "        if n == 1")
+        ("            centred = deviations(mean)\n        if n == 1", "        if n == 1")
     ),
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(

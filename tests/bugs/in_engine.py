@@ -111,6 +111,16 @@ def sums_are_of_short_chains() -> None:
     fast_form_laws.adds_in_short_chains(sums.column_dots, 0, *2 * [np.repeat(x[:1001], 3, axis=1)])
 
 
+def softmax_is_exact_on_any_level() -> None:
+    for level in (-100.0, 120.0):
+        fast_form_laws.is_the_softmax(ops.softmax, (level + drawn(2, 3)).astype(np.float32))
+
+
+def large_arrays_are_normalized_in_parts() -> None:
+    x, g = np.random.default_rng(0).normal(size=(2, 6, 4, 3))
+    fast_form_laws.is_itself_in_parts(lambda *a: ops.group_norm(*a, groups=2), g, x, drawn(4), drawn(4))
+
+
 def the_largest_of_a_row_is_the_largest() -> None:
     fast_form_laws.are_the_largest(reduce.largest_keepdims, drawn(3, 4), 1)
 
@@ -332,7 +342,7 @@ BUGS = [
     Bug("the wrong sign under a fraction", ELEMENTWISE, "lambda g: -g * (x / y / y)",
         "lambda g: g * (x / y / y)", a_gradient_is_the_difference, DIFFERENCE),
     Bug("softmax without what the others take away", "minigrad.ops.reduce",
-        "d = g - dots_keepdims(g, y, axes)", "d = g.copy()",
+        "d = g - dots", "d = g.copy()",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a large logit swallows the loss", "minigrad.ops.loss",
         "(xp.log(total[:, 0]) - shifted[rows, labels])",
@@ -363,17 +373,28 @@ BUGS = [
     Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",
         "d[rows, labels] -= g", a_gradient_is_the_difference, DIFFERENCE),
     Bug("batch-norm's mean is taken for a constant", "minigrad.ops.norm",
-        "wide(g) - per_channel(total / max(n, 1))", "wide(g).copy()",
+        "factor * total / max(n, 1)", "0 * factor",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a variance is a difference of squares", "minigrad.ops.norm",
         "squares = channel_dots(centred, centred)", "squares = channel_dots(x, x) - n * mean**2",
         a_mean_far_away_leaves_the_deviations, "the value: "),
     Bug("rows are shifted by their smallest", "minigrad.ops.reduce", "np.maximum.reduceat",
         "np.minimum.reduceat", the_largest_of_a_row_is_the_largest, "not "),
-    Bug("a sum is one chain", "minigrad.sums", "together = n // CHAIN", "together = 1",
+    Bug("large logits overflow", "minigrad.ops.reduce", " and total.max() < 1e30", "",
+        softmax_is_exact_on_any_level, "nan"),
+    Bug("logits lose their digits below 1", "minigrad.ops.reduce", "total.min() > 1e-7",
+        "total.min() > 0", softmax_is_exact_on_any_level, " for "),
+    Bug("each part of a large array is beside the first numbers", "minigrad.ops.blocks",
+        "(a[part] if by_row else a for", "(a[part] if a is x else a[: len(x[part])] if by_row else a for",
+        large_arrays_are_normalized_in_parts, "Mismatched elements"),
+    Bug("NumPy's buffers stay small", "minigrad.ops.blocks",
+        "        np.setbufsize(before)\n", "        pass\n",
+        large_arrays_are_normalized_in_parts, "buffers have 16 elements"),
+    Bug("a sum is one chain", "minigrad.sums", "CHAIN = 32 ", "CHAIN = 1 << 20 ",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("rows beyond whole chains are left out", "minigrad.sums",
-        "total if covered == n else total + sums_of_chains(sums, *(x[covered:] for x in arrays))", "total",
+        "total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))",
+        "total",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("the last columns of a transposed copy come from the first", "minigrad.device",
         "range(0, x.shape[1], 16)", "range(0, x.shape[1] - 15, 16)", a_transposed_copy_is_whole, "differ"),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+
+from minigrad.ops import blocks
+from tests.minigrad.extremes import value_and_gradients
 
 Rows = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
@@ -58,3 +62,25 @@ def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope:
     factor = np.where(x > 0, 1, slope).astype(x.dtype)
     assert np.array_equal(value, x * factor, equal_nan=True), "the value differs"
     assert np.array_equal(to_x(g), g * factor, equal_nan=True), "the gradient differs"
+
+
+def is_the_softmax(softmax: Callable[..., Any], x: np.ndarray) -> None:
+    """Of rows, as exactly as the distance from the largest logit allows; below 1e-30 no digit counts."""
+    shifted = x.astype(np.longdouble) - x.max(axis=1, keepdims=True)
+    exact = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
+    value = softmax(x).data
+    tolerance = 4 * np.finfo(x.dtype).eps * (4 + np.where(exact > 1e-30, -shifted, 0)) * exact + 1e-30
+    assert value.dtype == x.dtype and (abs(value - exact) <= tolerance).all(), f"{value} for {exact}"
+
+
+def is_itself_in_parts(op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarray) -> None:
+    """Value and gradients, where a few elements are already many; NumPy's buffers are as before."""
+    value, gradients = value_and_gradients(op, *inputs, seed=g)
+    buffer = np.getbufsize()
+    with patch.object(blocks, "ROWS_SIZE", 8), patch.object(blocks, "LONG_ROW", 4):
+        op(*inputs)
+        assert np.getbufsize() == buffer, f"NumPy's buffers have {np.getbufsize()} elements, and had {buffer}"
+        value_of_parts, gradients_of_parts = value_and_gradients(op, *inputs, seed=g)
+    for a, b in zip([value_of_parts, *gradients_of_parts], [value, *gradients], strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad import device, sums
+from minigrad import device, ops, sums
 from minigrad.ops import blocks, sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
 from minigrad.ops.reduce import largest_keepdims
@@ -16,8 +16,10 @@ from minigrad.testing import c_order, fortran_order, with_gaps
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
     are_the_largest,
+    is_itself_in_parts,
     is_leaky_relu,
     is_the_power,
+    is_the_softmax,
     sums_rows_as_add_at,
 )
 
@@ -78,6 +80,24 @@ def test_leaky_relu_by_maximum(data, dtype, slope):
     is_leaky_relu(
         leaky_relu_by_maximum, x, np.random.default_rng(0).standard_normal(x.shape).astype(dtype), slope
     )
+
+
+@given(DTYPES, st.sampled_from([-120.0, -100.0, -20.0, 0.0, 60.0, 1e4]), st.sampled_from([0.1, 4.0, 30.0]))
+def test_softmax_on_any_level(dtype, level, spread):
+    x = (level + spread * np.random.default_rng(0).normal(size=(4, 9))).astype(dtype)
+    x[1, 2:7] = -np.inf
+    is_the_softmax(ops.softmax, x)
+
+
+@given(st.integers(1, 7), st.sampled_from([4, 6]), st.sampled_from([c_order, fortran_order, with_gaps]))
+def test_normalisations_of_large_arrays(n, channels, order):
+    rng = np.random.default_rng(0)
+    x, g, (w, b) = *rng.normal(size=(2, n, channels, 2, 3)), rng.normal(size=(2, channels))
+    is_itself_in_parts(ops.batch_norm, order(g), order(x), w, b)
+    is_itself_in_parts(lambda *a: ops.group_norm(*a, groups=2), order(g), order(x), w, b)
+    is_itself_in_parts(ops.instance_norm, order(g), order(x))
+    is_itself_in_parts(ops.layer_norm, order(g[..., 0, 0]), order(x[..., 0, 0]), w, b)
+    is_itself_in_parts(ops.softmax, order(g[..., 0, 0]), order(x[..., 0, 0]))
 
 
 def last_one_wins(g, rows, count):
