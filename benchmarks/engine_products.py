@@ -15,7 +15,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from engine_workloads import Step
 
-from minigrad.ops.im2col import FEW_CHANNELS, n_products
+from minigrad.ops.im2col import FEW_CHANNELS, parts_of
 
 Pairs = dict[str, list[tuple[Any, Any]]]  # what is multiplied, by purpose
 GEMMS = {  # linear: batch, in, out; convolution 3 x 3: images, pixels, in, out
@@ -64,9 +64,9 @@ def convolution(images: int, pixels: int, n_in: int, n_out: int, *, library: str
         x, g, w, around, turned = map(torch.from_numpy, (x, g, w, around, turned))
         pairs = (x, w), (around, turned), (x.T, g)
     else:
-        n = n_products(x, n_out)
+        n, _ = parts_of(len(x), size, n_out)
         x = (np.asfortranarray(x) if n_in < FEW_CHANNELS else x).reshape(n, -1, size)
-        around = around.reshape(n_products(around, n_in), -1, 9 * n_out)
+        around = around.reshape(parts_of(len(around), 9 * n_out, n_in)[0], -1, 9 * n_out)
         pairs = (x, w), (around, turned), (x.transpose(0, 2, 1), g.reshape(n, -1, n_out))
     kinds = "forward", "input gradient", "weight gradient"
     return {kind: [pair] * times for kind, pair in zip(kinds, pairs, strict=True)}

@@ -208,6 +208,67 @@ def with_short_buffers(calls: Calls) -> Calls:
     return unbuffered
 
 
+def convolution(
+    windows: int, channels: int, filters: int, taps: int, groups: int = 1, data: bool = False, rows: int = 1
+) -> Calls:
+    """The products for the value and the two gradients, without that for the image where it is ``data``.
+
+    Channels and filters are those of a group. Of ``rows`` of a kernel each has products of its own, which
+    nobody adds up. A matrix has up to a million multiplications, for which OpenBLAS is fastest, and four
+    million for the kernel's gradient. A megabyte of them, which stays in the cache, stands for all.
+    """
+    windows, taps = windows * groups * rows, taps // rows
+    image = [] if data else [products(windows, taps * filters, channels)]
+    value, kernel = (products(windows, taps * channels, filters, transposed) for transposed in (False, True))
+    return together(value, *image, kernel)
+
+
+def together(*calls: Calls) -> Calls:
+    return lambda: [call() for call in calls]
+
+
+def products(rows: int, size: int, columns: int, transposed: bool = False) -> Calls:
+    """So many rows in matrices (m, size), each times (size, columns), or transposed times (m, columns)."""
+    m = min(max((4 if transposed else 1) * 10**6 // (size * columns), 16), rows)
+    count = -(-rows // m)
+    part = min(count, max((1 << 18) // (m * size), 1))
+    (a,), (b,) = normal(1, part, m, size), normal(1, part, m, columns)
+    (w,) = normal(1, size, columns)
+    d, left = np.empty((part, size, columns), np.float32), count % part
+
+    def calls() -> None:
+        for run in [part] * (count // part) + [left] * bool(left):
+            if transposed:
+                np.matmul(a[:run].transpose(0, 2, 1), b[:run], out=d[:run])
+            else:
+                np.matmul(a[:run], w, out=b[:run])
+
+    return calls
+
+
+def depthwise(n: int, channels: int, size: int, taps: int) -> Calls:
+    """All multiplications and additions by einsum, which does both in one pass: value and two gradients.
+
+    Of an image at a time, rows of ``size`` pixels.
+    """
+    row = size * channels
+    x, y = normal(2, n, size, row)
+    padded, (w,) = np.zeros((size * row + taps * channels,), np.float32), normal(1, taps, row)
+    windows = np.lib.stride_tricks.as_strided(
+        padded, (taps, size, row), (channels * x.itemsize, row * x.itemsize, x.itemsize)
+    )
+    total = np.empty(row, np.float32)
+
+    def calls() -> None:
+        for i in range(n):
+            np.einsum("thr,tr->hr", windows, w, out=y[i])
+            np.einsum("thr,tr->hr", windows, w, out=x[i])
+            for window in windows:
+                np.einsum("hr,hr->r", window, y[i], out=total)
+
+    return calls
+
+
 def normal(count: int, *shape: int) -> np.ndarray:
     """So many arrays of one shape, (count, *shape), in float32."""
     return np.random.default_rng(0).standard_normal((count, *shape), np.float32)
@@ -231,4 +292,20 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "abs 1M": lambda: absolute(1024, 1024),
     "sum of rows 1M": lambda: sums_of_rows(1024, 1024),
     "gather 1M": lambda: gather(1024, 1024),
+    "conv 16->32 3x3 on 64x16x14x14": lambda: convolution(64 * 14 * 14, 16, 32, 9),
+    "conv 16->16 3x3 on 32x16x32x32": lambda: convolution(32 * 32 * 32, 16, 16, 9),
+    "conv 32->32 5x5 on 32x32x16x16": lambda: convolution(32 * 16 * 16, 32, 32, 25, rows=5),
+    "conv 64->64 7x7 on 8x64x32x32": lambda: convolution(8 * 32 * 32, 64, 64, 49, rows=7),
+    "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: convolution(8 * 32 * 32, 3, 64, 49, data=True),
+    "conv 64->64 3x3 groups 4 on 16x64x16x16": lambda: convolution(16 * 16 * 16, 16, 16, 9, groups=4),
+    "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: depthwise(32, 32, 32, 9),
+    "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: depthwise(8, 128, 14, 9),
+    "conv 1->16 3x3 on 1x1x28x28": lambda: convolution(28 * 28, 1, 16, 9),
+    "conv_transpose 64->64 4x4 stride 2 padding 1 groups 4 on 16x64x16x16": lambda: together(
+        products(4 * 16 * 32 * 32, 4 * 16, 16),  # each output sees 4 of the 16 taps
+        products(4 * 16 * 16 * 16, 16 * 16, 16),
+        products(4 * 16 * 16 * 16, 16 * 16, 16, transposed=True),
+    ),
+    "conv1d 16->32 9 on 32x16x1000": lambda: convolution(32 * 1000, 16, 32, 9),
+    "conv1d 64->64 3 on 16x64x256": lambda: convolution(16 * 256, 64, 64, 3),
 }

@@ -66,6 +66,11 @@ def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
     return x @ np.ones(x.shape[-1], x.dtype)
 
 
+def sums_by_einsum(x: np.ndarray) -> np.ndarray:
+    """The sums along the last axis, in 4 lanes or more, each of which adds 4 numbers at a time."""
+    return np.einsum("...c->...", x)
+
+
 def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Products of vectors, which BLAS adds in many chains; it may take one for a matrix and a vector."""
     return np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
@@ -149,9 +154,7 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     if order[: len(rest)] == rest:
         rows = y.reshape(columns, -1)
         short = rows.shape[1] * x.itemsize <= 64 * 64  # einsum adds 64 bytes at a time
-        sums = (
-            np.einsum("nc->n", rows) if short else sums_of_pieces(lambda x: np.einsum("...c->...", x), rows)
-        )
+        sums = sums_by_einsum(rows) if short else sums_of_pieces(sums_by_einsum, LONG_PIECE, rows)
     elif order[len(axes) :] == rest:
         sums = column_sums(y.reshape(-1, columns))
     else:

@@ -6,7 +6,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,11 +15,10 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..lookup import check_choice
-from ..op import OpResult, op, shape_of
-from ..tape import once
-from . import kernel_rows, winograd
-from .depthwise import depthwise
-from .depthwise import fits as is_depthwise
+from ..op import OpResult, Pullback, op, shape_of
+from ..tape import once, undo_broadcast
+from . import depthwise, kernel_rows, winograd
+from .dilation import by_remainders, smaller
 from .geometry import (
     Convolved,
     Geometry,
@@ -31,9 +31,8 @@ from .geometry import (
     pad_rows_and_columns,
     pair,
 )
+from .groups import Algorithm, one_by_one
 from .im2col import im2col
-
-Algorithm = Callable[[Array, Array, Geometry], Convolved]
 
 
 def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -76,41 +75,12 @@ def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
     return y, (to_image, to_kernel)
 
 
-def by_group(algorithm: Algorithm) -> Algorithm:
-    """``algorithm`` applied to each group alone, since a group of channels is a convolution of its own.
-
-    Groups of one channel are too small for that, and go all together.
-    """
-
-    def grouped(x: Array, w: Array, geometry: Geometry) -> Convolved:
-        groups, xp = geometry.groups, array_module(x)
-        if groups == 1:
-            return algorithm(x, w, geometry)
-        if is_depthwise(w, geometry):
-            return depthwise(x, w, geometry)
-        alone = geometry._replace(groups=1)
-        pairs = zip(xp.split(x, groups, 3), xp.split(w, groups), strict=True)
-        values, pullbacks = zip(*(algorithm(a, b, alone) for a, b in pairs), strict=True)
-        to_images, to_kernels = zip(*pullbacks, strict=True)
-
-        def to_image(g: Array) -> Array:
-            parts = zip(to_images, xp.split(g, groups, 3), strict=True)
-            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts], 3)
-
-        def to_kernel(g: Array) -> Array:
-            parts = zip(to_kernels, xp.split(g, groups, 3), strict=True)
-            return xp.concatenate([pull(xp.ascontiguousarray(part)) for pull, part in parts])
-
-        return xp.concatenate(values, 3), (to_image, to_kernel)
-
-    return grouped
-
-
 ALGORITHMS: dict[str, Algorithm] = {
     "direct": direct,
-    "im2col": by_group(im2col),
-    "kernel_rows": by_group(kernel_rows.kernel_rows),
-    "winograd": by_group(winograd.winograd),
+    "im2col": im2col,
+    "kernel_rows": kernel_rows.kernel_rows,
+    "winograd": by_remainders(one_by_one(winograd.winograd)),
+    "depthwise": depthwise.depthwise,
 }
 
 
@@ -138,12 +108,15 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
     On a GPU im2col is a kernel of its own.
     """
+    if depthwise.fits(w, geometry):
+        return "depthwise"
     if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
     may_round = x.dtype == w.dtype == np.float32 and not exact.get()
     by_winograd = enough_channels and may_round and winograd.fits(geometry)
-    if by_winograd and winograd.pays(len(x), *geometry.output(*x.shape[2:])):
+    outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
+    if by_winograd and winograd.pays(*outputs):
         return "winograd"
     if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
@@ -169,7 +142,15 @@ def conv2d(
     kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6; inside
     ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
-    geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
+    return convolution(
+        x, weight, bias, checked_geometry(x, weight, stride, padding, dilation, groups), algorithm
+    )
+
+
+def convolution(
+    x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str
+) -> tuple[Array, tuple[Pullback, ...]]:
+    """The value of ``conv2d`` and its pullbacks."""
     if bias is not None and shape_of(bias) != weight.shape[:1]:
         raise ValueError(
             f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
@@ -179,9 +160,14 @@ def conv2d(
     larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
     y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
     images, (height, width) = once(nhwc), x.shape[2:]
+
+    def to_bias(g: Array) -> Array:
+        g = images(g)
+        return undo_broadcast(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (g.shape[3],))
+
     pullbacks = (
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
-        lambda g: to_kernel(nhwc(g)),
+        lambda g: to_kernel(images(g)),
     )
     if bias is None:
         return nchw(y), pullbacks
@@ -191,7 +177,7 @@ def conv2d(
         y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
     else:
         y += bias
-    return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(n * rows * columns, filters))
+    return nchw(y), (*pullbacks, to_bias)
 
 
 def checked_geometry(
@@ -243,12 +229,14 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
     check_choice("algorithm", name, ["auto", *ALGORITHMS])
     if name == "winograd" and not winograd.fits(geometry):
         raise ValueError(
-            f"winograd needs a 3 x 3 kernel at stride and dilation 1, got {geometry.kernel} at stride "
-            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+            f"winograd needs a 3 x 3 kernel at stride 1, got {geometry.kernel} at stride {geometry.stride}; "
+            "use algorithm='auto'"
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(
             f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
             f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
+    if name == "depthwise" and geometry.groups == 1:
+        raise ValueError("depthwise needs a group for each channel, got groups=1; use algorithm='auto'")
     return ALGORITHMS[name]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..device import Array
+from ..op import OpResult, op, shape_of
+from ..tape import once
 from ..tensor import Tensor
-from .conv import conv2d
+from .conv import checked_geometry, convolution
 from .geometry import are_integers
-from .shape import expand_dims, squeeze
 
 
 def conv1d(
@@ -27,21 +29,27 @@ def conv1d(
 
     The settings are those of conv2d, for the one axis. Raises ValueError where something does not fit.
     """
-    x, weight = (a if isinstance(a, Tensor) else Tensor(a) for a in (x, weight))
-    if x.ndim != 3 or weight.ndim != 3:
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return of_one_row(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@op
+def of_one_row(x: Array, weight: Array, bias: Array | None = None, **settings: Any) -> OpResult:
+    """``conv1d``: the convolution of images of one row."""
+    if len(shape_of(x)) != 3 or len(shape_of(weight)) != 3:
         raise ValueError(
-            f"conv1d takes x (N, C, L) and weight (F, C, k), got {x.shape} and {weight.shape}; x[:, None] "
-            "adds the axis of one channel, x[None] that of one signal"
+            f"conv1d takes x (N, C, L) and weight (F, C, k), got {shape_of(x)} and {shape_of(weight)}; "
+            "x[:, None] adds the axis of one channel, x[None] that of one signal"
         )
-    inputs = (expand_dims(x, axis=2), expand_dims(weight, axis=2), *([] if bias is None else [bias]))
-    y = conv2d(
-        *inputs,
-        stride=(1, one(stride, "stride", 1)),
-        padding=padding if isinstance(padding, str) else (0, one(padding, "padding", 0)),
-        dilation=(1, one(dilation, "dilation", 1)),
-        groups=groups,
-    )
-    return squeeze(y, axis=2)
+    stride, padding = (1, one(settings["stride"], "stride", 1)), settings["padding"]
+    padding = padding if isinstance(padding, str) else (0, one(padding, "padding", 0))
+    dilation, groups = (1, one(settings["dilation"], "dilation", 1)), settings["groups"]
+    image, kernel = x[:, :, None], weight[:, :, None]
+    geometry = checked_geometry(image, kernel, stride, padding, dilation, groups)
+    y, (to_image, to_kernel, *to_bias) = convolution(image, kernel, bias, geometry, "auto")
+    row = once(lambda g: g[:, :, None])
+    pullbacks = (lambda g: to_image(row(g))[:, :, 0], lambda g: to_kernel(row(g))[:, :, 0])
+    return y[:, :, 0], (*pullbacks, *(lambda g, pull=pull: pull(row(g)) for pull in to_bias))
 
 
 def one(value: Any, name: str, least: int) -> int:

@@ -140,7 +140,7 @@ def by_phase(
             parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
-        for place, windows in in_groups(images, geometry, tile, filters):
+        for place, windows in in_blocks(images, geometry, tile, filters):
             gs = shares(g[place], winners[place], down * across).reshape(*windows.shape[:4], filters)
             d += (windows.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
@@ -154,8 +154,8 @@ def pool_products(
     x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
 ) -> None:
     """Write the maxima into y, and the numbers of their phases, by a matrix product for each phase."""
-    matrix, products = im2col.as_matrix(weight), np.empty(0, x.dtype)
-    for place, windows in in_groups(x, geometry, tile, len(weight)):
+    matrix, products = im2col.as_matrices(weight, 1)[0], np.empty(0, x.dtype)
+    for place, windows in in_blocks(x, geometry, tile, len(weight)):
         shape = *windows.shape[:4], len(weight)
         products = products if products.shape == shape else np.empty(shape, x.dtype)
         np.matmul(windows, matrix, out=products)
@@ -204,7 +204,7 @@ def shares(g: Array, winners: Array, phases: int) -> Array:
     return (g.view(f"i{g.dtype.itemsize}") * (winners == numbers)).view(g.dtype)
 
 
-def in_groups(
+def in_blocks(
     x: Array, geometry: Geometry, tile: tuple[int, int], filters: int
 ) -> Iterator[tuple[Place, Array]]:
     """Some images at a time, or rows of one's tiles, and their windows, (down, across, k, m, kh kw C).
@@ -237,8 +237,8 @@ def in_groups(
             copy[...] = part
             count = part.size // length
             matrix = copy.reshape(length, count).T if few else copy.reshape(count, length)
-            k = im2col.n_products(matrix[:, :size], filters)
+            k, m = im2col.parts_of(count, size, filters)
             window, number = matrix.strides
-            strides = kw * c * number, tall * kw * c * number, count // k * window, window, number
-            shape = down, across, k, count // k, size
+            strides = kw * c * number, tall * kw * c * number, m * window, window, number
+            shape = down, across, k, m, size
             yield (images, band), np.ndarray(shape, x.dtype, copy, 0, strides)

@@ -10,136 +10,164 @@ from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, Place, blocks, cut_off
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .groups import one_by_one, rotated_kernel, split_groups
+from .phases import sum_of_phases
 from .product import product
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
-LARGE = (
-    1 << 18
-)  # elements of a kernel that is not copied across its memory order, which takes five times as long
+LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
 def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
-    x is (N, H, W, C), w (F, C, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
+    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
     they are kh kw times as large as the images, and copying is cheaper than storing them.
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
-        return im2col_kernels.im2col(x, w, geometry)
+        return one_by_one(im2col_kernels.im2col)(x, w, geometry)
 
     def to_image(g: Array) -> Array:
-        if geometry.stride != (1, 1):
+        channels, filters = w.shape[1], len(w) // geometry.groups
+        if channels < FEW_CHANNELS and 4 * channels * math.prod(geometry.stride) <= filters:
             return add_back(g, w, geometry, x.shape)
-        turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        return correlate(g, turned, geometry.backward())
+        if geometry.stride != (1, 1):
+            return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
+        return correlate_turned(g, w, geometry.backward())
 
     def to_kernel(g: Array) -> Array:
-        size, large = math.prod(w.shape[1:]), w.size > LARGE
-        d = array_module(g).zeros((len(w), size) if large else (size, len(w)), g.dtype)
-        for place, stack in in_blocks(x, geometry, len(w)):
-            gs = g[place].reshape(*stack.shape[:2], len(w))
-            d += stack_products(gs, stack) if large else stack_products(stack, gs)
-        if large:
-            return d.reshape(len(w), *geometry.kernel, x.shape[3]).transpose(0, 3, 1, 2)
-        return d.reshape(*geometry.kernel, x.shape[3], len(w)).transpose(3, 2, 0, 1)
+        groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
+        filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
+        d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
+        for place, stacks in in_blocks(x, geometry, len(w)):
+            gs = as_stacks(g[place], stacks)
+            d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
+        if not large:
+            d = d.transpose(0, 2, 1)
+        return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
-    xp, matrix = array_module(x), as_matrix(w)
+    xp, groups = array_module(x), geometry.groups
+    matrices = as_matrices(w, groups)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
-    for place, stack in in_blocks(x, geometry, len(w)):
-        out = y[place].reshape(*stack.shape[:2], len(w))
-        if len(stack) == 1:
-            stack, out = stack[0], out[0]  # a stack of a transposed matrix is one that CuPy copies
-        product(stack, matrix, out=out)
+    for place, stacks in in_blocks(x, geometry, len(w)):
+        out = as_stacks(y[place], stacks)
+        if stacks.shape[1] > 1:
+            xp.matmul(stacks, matrices[:, None], out=out)
+        else:  # a stack of a transposed matrix is one that CuPy copies
+            for k in range(groups):
+                product(stacks[k, 0], matrices[k], out=out[k, 0])
     return y
 
 
-def stack_products(a: Array, b: Array) -> Array:
-    """The sum of a[i].T b[i]."""
-    return product(a[0].T, b[0]) if len(a) == 1 else (a.transpose(0, 2, 1) @ b).sum(0)
+def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
+    """The convolution of a gradient with the kernel turned round, from filters to channels."""
+    return correlate(g, rotated_kernel(w, geometry.groups), geometry)
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
-    """The input gradient at any stride: each window's share is added where the window stood."""
-    xp, matrix, (_, height, width, channels) = array_module(g), as_matrix(w).T, shape
+    """The image gradient, if there are few channels: each window's share is added where the window stood."""
+    xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
     (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
-    d = xp.zeros((len(g), height + 2 * ph, width + 2 * pw, channels), g.dtype)
-    for images in blocks(len(g), rows * columns * matrix.shape[1] * g.itemsize, CACHE):
-        part = g[images]
-        shares = product(part.reshape(math.prod(part.shape[:3]), len(w)), matrix)
-        shares = shares.reshape(len(part), rows, columns, kh, kw, channels)
+    matrices, few = as_matrices(w, groups), channels // groups
+    d = xp.zeros((groups, few, len(g), height + 2 * ph, width + 2 * pw), g.dtype)
+    for images in blocks(len(g), rows * columns * matrices.shape[1] * groups * g.itemsize, CACHE):
+        part = split_groups(g[images], groups)
+        shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
+        shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
+        places = d[:, :, images]
         for i in range(kh):
             for j in range(kw):
-                d[(images, *geometry.tap(i, j, rows, columns))] += shares[:, :, :, i, j]
-    return d[:, ph : ph + height, pw : pw + width]
+                place = places[(..., *geometry.tap(i, j, rows, columns))]
+                place += shares[:, i, j]
+    d = d[..., ph : ph + height, pw : pw + width].transpose(2, 3, 4, 0, 1)
+    return xp.ascontiguousarray(d.reshape(len(g), height, width, channels))
+
+
+def sum_of_products(a: Array, b: Array) -> Array:
+    """The sums of a[k, i].T b[k, i] over i."""
+    if len(a) == a.shape[1] == 1:
+        return product(a[0, 0].T, b[0, 0])[None]
+    return (a.swapaxes(2, 3) @ b).sum(axis=1)
+
+
+def as_stacks(outputs: Array, stacks: Array) -> Array:
+    """Outputs (n, H', W', F) in the order of windows (groups, parts, m, size): a view."""
+    groups, parts, m, _ = stacks.shape
+    return outputs.reshape(parts, m, groups, outputs.shape[3] // groups).transpose(2, 0, 1, 3)
 
 
 def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Array]]:
-    """Some images at a time, or rows of one, and their windows as matrices (n, windows / n, kh kw C).
+    """Some images at a time, or rows of one, and their windows as matrices (groups, parts, m, kh kw C).
 
     They are good until the next. The padded images and the matrices lie in two buffers, which therefore stay
     in cache; both are stored channel by channel where there are few, so that whole rows can be copied.
     """
-    xp, few, itemsize = array_module(x), x.shape[3] < FEW_CHANNELS, x.itemsize
+    xp, itemsize, groups = array_module(x), x.itemsize, geometry.groups
     rows, columns = geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    n, h, w, c = x.shape
-    size = geometry.kernel[0] * geometry.kernel[1] * c
-    cache = max(CACHE, size * filters * itemsize)  # the products read the kernel once for each run
-    runs = blocks(n, rows * columns * size * itemsize, cache)
+    x = split_groups(x, groups)
+    _, n, h, w, c = x.shape
+    few, size, filters = c < FEW_CHANNELS, geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
+    cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
+    runs = blocks(n, groups * rows * columns * size * itemsize, cache)
     if geometry.kernel == geometry.stride == (1, 1) and not ph and not pw:  # the windows are there already
         for images in runs:
-            matrix = x[images].reshape((images.stop - images.start) * rows * columns, c)
-            products = n_products(matrix, filters)
-            yield (images, slice(rows)), matrix.reshape(products, len(matrix) // products, c)
+            parts, m = parts_of((images.stop - images.start) * rows * columns, size, filters)
+            yield (images, slice(rows)), x[:, images].reshape(groups, parts, m, c)
         return
     n = runs[0].stop if runs else 0  # the first run is the longest
-    bands = blocks(rows, n * columns * size * itemsize, cache)
+    bands = blocks(rows, n * groups * columns * size * itemsize, cache)
     room = n, h + 2 * ph, w + 2 * pw
-    padded = xp.zeros((c, *room), x.dtype).transpose(1, 2, 3, 0) if few else xp.zeros((*room, c), x.dtype)
-    patches = windows(padded, geometry, rows, columns)
-    buffer = xp.empty(n * bands[0].stop * columns * size, x.dtype)
+    border = xp.zeros((groups, c, *room) if few else (groups, *room, c), x.dtype)
+    padded = border.transpose(0, 2, 3, 4, 1) if few else border
+    patches = strided_view(border, 0, *windows(padded, geometry, rows, columns))
+    buffer = xp.empty(groups * n * bands[0].stop * columns * size, x.dtype)
     for images in runs:
         n = images.stop - images.start
-        padded[:n, ph : ph + h, pw : pw + w] = x[images]
+        padded[:, :n, ph : ph + h, pw : pw + w] = x[:, images]
         for band in bands:
-            part = patches[:n, band].transpose(3, 4, 5, 0, 1, 2) if few else patches[:n, band]
+            part = patches[:, :n, band]
+            part = part.transpose(0, 4, 5, 6, 1, 2, 3) if few else part
             copy = buffer[: part.size].reshape(part.shape)
             copy[...] = part
-            n_rows = n * (band.stop - band.start) * columns
-            matrix = copy.reshape(size, n_rows).T if few else copy.reshape(n_rows, size)
-            products = n_products(matrix, filters)
-            yield (images, band), matrix.reshape(products, n_rows // products, size)
+            parts, m = parts_of(n * (band.stop - band.start) * columns, size, filters)
+            if few:
+                yield (images, band), copy.reshape(groups, size, parts, m).transpose(0, 2, 3, 1)
+            else:
+                yield (images, band), copy.reshape(groups, parts, m, size)
 
 
-def n_products(rows: Array, filters: int) -> int:
-    """Into how many equal parts to cut the rows, so that each makes a small product with all filters."""
-    enough = -(-rows.size * filters // SMALL)
+def parts_of(rows: int, size: int, filters: int) -> tuple[int, int]:
+    """Into how many equal parts to cut the rows, so that each makes a small product; the rows of a part."""
+    enough = -(-rows * size * filters // SMALL)
     if enough <= 1:
-        return 1
-    return next((n for n in range(enough, 4 * enough) if len(rows) % n == 0 and len(rows) >= 16 * n), 1)
+        return 1, rows
+    parts = next((n for n in range(enough, 4 * enough) if rows % n == 0 and rows >= 16 * n), 1)
+    return parts, rows // parts
 
 
-def windows(padded: Array, geometry: Geometry, rows: int, columns: int) -> Array:
-    """What each window of padded images (N, H, W, C) sees, (N, rows, columns, kh, kw, C): a view."""
-    image, row, column, channel = padded.strides
+def windows(
+    padded: Array, geometry: Geometry, rows: int, columns: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of what each window sees of (..., H, W, C), (..., rows, columns, kh, kw, C)."""
+    *outer, row, column, channel = padded.strides
     (down, right), (i, j) = geometry.stride, geometry.dilation
-    return array_module(padded).lib.stride_tricks.as_strided(
-        padded,
-        (len(padded), rows, columns, *geometry.kernel, padded.shape[3]),
-        (image, row * down, column * right, row * i, column * j, channel),
-    )
+    shape = *padded.shape[:-3], rows, columns, *geometry.kernel, padded.shape[-1]
+    return shape, (*outer, row * down, column * right, row * i, column * j, channel)
 
 
-def as_matrix(w: Array) -> Array:
-    """The kernel (F, C, kh, kw) as a matrix (kh kw C, F), a large one copied along its memory order."""
-    if w.size > LARGE and w.strides[0] > w.strides[1]:
-        return w.transpose(0, 2, 3, 1).reshape(len(w), math.prod(w.shape[1:])).T
-    return w.transpose(2, 3, 1, 0).reshape(math.prod(w.shape[1:]), len(w))
+def as_matrices(w: Array, groups: int) -> Array:
+    """The kernel as matrices (groups, kh kw C, F / groups), a large one copied along its memory order."""
+    w = w.reshape(groups, len(w) // groups, *w.shape[1:])
+    size, filters = math.prod(w.shape[2:]), w.shape[1]
+    if w.size > LARGE and w.strides[1] > w.strides[2]:
+        return w.transpose(0, 1, 3, 4, 2).reshape(groups, filters, size).transpose(0, 2, 1)
+    return w.transpose(0, 3, 4, 2, 1).reshape(groups, size, filters)

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, blocks, cut_off
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
 
-CACHE = 192 << 10  # bytes of outputs made at a time, so that their products are in cache when they are added
+CACHE = 576 << 10  # bytes of products made at a time, which are in cache when they are added
 
 
 def fits(geometry: Geometry) -> bool:
@@ -46,7 +47,7 @@ def pitch_of(width: int, columns: int, padding: int) -> int:
 
 
 def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
-    """x (N, H, W, C) and w (F, C, kh, kw) where it ``fits``; the value is (N, H', W', F).
+    """x (N, H, W, C) and w (F, C / groups, kh, kw) where it ``fits``; the value is (N, H', W', F).
 
     On a GPU it is im2col.
     """
@@ -54,74 +55,86 @@ def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return im2col(x, w, geometry)
 
     def to_image(g: Array) -> Array:
-        turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        return correlate(g, turned, geometry.backward())
+        return correlate(g, rotated_kernel(w, geometry.groups), geometry.backward())
 
     def to_kernel(g: Array) -> Array:
-        (kh, kw), channels, filters = geometry.kernel, x.shape[3], len(w)
-        d = np.zeros((kh, kw * channels, filters), g.dtype)
-        for place, windows, pitch in in_bands(x, geometry, filters, 4 * SMALL):
+        groups, (kh, kw), channels, filters = geometry.groups, geometry.kernel, w.shape[1], len(w)
+        d = np.zeros((kh, groups, kw * channels, filters // groups), g.dtype)
+        for place, windows, pitch in in_bands(x, geometry, filters, 4 * SMALL, CACHE):
             n, rows, columns, _ = g[place].shape
-            _, _, _, parts, m, _ = windows.shape
-            gs = np.zeros((n, parts * m * kw, filters), g.dtype)  # zeros for the windows between two rows
-            gs[:, : rows * pitch].reshape(n, rows, pitch, filters)[:, :, :columns] = g[place]
-            gs = gs.reshape(n, parts, m, kw, filters).transpose(0, 3, 1, 2, 4)
+            _, _, _, _, parts, m, _ = windows.shape
+            gs = np.zeros((1, n, parts * m * kw, filters), g.dtype)  # zeros for the windows between two rows
+            gs[0, :, : rows * pitch].reshape(n, rows, pitch, filters)[:, :, :columns] = g[place]
+            (gs,) = as_windows(gs, windows)
             for total, of_row in zip(d, windows, strict=True):
-                total += (of_row.swapaxes(-1, -2) @ gs).sum(axis=(0, 1, 2))
-        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
+                total += (of_row.swapaxes(-1, -2) @ gs).sum(axis=(1, 2, 3))
+        d = d.reshape(kh, groups, kw, channels, filters // groups)
+        return d.transpose(1, 4, 3, 0, 2).reshape(w.shape)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
-    (kh, kw), filters = geometry.kernel, len(w)
-    kernel = w.transpose(2, 3, 1, 0).reshape(kh, 1, 1, 1, kw * x.shape[3], filters)
+    (kh, kw), filters, groups = geometry.kernel, len(w), geometry.groups
+    kernel = w.reshape(groups, filters // groups, *w.shape[1:]).transpose(3, 0, 4, 2, 1)
+    kernel = kernel.reshape(kh, groups, 1, 1, 1, kw * w.shape[1], filters // groups)
     y = np.empty((len(x), *geometry.output(*x.shape[1:3]), filters), np.result_type(x, w))
     products = np.empty(0, y.dtype)
-    for place, windows, pitch in in_bands(x, geometry, filters, SMALL):
+    for place, windows, pitch in in_bands(x, geometry, filters, SMALL, CACHE // kh):
         n, rows, columns, _ = y[place].shape
-        _, _, _, parts, m, _ = windows.shape
-        shape = kh, n, parts, m, kw, filters
+        _, _, _, _, parts, m, _ = windows.shape
+        shape = kh, n, parts * m * kw, filters
         products = products if products.shape == shape else np.empty(shape, y.dtype)
-        np.matmul(windows, kernel, out=products.transpose(0, 1, 4, 2, 3, 5))
-        lines = products.reshape(kh, n, parts * m * kw, filters)[:, :, : rows * pitch]
-        lines = lines.reshape(kh, n, rows, pitch, filters)[:, :, :, :columns]
+        np.matmul(windows, kernel, out=as_windows(products, windows))
+        lines = products[:, :, : rows * pitch].reshape(kh, n, rows, pitch, filters)[:, :, :, :columns]
         np.add(lines[0], lines[1] if kh > 1 else 0, out=y[place])
         for line in lines[2:]:
             y[place] += line
     return y
 
 
-def in_bands(x: Array, geometry: Geometry, filters: int, most: int) -> Iterator[tuple[Place, Array, int]]:
-    """Some images at a time, or rows of one, and the windows on them, (kh, n, kw, parts, m, kw C): a view.
+def in_bands(
+    x: Array, geometry: Geometry, filters: int, most: int, cache: int
+) -> Iterator[tuple[Place, Array, int]]:
+    """Some images at a time, or rows of one, and the windows: a view (kh, groups, n, kw, parts, m, kw C).
 
-    Window number t of an image is [:, :, t % kw, t // kw // m, t // kw % m], and from one row to the next
+    Window number t of an image is [:, :, :, t % kw, t // kw // m, t // kw % m], and from one row to the next
     there are as many windows as the number that comes third. A product of m windows and all filters takes at
-    most ``most`` multiplications.
+    most ``most`` multiplications, and outputs of one time about ``cache`` bytes.
     """
     (kh, kw), down, (rows, columns) = geometry.kernel, geometry.dilation[0], geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    n, height, width, channels = x.shape
+    x, groups = split_groups(x, geometry.groups), geometry.groups
+    _, n, height, width, channels = x.shape
     pitch = pitch_of(width, columns, pw)
-    runs = blocks(n, rows * pitch * filters * x.itemsize, CACHE)
+    runs = blocks(n, rows * pitch * filters * x.itemsize, cache)
     n = runs[0].stop if runs else 0  # the first run is the longest
-    bands = blocks(rows, n * pitch * filters * x.itemsize, CACHE)
+    bands = blocks(rows, n * pitch * filters * x.itemsize, cache)
     bands = blocks(rows, 1, -(-rows // len(bands)))  # of one length, which the matrices have
     of_one = -(-bands[0].stop * pitch // kw)
-    parts = max(-(-of_one * kw * channels * filters // most), 1)
+    parts = max(-(-of_one * kw * channels * filters // groups // most), 1)
     m = -(-of_one // parts)
     pixels = max(bands[-1].start + (kh - 1) * down, height + 2 * ph) * pitch + (parts * m + 1) * kw + pw
-    flat = np.zeros((n, pixels, channels), x.dtype)
-    inside = flat[:, ph * pitch + pw :][:, : height * pitch].reshape(n, height, pitch, channels)[:, :, :width]
-    image, pixel, number = flat.strides
+    flat = np.zeros((groups, n, pixels, channels), x.dtype)
+    inside = flat[:, :, ph * pitch + pw :][:, :, : height * pitch]
+    inside = inside.reshape(groups, n, height, pitch, channels)[:, :, :, :width]
+    group, image, pixel, number = flat.strides
     for images in runs:
         n = images.stop - images.start
-        inside[:n] = x[images]
+        inside[:, :n] = x[:, images]
         for band in bands:
-            windows = np.lib.stride_tricks.as_strided(
-                flat[:, band.start * pitch :],
-                (kh, n, kw, parts, m, kw * channels),
-                (down * pitch * pixel, image, pixel, m * kw * pixel, kw * pixel, number),
+            windows = strided_view(
+                flat,
+                band.start * pitch * channels,
+                (kh, groups, n, kw, parts, m, kw * channels),
+                (down * pitch * pixel, group, image, pixel, m * kw * pixel, kw * pixel, number),
             )
             yield (images, band), windows, pitch
+
+
+def as_windows(outputs: Array, windows: Array) -> Array:
+    """Outputs (rows, n, windows of an image, F) in the order of ``windows``: a view."""
+    _, groups, n, kw, parts, m, _ = windows.shape
+    outputs = outputs.reshape(len(outputs), n, parts, m, kw, groups, outputs.shape[3] // groups)
+    return outputs.transpose(0, 5, 1, 4, 2, 3, 6)

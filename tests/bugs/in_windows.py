@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 
 from minigrad import nn, ops, testing
+from minigrad.ops.conv import ALGORITHMS
+from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
 from tests.minigrad import norm_laws, op_laws, window_laws
 
@@ -52,6 +54,27 @@ def same_is_padding_at_the_end() -> None:
     window_laws.same_is_padding_at_the_end(ops.conv2d, drawn(2, 2, 4, 5), drawn(3, 2, 2, 3), (1, 2))
     f = partial(ops.conv2d, padding="same")
     testing.gradient_matches_difference(f, drawn(2, 2, 4, 5), drawn(3, 2, 2, 3))
+
+
+def fast_convolutions_are_the_direct_one() -> None:
+    rng = np.random.default_rng(0)
+    for name, channels, filters, groups, stride, padding, dilation in (
+        ("depthwise", 3, 3, 3, (1, 2), (1, 1), (2, 3)),
+        ("im2col", 4, 6, 2, (2, 3), (1, 2), (1, 2)),
+        ("im2col", 1, 4, 1, (1, 1), (1, 1), (1, 1)),
+        ("kernel_rows", 4, 6, 2, (1, 1), (1, 1), (1, 1)),
+        ("winograd", 2, 3, 1, (1, 1), (2, 1), (2, 2)),
+    ):
+        geometry = Geometry((3, 3), stride, padding, dilation, groups)
+        shapes = (
+            (2, 9, 8, channels),
+            (filters, channels // groups, 3, 3),
+            (2, *geometry.output(9, 8), filters),
+        )
+        x, w, g = (rng.integers(-4, 5, shape).astype(float) for shape in shapes)
+        (y, pullbacks), (value, oracles) = (ALGORITHMS[a](x, w, geometry) for a in (name, "direct"))
+        for fast, slow in ((y, value), *((f(g), h(g)) for f, h in zip(pullbacks, oracles, strict=True))):
+            np.testing.assert_allclose(fast, slow, atol=1e-10, err_msg=name)
 
 
 def interpolation_is_its_definition() -> None:
@@ -123,6 +146,23 @@ BUGS = [
         transposed_convolutions_are_adjoints, "the output has|shape"),
     Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
+    Bug("taps of the second remainder overwrite those of the first", "minigrad.ops.depthwise",
+        "y[images] += np.einsum", "y[images] = np.einsum",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("columns are put side by side without the padding", "minigrad.ops.depthwise",
+        "divmod(first + pw, across)", "divmod(first, across)",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("a phase of the image begins with the gradient", "minigrad.ops.phases",
+        "start = above - (max(taps, default=0)", "start = -(max(taps, default=0)",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("shares of the windows overwrite one another", "minigrad.ops.im2col",
+        "place += shares", "place[...] = shares",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("a kernel is turned in one direction only", "minigrad.ops.groups", "[..., ::-1, ::-1]", "[..., ::-1]",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("remainders of rows come back as those of columns", "minigrad.ops.dilation",
+        "transpose(2, 3, 0, 4, 1, 5)", "transpose(2, 3, 1, 4, 0, 5)",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("a signal's steps are single ones", "minigrad.ops.conv_transpose1d",
         "(1, one(stride, \"stride\", 1))", "(1, 1)",
         transposed_convolutions_are_adjoints, "the output has|output_padding"),

@@ -1,0 +1,74 @@
+"""The image gradient of a convolution with a stride, as convolutions without one.
+
+Of the image's rows those a stride apart see the same rows of the kernel, and so do its columns. Such a phase
+of the image is a convolution at stride 1, of the gradient with its part of the kernel turned round (the
+"sub-pixel" form of Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``im2col.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+from ..device import Array, array_module
+from .geometry import Geometry
+
+Correlate = Callable[[Array, Array, Geometry], Array]
+
+
+class Phase(NamedTuple):
+    """Every ``stride``-th row of the image, and what it needs for its gradient; or every such column."""
+
+    places: slice  # in the image
+    taps: slice  # of the kernel
+    window: tuple[int, int]  # the rows of the gradient, from the first to behind the last; some are outside
+    dilation: int
+
+
+def sum_of_phases(
+    correlate: Correlate, g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]
+) -> Array:
+    """The gradient of images of ``shape`` (N, H, W, C) from g (N, H', W', F) and w (F, C / groups, kh, kw).
+
+    ``correlate(g, w, geometry)`` is the convolution of g with w turned round.
+    """
+    _, height, width, channels = shape
+    d = array_module(g).zeros((len(g), height, width, channels), g.dtype)
+    for rows, columns in product(*(phases(geometry, axis, shape[1 + axis]) for axis in (0, 1))):
+        part = w[:, :, rows.taps, columns.taps]
+        plain = Geometry(part.shape[2:], (1, 1), (0, 0), (rows.dilation, columns.dilation), geometry.groups)
+        if part.size:
+            gradient = cut_out(g, rows.window, columns.window)
+            d[:, rows.places, columns.places] = correlate(gradient, part, plain)
+    return d
+
+
+def phases(geometry: Geometry, axis: int, size: int) -> list[Phase]:
+    """All phases of an image's rows (``axis`` 0) or columns (1), of which there are ``size``."""
+    kernel, stride, padding, dilation = (setting[axis] for setting in geometry[:4])
+    apart = stride // math.gcd(stride, dilation)  # from one tap of a phase to its next
+    result = []
+    for first in range(min(stride, size)):
+        above, remainder = divmod(first + padding, stride)
+        places = slice(first, size, stride)
+        taps = [i for i in range(kernel) if (i * dilation - remainder) % stride == 0]
+        start = above - (max(taps, default=0) * dilation - remainder) // stride
+        spacing = dilation * apart // stride
+        window = start, start + len(range(size)[places]) + (len(taps) - 1) * spacing
+        result.append(Phase(places, slice(min(taps, default=kernel), None, apart), window, spacing))
+    return result
+
+
+def cut_out(g: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    """g[:, rows, columns] for rows and columns from the first to behind the last, zero where g has none."""
+    (top, bottom), (left, right) = rows, columns
+    inside = g[:, max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+    if inside.shape[1:3] == (bottom - top, right - left):
+        return inside
+    larger = array_module(g).zeros((len(g), bottom - top, right - left, g.shape[3]), g.dtype)
+    y, x = max(-top, 0), max(-left, 0)
+    larger[:, y : y + inside.shape[1], x : x + inside.shape[2]] = inside
+    return larger
