@@ -67,7 +67,7 @@ def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
 
 
 def sums_by_einsum(x: np.ndarray) -> np.ndarray:
-    """The sums along the last axis, in 4 lanes or more, each of which adds 4 numbers at a time."""
+    """The sums along the last axis, which einsum takes 64 bytes at a time, so in 8 or 16 chains."""
     return np.einsum("...c->...", x)
 
 
