@@ -1,13 +1,22 @@
 """Pools, adaptive pools, transposed convolutions, padding "same" and interpolation are their definitions."""
 
+import importlib
+from functools import partial
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import ops
+from minigrad import Parameter, Tape, ops
+from minigrad.device import to_host
+from minigrad.ops import window_sums
 from minigrad.testing import on_device
 from tests.minigrad import window_laws
+
+
+interpolate = importlib.import_module("minigrad.ops.interpolate")  # the module; the op has its name
 
 
 def two(least, most):
@@ -34,8 +43,11 @@ def poolings(draw, mean):
 def test_a_pool_is_its_definition(op, data):
     mean = op is ops.avg_pool2d
     sizes, settings = data.draw(poolings(mean))
-    x = np.random.default_rng(0).normal(size=(2, 2, *sizes))
-    window_laws.pool_is_its_definition(op, x, mean, **settings)
+    x = np.random.default_rng(0).integers(-9, 9, size=(2, 2, *sizes)).astype(float)
+    with patch.object(window_sums, "CACHE", data.draw(st.sampled_from([1, window_sums.CACHE]))):
+        window_laws.pool_is_its_definition(op, x, mean, **settings)
+        if mean:
+            window_laws.is_the_transpose(partial(op, **settings), x)
 
 
 @pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
@@ -82,7 +94,27 @@ def test_a_signal_is_correlated(length, kernel):
     np.testing.assert_allclose(y[0, 0], np.correlate(x, w), rtol=1e-12, atol=1e-12)
 
 
-@given(sizes=two(1, 4), scale=two(1, 4), mode=st.sampled_from(["nearest", "bilinear"]))
-def test_interpolation_is_its_definition(sizes, scale, mode):
-    x = np.random.default_rng(0).normal(size=(2, 3, *sizes))
-    window_laws.interpolation_is_its_definition(ops.interpolate, x, scale, mode)
+@given(
+    sizes=two(1, 4),
+    scale=two(1, 5),
+    mode=st.sampled_from(["nearest", "bilinear"]),
+    widest=st.sampled_from([0, interpolate.WIDTH]),
+    cache=st.sampled_from([1, window_sums.CACHE]),
+)
+def test_interpolation_is_its_definition(sizes, scale, mode, widest, cache):
+    x = np.random.default_rng(0).integers(-4, 5, (2, 3, *sizes)).astype(float)
+    with patch.object(interpolate, "WIDTH", widest), patch.object(window_sums, "CACHE", cache):
+        window_laws.interpolation_is_its_definition(ops.interpolate, x, scale, mode)
+        window_laws.is_the_transpose(partial(ops.interpolate, scale_factor=scale, mode=mode), x)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_interpolation_spreads_what_is_no_number_to_neighbours_only(value):
+    x = np.zeros((1, 1, 4, 6))
+    x[0, 0, 1, 1] = value
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = ops.interpolate(leaf, scale_factor=2, mode="bilinear")
+    tape.backward(y, y.data)
+    assert np.isfinite(y.numpy()).sum() == y.data.size - 16
+    assert leaf.grad is not None and np.isfinite(to_host(leaf.grad)).sum() == 24 - 9

@@ -135,3 +135,15 @@ def interpolation_is_its_definition(op: Op, x: np.ndarray, scale: tuple[int, int
 
     y = op(on_device(x), scale_factor=scale, mode=mode).numpy()
     np.testing.assert_allclose(y, along(along(x, scale[0], 2), scale[1], 3), rtol=1e-12, atol=1e-12)
+
+
+def is_the_transpose(f: Op, x: np.ndarray) -> None:
+    """(f of x, g) = (x, gradient for g) of a linear op f, for small integers x and g."""
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = f(leaf)
+    g = np.random.default_rng(1).integers(-4, 5, y.shape).astype(x.dtype)
+    tape.backward(y, on_device(g))
+    assert leaf.grad is not None
+    left, right = (y.numpy() * g).sum(), (x * to_host(leaf.grad)).sum()
+    assert abs(left - right) < 1e-9 * max(abs(g).sum(), 1), f"<f of x, g> is {left}, <x, gradient> {right}"
