@@ -28,6 +28,9 @@ def adaptive_pools_are_their_definitions() -> None:
     x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
+    x[:, :, -1, -1] = np.nan
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, drawn(1, 1, 2, 300), (1, 150), False)
 
 
 def transposed_convolutions_are_adjoints() -> None:
@@ -50,6 +53,7 @@ def interpolation_is_its_definition() -> None:
         window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), (3, 2), mode)
         f = partial(ops.interpolate, scale_factor=(3, 2), mode=mode)
         testing.gradient_matches_difference(f, drawn(2, 2, 3, 4))
+    window_laws.interpolation_spreads_to_neighbours_only(ops.interpolate, np.inf)
 
 
 def samples_are_normalized() -> None:
@@ -65,18 +69,19 @@ def samples_are_normalized() -> None:
 # Bugs
 
 POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
+ARGMAX = "minigrad.ops.argmax_pool"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
     Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
         pools_are_their_definitions, "shapes|Mismatch"),
-    Bug("zeros stand behind the image for a maximum", POOL, "geometry.extra, lowest(x))", "geometry.extra)",
-        pools_are_their_definitions, "Mismatched elements"),
+    Bug("zeros stand behind the image for a maximum", POOL, "*x.shape[1:3]), lowest(x))",
+        "*x.shape[1:3]), 0)", pools_are_their_definitions, "Mismatched elements"),
     Bug("padding counts although it should not", POOL, "border = padding if count_include_pad else 0",
         "border = padding", pools_are_their_definitions, "Mismatched elements"),
     Bug("what is behind the padding counts in a mean", POOL,
-        "if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):",
-        "if any(geometry.padding) and not count_include_pad:",
+        "any(geometry.extra) or (any(geometry.padding) and not count_include_pad)",
+        "any(geometry.padding) and not count_include_pad",
         pools_are_their_definitions, "Mismatched elements"),
     Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
         "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
@@ -84,6 +89,11 @@ BUGS = [
         "narrow, to_columns = pool(nhwc(x), 2, columns)\n    y, to_rows = pool(narrow, 1, rows)",
         "narrow, to_columns = pool(nhwc(x), 1, rows)\n    y, to_rows = pool(narrow, 2, columns)",
         adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("the last of equal elements is the first", ARGMAX, "np.greater(", "np.greater_equal(",
+        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
+    Bug("a place in a wide image is a byte", ARGMAX,
+        "np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1]).type", "np.uint8",
+        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
     Bug("windows that overlap overwrite one another's gradient", ADAPTIVE,
         "] += g[(*before, slice(i, i + 1))]", "] = g[(*before, slice(i, i + 1))]",
         adaptive_pools_are_their_definitions, "Mismatched elements"),
@@ -98,10 +108,15 @@ BUGS = [
     Bug("the gradient keeps the border of same", "minigrad.ops.conv",
         "nchw(to_image(images(g))[:, :height, :width])", "nchw(to_image(images(g)))",
         same_is_padding_at_the_end, "shape|broadcast"),
-    Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
-        "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
-    Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",
+    Bug("pixels have their centres at whole numbers", INTERPOLATE,
+        "x * (factor + 1 + 2 * i), times(x, factor - 1 - 2 * i)",
+        "x * (factor + 2 + 2 * i), times(x, factor - 2 - 2 * i)",
+        interpolation_is_its_definition, "Mismatched elements"),
+    Bug("what is before the first pixel keeps its gradient", INTERPOLATE, "d[:, 0] += left[:, 0]", "pass",
         interpolation_is_its_definition, DIFFERENCE),
+    Bug("zeros of a matrix are multiplied by infinity", INTERPOLATE,
+        "if matrix is None or not np.isfinite(out).all():", "if matrix is None:",
+        interpolation_is_its_definition, "the gradient"),
     Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
         "rows * columns * channels", samples_are_normalized, "Mismatched elements"),
     Bug("a group's mean is taken for a constant", GROUPS, "        d -= line(scale * mean(total))\n", "",

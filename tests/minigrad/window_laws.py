@@ -147,3 +147,17 @@ def is_the_transpose(f: Op, x: np.ndarray) -> None:
     assert leaf.grad is not None
     left, right = (y.numpy() * g).sum(), (x * to_host(leaf.grad)).sum()
     assert abs(left - right) < 1e-9 * max(abs(g).sum(), 1), f"<f of x, g> is {left}, <x, gradient> {right}"
+
+
+def interpolation_spreads_to_neighbours_only(op: Op, value: float) -> None:
+    """One ``value`` that is no finite number makes 4 x 4 pixels such, and its gradient 3 x 3."""
+    x = np.zeros((1, 1, 4, 6))
+    x[0, 0, 1, 1] = value
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = op(leaf, scale_factor=2, mode="bilinear")
+    tape.backward(y, y.data)
+    assert leaf.grad is not None
+    for what, array, most in (("the value", y.data, 16), ("the gradient", leaf.grad, 9)):
+        count = (~np.isfinite(to_host(array))).sum()
+        assert count == most, f"{what} of {value} at one pixel is not finite at {count}, not {most}"
