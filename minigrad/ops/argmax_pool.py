@@ -80,14 +80,15 @@ def argmax_pool(
     runs = blocks(n, x[:1].nbytes, CACHE)
     room = runs[0].stop if runs else 0, rows.length, columns.length, channels  # the first run is the longest
     copies = {key: np.full(room, border, x.dtype) for key in product(rows.copies, columns.copies)}
+    copied_pixels = {key: pixels(copy) for key, copy in copies.items()}
     (size, line), (down, across) = (math.prod(room), math.prod(room[2:])), (rows.reach, columns.reach)
     wide = {key: (np.empty(size, x.dtype), np.empty(size, kind)) for key in rows.copies}
     tall = np.empty(size, x.dtype), np.empty(size, kind)
     work = np.empty(size, bool), np.empty(size, kind)
     zeros = np.zeros(size, kind)
     for images in runs:
-        part = x[images]
-        for (i, j), copy in copies.items():
+        part = pixels(x[images])
+        for (i, j), copy in copied_pixels.items():
             (inner_rows, own_rows), (inner_columns, own_columns) = rows.copies[i], columns.copies[j]
             copy[: len(part), inner_rows, inner_columns] = part[:, own_rows][:, :, own_columns]
         stop = len(part) * rows.length * line - across * channels
@@ -117,6 +118,11 @@ def argmax_pool(
         return d
 
     return y, to_x
+
+
+def pixels(x: np.ndarray) -> np.ndarray:
+    """(N, H, W, C) images as (N, H, W) elements where C > 0; NumPy copies these in half the time."""
+    return x.view(np.dtype((np.void, x.shape[3] * x.itemsize)))[..., 0] if x.shape[3] else x
 
 
 def largest(
