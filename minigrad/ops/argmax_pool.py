@@ -77,7 +77,8 @@ def argmax_pool(
     shape = n, len(rows.first), len(columns.first), channels
     kind = np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1]).type
     y, places = np.empty(shape, x.dtype), np.empty(shape, kind)
-    runs = blocks(n, x[:1].nbytes, CACHE)
+    count = len(rows.copies) * len(columns.copies)
+    runs = blocks(n, x[:1].nbytes, CACHE * max(count // 4, 1))  # where there are many they are small
     room = runs[0].stop if runs else 0, rows.length, columns.length, channels  # the first run is the longest
     copies = {key: np.full(room, border, x.dtype) for key in product(rows.copies, columns.copies)}
     copied_pixels = {key: pixels(copy) for key, copy in copies.items()}
