@@ -17,7 +17,7 @@ import numpy as np
 
 from .geometry import Geometry, blocks
 
-CACHE = 1 << 20  # bytes of images pooled at a time: with what is computed of them, they stay in cache
+CACHE = 1 << 20  # bytes of up to four copies of images: they stay in cache with what is computed of them
 
 
 class WindowAxis(NamedTuple):
@@ -78,7 +78,8 @@ def argmax_pool(
     kind = np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1]).type
     y, places = np.empty(shape, x.dtype), np.empty(shape, kind)
     count = len(rows.copies) * len(columns.copies)
-    runs = blocks(n, x[:1].nbytes, CACHE * max(count // 4, 1))  # where there are many they are small
+    each = count * rows.length * columns.length * channels * x.itemsize
+    runs = blocks(n, each, CACHE * max(count // 4, 1))  # many copies are small, and take many calls
     room = runs[0].stop if runs else 0, rows.length, columns.length, channels  # the first run is the longest
     copies = {key: np.full(room, border, x.dtype) for key in product(rows.copies, columns.copies)}
     copied_pixels = {key: pixels(copy) for key, copy in copies.items()}
