@@ -31,6 +31,7 @@ from .tensor import Parameter, Tensor
 __all__ = [
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
+    "AvgPool1d",
     "AvgPool2d",
     "BatchNorm",
     "Conv1d",
@@ -50,6 +51,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
+    "MaxPool1d",
     "MaxPool2d",
     "Module",
     "RMSNorm",
@@ -255,6 +257,43 @@ class AvgPool2d(Pool):
 
     def forward(self, x: Any) -> Tensor:
         return ops.avg_pool2d(x, **self.settings)
+
+
+class MaxPool1d(Pool):
+    """The largest element of each window: signals (N, C, L) become (N, C, L'), else ValueError."""
+
+    def __init__(
+        self,
+        kernel: int,
+        *,
+        stride: int | None = None,
+        padding: int = 0,
+        dilation: int = 1,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.max_pool1d(x, **self.settings)
+
+
+class AvgPool1d(Pool):
+    """The mean of each window: signals (N, C, L) become (N, C, L'), else ValueError."""
+
+    def __init__(
+        self,
+        kernel: int,
+        *,
+        stride: int | None = None,
+        padding: int = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):
+        settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        super().__init__(kernel, stride=stride, padding=padding, **settings)
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.avg_pool1d(x, **self.settings)
 
 
 class AdaptivePool(Module):

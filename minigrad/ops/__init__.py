@@ -42,6 +42,7 @@ from .mask import masked_fill, tril, triu
 from .norm import batch_norm, layer_norm
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
+from .pool1d import avg_pool1d, max_pool1d
 from .reduce import log_softmax, logsumexp, max, mean, min, prod, softmax, std, sum, var
 from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .rms_norm import rms_norm
@@ -66,15 +67,15 @@ from .shape import (
 )
 
 __all__ = [
-    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool2d",
-    "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate", "conv1d",
-    "conv2d", "conv_transpose2d", "cos", "cross_entropy", "cumprod", "cumsum", "diagonal", "divide",
+    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool1d",
+    "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate",
+    "conv1d", "conv2d", "conv_transpose2d", "cos", "cross_entropy", "cumprod", "cumsum", "diagonal", "divide",
     "dropout", "einsum", "elu", "embedding", "exp", "expand_dims", "flatten", "flip", "gather", "gelu",
     "getitem", "group_norm", "hardswish", "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss",
     "layer_norm", "leaky_relu", "linear", "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill",
-    "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative",
-    "nll_loss", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter",
-    "scatter_add", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort", "split", "sqrt",
-    "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var",
-    "where",
+    "matmul", "max", "max_pool1d", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply",
+    "negative", "nll_loss", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll",
+    "scatter", "scatter_add", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort",
+    "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose",
+    "tril", "triu", "var", "where",
 ]  # fmt: skip

@@ -24,6 +24,11 @@ def pools_are_their_definitions() -> None:
         window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
 
 
+def pools_of_signals_are_their_definitions() -> None:
+    windows = {"kernel": (1, 3), "stride": (1, 2), "padding": (0, 1)}
+    window_laws.pool_of_signals_is_its_definition(ops.avg_pool1d, 6, True, **windows)
+
+
 def adaptive_pools_are_their_definitions() -> None:
     x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
@@ -83,6 +88,8 @@ BUGS = [
         "any(geometry.extra) or (any(geometry.padding) and not count_include_pad)",
         "any(geometry.padding) and not count_include_pad",
         pools_are_their_definitions, "Mismatched elements"),
+    Bug("signals are not padded", "minigrad.ops.pool1d", "padding=(0, padding)", "padding=(0, 0)",
+        pools_of_signals_are_their_definitions, "shapes"),
     Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
         "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("the first largest is sought down the columns", ADAPTIVE,

@@ -266,6 +266,11 @@ OPS = {
         ValueError,
         r"N, C, L.*\(3, 8\).*x\[None\]",
     ),
+    "a pool of signals of a matrix": (
+        lambda: ops.max_pool1d(zeros(3, 8), kernel=2),
+        ValueError,
+        r"N, C, L.*\(3, 8\).*x\[None\]",
+    ),
     "conv1d by half a stride": (
         lambda: ops.conv1d(zeros(1, 3, 8), zeros(1, 3, 3), stride=1.5),  # pyright: ignore
         ValueError,

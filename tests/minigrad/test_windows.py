@@ -48,6 +48,14 @@ def test_a_pool_is_its_definition(op, data):
             window_laws.is_the_transpose(partial(op, **settings), x)
 
 
+@pytest.mark.parametrize("op", [ops.max_pool1d, ops.avg_pool1d], ids=lambda op: op.__name__)
+@given(data=st.data())
+def test_a_pool_of_signals_is_its_definition(op, data):
+    mean = op is ops.avg_pool1d
+    (_, length), settings = data.draw(poolings(mean))
+    window_laws.pool_of_signals_is_its_definition(op, length, mean, **settings)
+
+
 @pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
 @given(sizes=two(1, 7), size=two(1, 5), last=st.sampled_from([0.0, np.nan]))
 def test_an_adaptive_pool_is_its_definition(op, sizes, size, last):

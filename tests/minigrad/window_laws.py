@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor
+from minigrad import Parameter, Tape, Tensor, ops
 from minigrad.device import to_host
 from minigrad.testing import on_device
 
@@ -55,6 +55,20 @@ def pool_is_its_definition(op: Op, x: np.ndarray, mean: bool, **settings: Any) -
         count = counted[0] * counted[1] if count_padding else len(inside[0]) * len(inside[1])
         expected[:, :, i, j] = window.sum((2, 3)) / count if mean else window.max((2, 3), initial=-np.inf)
     np.testing.assert_allclose(op(on_device(x), **settings).numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+def pool_of_signals_is_its_definition(op: Op, length: int, mean: bool, **settings: Any) -> None:
+    """``op`` of signals is that of images of one row; of the pairs in its settings it takes the second."""
+
+    def of_images(x: np.ndarray, **settings: Any) -> Tensor:
+        of_signals = {name: v[1] if isinstance(v, tuple) else v for name, v in settings.items()}
+        return ops.expand_dims(op(x[:, :, 0], **of_signals), axis=2)
+
+    pairs = {
+        name: (0 if name == "padding" else 1, v[1]) for name, v in settings.items() if isinstance(v, tuple)
+    }
+    x = np.random.default_rng(0).normal(size=(2, 3, 1, length))
+    pool_is_its_definition(of_images, x, mean, **settings | pairs)
 
 
 def adaptive_pool_is_its_definition(op: Op, x: np.ndarray, size: tuple[int, int], mean: bool) -> None:
