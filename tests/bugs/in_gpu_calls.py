@@ -67,7 +67,9 @@ def pooling_as_a_kernel_is_pooling() -> None:
     pooling = pool_kernels.max_of_places
     gpu_laws.pooling_is_the_readable_one(pooling, x, Geometry((2, 2), (2, 2), (0, 0), (1, 1)))
     pooling = partial(pooling, apart=False)
-    gpu_laws.pooling_is_the_readable_one(pooling, x, Geometry((1, 2), (1, 1), (0, 0), (1, 1)))
+    gpu_laws.pooling_is_the_readable_one(
+        pooling, x.reshape(1, 2, 4, 1), Geometry((1, 2), (1, 1), (0, 0), (1, 1))
+    )
 
 
 def cross_entropy_as_kernels_is_cross_entropy() -> None:
