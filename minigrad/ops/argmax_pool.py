@@ -3,7 +3,8 @@
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``. Every s-th column of images has
 few numbers in a row of memory, which NumPy takes one row at a time. So the pixels that are tap j of some
 window, and those of every other tap a whole number of strides away, are copied to an array of their own:
-there a tap is the array, moved, and one call of NumPy compares all windows of some images.
+there a tap is the array, moved, and one call of NumPy compares all windows of some images. Backward adds
+each gradient at its place, which takes a third to a half of the time that comparing again would take.
 """
 
 from __future__ import annotations

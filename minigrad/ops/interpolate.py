@@ -71,19 +71,19 @@ def blended(x: Array, factors: Factors) -> Array:
 def sum_of_blended(g: Array, factors: Factors) -> Array:
     """The transpose of ``blended``."""
     xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, factors
-    height, width = rows // down, columns // across
+    height, width, scale = rows // down, columns // across, 4 * down * across
     d = xp.empty((n, height, width, channels), g.dtype)
     matrix = blending_matrix(width, across, g)
+    transpose = None if matrix is None else matrix.T / scale
     for images in image_runs(g):
         part, out = g[images], d[images]
-        if matrix is not None:
+        if transpose is not None:
             with np.errstate(invalid="ignore"):
-                add_blends(np.matmul(matrix.T, part), down, out)
-        if matrix is None or not np.isfinite(out).all():
+                add_blends(np.matmul(transpose, part), down, out)
+        if transpose is None or not np.isfinite(out).all():
             tall = xp.empty((len(part), height, columns, channels), g.dtype)
-            add_blends(part, down, tall)
+            add_blends(part / scale, down, tall)
             add_blends(tall.swapaxes(1, 2), across, out.swapaxes(1, 2))
-        out /= 4 * down * across
     return d
 
 

@@ -122,7 +122,7 @@ BUGS = [
     Bug("what is before the first pixel keeps its gradient", INTERPOLATE, "d[:, 0] += left[:, 0]", "pass",
         interpolation_is_its_definition, DIFFERENCE),
     Bug("zeros of a matrix are multiplied by infinity", INTERPOLATE,
-        "if matrix is None or not np.isfinite(out).all():", "if matrix is None:",
+        "if transpose is None or not np.isfinite(out).all():", "if transpose is None:",
         interpolation_is_its_definition, "the gradient"),
     Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
         "rows * columns * channels", samples_are_normalized, "Mismatched elements"),
