@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ class WindowAxis(NamedTuple):
         return self.length - len(self.first)
 
 
+@lru_cache(256)  # half of the time that a single small image takes
 def window_axes(geometry: Geometry, height: int, width: int) -> tuple[WindowAxis, WindowAxis]:
     """Windows at equal distances on images, for rows and columns."""
     counts = geometry.output(height, width)
