@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,28 +83,27 @@ def argmax_pool(
     each = count * rows.length * columns.length * channels * x.itemsize
     runs = blocks(n, each, CACHE * max(count // 4, 1))  # many copies are small, and take many calls
     room = runs[0].stop if runs else 0, rows.length, columns.length, channels  # the first run is the longest
-    copies = {key: np.full(room, border, x.dtype) for key in product(rows.copies, columns.copies)}
-    copied_pixels = {key: pixels(copy) for key, copy in copies.items()}
-    (size, line), (down, across) = (math.prod(room), math.prod(room[2:])), (rows.reach, columns.reach)
-    wide = {key: (np.empty(size, x.dtype), np.empty(size, kind)) for key in rows.copies}
+    size, line, down, across = math.prod(room), math.prod(room[2:]), rows.reach, columns.reach
+    whole = len(rows.copies) * size
+    starts = {copy: number * size for number, copy in enumerate(rows.copies)}
+    copies = {j: np.full((len(rows.copies), *room), border, x.dtype) for j in columns.copies}
+    copied_pixels = {j: pixels(copy) for j, copy in copies.items()}
+    wide = np.empty(whole, x.dtype), np.empty(whole, kind)
     tall = np.empty(size, x.dtype), np.empty(size, kind)
-    work = np.empty(size, bool), np.empty(size, kind)
-    zeros = np.zeros(size, kind)
+    work = np.empty(whole, bool), np.empty(whole, kind)
+    stop = max(whole - across * channels, 0)
+    column_taps = [copies[j].reshape(-1)[k * channels :][:stop] for j, k in columns.taps]
+    column_numbers = [np.zeros(stop, kind), *map(kind, columns.offsets[1:])]
     for images in runs:
         part = pixels(x[images])
-        for (i, j), copy in copied_pixels.items():
-            (inner_rows, own_rows), (inner_columns, own_columns) = rows.copies[i], columns.copies[j]
-            copy[: len(part), inner_rows, inner_columns] = part[:, own_rows][:, :, own_columns]
-        stop = len(part) * rows.length * line - across * channels
-        for i, out in wide.items():
-            taps = [copies[i, j].reshape(-1)[k * channels :][:stop] for j, k in columns.taps]
-            numbers = [zeros[:stop], *map(kind, columns.offsets[1:])]
-            largest(taps, numbers, *(a[:stop] for a in (*out, *work)))
-        stop -= down * line
-        taps = [wide[i][0][k * line :][:stop] for i, k in rows.taps]
-        numbers = [wide[i][1][k * line :][:stop] for i, k in rows.taps]
+        for j, (inner_columns, own_columns) in columns.copies.items():
+            for copy, (inner_rows, own_rows) in zip(copied_pixels[j], rows.copies.values(), strict=True):
+                copy[: len(part), inner_rows, inner_columns] = part[:, own_rows][:, :, own_columns]
+        largest(column_taps, column_numbers, *(a[:stop] for a in (*wide, *work)))
+        end = (len(part) * rows.length - down) * line - across * channels
+        taps, numbers = ([a[starts[i] + k * line :][:end] for i, k in rows.taps] for a in wide)
         numbers[1:] = [a + kind(i * width) for a, i in zip(numbers[1:], rows.offsets[1:], strict=True)]
-        largest(taps, numbers, *(a[:stop] for a in (*tall, *work)))
+        largest(taps, numbers, *(a[:end] for a in (*tall, *work)))
         for a, out in zip(tall, (y, places), strict=True):  # without the windows that end in the next row
             out[images] = a.reshape(room)[: len(part), : shape[1], : shape[2]]
 
@@ -126,8 +124,8 @@ def argmax_pool(
 
 
 def pixels(x: np.ndarray) -> np.ndarray:
-    """(N, H, W, C) images as (N, H, W) elements where C > 0; NumPy copies these in half the time."""
-    return x.view(np.dtype((np.void, x.shape[3] * x.itemsize)))[..., 0] if x.shape[3] else x
+    """Images (..., H, W, C) as (..., H, W) elements where C > 0; NumPy copies these in half the time."""
+    return x.view(np.dtype((np.void, x.shape[-1] * x.itemsize)))[..., 0] if x.shape[-1] else x
 
 
 def largest(
