@@ -424,6 +424,12 @@ ROWS = [
         image=True,
     ),
     of(
+        "max_pool1d 2",
+        lambda x: ops.max_pool1d(x, kernel=2),
+        lambda x: F.max_pool1d(x, 2),
+        (32, 32, 1000),
+    ),
+    of(
         "avg_pool 7",
         lambda x: ops.avg_pool2d(x, kernel=7),
         lambda x: F.avg_pool2d(x, 7),

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import Tensor
+from .argmax_pool import argmax_pool, axis_of_spans
 from .geometry import nchw, nhwc, pair
-from .pool import avg_pool2d, max_pool2d, sharing
+from .pool import are_larger, avg_pool2d, lowest, max_pool2d, shares_of_largest
 
 Sizes = int | tuple[int | None, int | None]
 Pooled = tuple[Array, Callable[[Array], Array]]
@@ -68,6 +69,11 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
 
 @op
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
+    if not on_gpu(x):
+        axes = axis_of_spans(spans(x.shape[2], rows)), axis_of_spans(spans(x.shape[3], columns))
+        y, to_x = argmax_pool(nhwc(x), axes, lowest(x))
+        if are_larger(y, lowest(x)):
+            return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
     return along_both_axes(largest_along, x, rows, columns)
 
 
@@ -99,16 +105,15 @@ def mean_along(x: Array, axis: int, count: int) -> Pooled:
 
 
 def largest_along(x: Array, axis: int, count: int) -> Pooled:
-    """The largest elements of ``count`` windows along ``axis``."""
+    """The largest elements of ``count`` windows along ``axis``: the readable form."""
     xp, before, parts = array_module(x), (slice(None),) * axis, spans(x.shape[axis], count)
     y = xp.stack([x[(*before, part)].max(axis=axis) for part in parts], axis)
 
     def to_x(g: Array) -> Array:
-        d, shares = xp.zeros(x.shape, g.dtype), sharing(y)
+        d = xp.zeros(x.shape, g.dtype)
         for i, part in enumerate(parts):
             places: list[Any] = [(*before, k) for k in range(part.start, part.stop)]
-            own = shares(g[(*before, i)], y[(*before, i)], x, places)
-            for place, share in zip(places, own, strict=True):
+            for place, share in zip(places, shares_of_largest(g[(*before, i)], x, places), strict=True):
                 d[place] += share
         return d
 

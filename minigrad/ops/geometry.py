@@ -129,6 +129,11 @@ def extended(x: Array, extra: tuple[int, int], value: float = 0) -> Array:
     return larger
 
 
+def bordered(x: Array, geometry: Geometry, value: float = 0) -> Array:
+    """(N, H, W, C) images with all the border that windows see, full of ``value``."""
+    return pad_rows_and_columns(extended(x, geometry.extra, value), geometry.padding, value)
+
+
 def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]:
     """(N, H, W, C) images with negative padding carried out, and the padding that is left to do."""
     (ph, pw), (_, h, w, _) = padding, x.shape

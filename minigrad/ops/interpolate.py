@@ -6,7 +6,6 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..lookup import check_choice
-from ..op import OpResult, op, shape_of
+from ..op import OpResult, Pullback, op, shape_of
+from .enlarge import MODES
 from .geometry import Pair, nchw, nhwc, pair
 from .shape import chosen
 
-Stretched = tuple[Array, Callable[[Array], Array]]
 Factors = float | tuple[float, float]
 
 
@@ -45,18 +44,19 @@ def interpolate(
         raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
     if align_corners and mode != "bilinear":
         raise ValueError(f'align_corners goes with mode="bilinear", got mode={mode!r}; leave it out')
-    (rows, down), (columns, across) = sizes_and_steps(x.shape[2:], size, scale_factor)
-
-    def stretched(x: Array, size: int, step: Fraction, axis: int) -> Stretched:
-        n, factor = x.shape[axis], 1 / step
-        if factor.denominator == 1 and size == n * factor and not align_corners:
-            return MODES[mode](x, int(factor), axis)
-        if align_corners:
-            step = Fraction(n - 1, max(size - 1, 1))
-        return resampled(x, [taps_of(mode, n, i, step, align_corners) for i in range(size)], axis)
-
-    wide, to_columns = stretched(nhwc(x), columns, across, 2)  # first, as rows of an image are long
-    y, to_rows = stretched(wide, rows, down, 1)
+    axes = sizes_and_steps(x.shape[2:], size, scale_factor)
+    if not align_corners and all(step.numerator == 1 for _, step in axes):
+        larger, smaller = MODES[mode]
+        down, across = (step.denominator for _, step in axes)
+        return nchw(larger(nhwc(x), (down, across))), (lambda g: nchw(smaller(nhwc(g), (down, across))),)
+    if align_corners:
+        axes = [(m, Fraction(n - 1, max(m - 1, 1))) for n, (m, _) in zip(x.shape[2:], axes, strict=True)]
+    rows, columns = (
+        [taps_of(mode, n, i, step, align_corners) for i in range(m)]
+        for n, (m, step) in zip(x.shape[2:], axes, strict=True)
+    )
+    wide, to_columns = resampled(nhwc(x), columns, 2)  # first, as rows of an image are long
+    y, to_rows = resampled(wide, rows, 1)
     return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)))),)
 
 
@@ -93,7 +93,7 @@ def taps_of(mode: str, n: int, i: int, step: Fraction, align_corners: bool) -> t
     return first, min(first + 1, n - 1), float(place - first)
 
 
-def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> Stretched:
+def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> tuple[Array, Pullback]:
     """Slices of ``x`` along ``axis``, or blends of two of them."""
     xp, (first, second, shares) = array_module(x), (np.array(values) for values in zip(*taps, strict=True))
     y, to_x = chosen(x, xp.asarray(first), axis)
@@ -103,51 +103,3 @@ def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> Stretc
     share = xp.asarray(shares.reshape([-1 if i == axis else 1 for i in range(x.ndim)]))
     share = share.astype(x.dtype if x.dtype.kind == "f" else float)
     return y * (1 - share) + z * share, lambda g: to_x(g * (1 - share)) + to_x_too(g * share)
-
-
-def repeated(x: Array, factor: int, axis: int) -> Stretched:
-    """Each slice of ``x`` along ``axis`` ``factor`` times, which takes fewer steps than to choose them."""
-    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
-    shape = (*before, factor, *after)
-    y = array_module(x).empty(shape, x.dtype)
-    y[...] = array_module(x).expand_dims(x, axis + 1)
-
-    def to_x(g: Array) -> Array:
-        copies = g.reshape(shape)
-        first, *others = (copies[(slice(None),) * (axis + 1) + (k,)] for k in range(factor))
-        return sum(others[1:], first + others[0]) if others else first
-
-    return y.reshape(*before[:-1], before[-1] * factor, *after), to_x
-
-
-def blended(x: Array, factor: int, axis: int) -> Stretched:
-    """Between neighbouring slices along ``axis``, ``factor`` for each; outside of the first is the first."""
-    xp, n = array_module(x), x.shape[axis]
-
-    def at(start: int, stop: int | None, step: int = 1) -> tuple[slice, ...]:
-        return (slice(None),) * axis + (slice(start, stop, step),)
-
-    framed = xp.concatenate([x[at(0, 1)], x, x[at(n - 1, n)]], axis)
-    centres = [(i + 0.5) / factor + 0.5 for i in range(factor)]  # in ``framed``, of the first pixel's slices
-    taps = [(i, int(centre), centre % 1) for i, centre in enumerate(centres)]
-    shape = (*x.shape[:axis], n * factor, *x.shape[axis + 1 :])
-    y = xp.empty(shape, x.dtype if x.dtype.kind == "f" else float)
-    parts = {share: framed * share for _, _, c in taps for share in (c, 1 - c)}  # most shares occur twice
-    for i, k, c in taps:
-        out = y[at(i, None, factor)]
-        xp.add(parts[1 - c][at(k, k + n)], parts[c][at(k + 1, k + 1 + n)], out=out)
-
-    def to_x(g: Array) -> Array:
-        d = xp.zeros(framed.shape, g.dtype)
-        for i, k, c in taps:
-            part = g[at(i, None, factor)]
-            d[at(k, k + n)] += part * (1 - c)
-            d[at(k + 1, k + 1 + n)] += part * c
-        d[at(1, 2)] += d[at(0, 1)]
-        d[at(n, n + 1)] += d[at(n + 1, n + 2)]
-        return d[at(1, n + 1)]
-
-    return y, to_x
-
-
-MODES = {"nearest": repeated, "nearest-exact": repeated, "bilinear": blended}  # by whole factors

@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
-from .geometry import (
-    Geometry,
-    Pair,
-    blocks,
-    check_windows_fit,
-    extended,
-    nchw,
-    nhwc,
-    pad_rows_and_columns,
-    pair,
-)
+from .argmax_pool import argmax_pool, window_axes
+from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
 from .pool_kernels import MOST_PLACES, max_of_places
+from .window_sums import spread_over_windows, sums_of_windows
 
 Place = tuple[slice, ...]
-CACHE = 1 << 19  # bytes of images pooled at a time, so that all four looks at them find them in cache
+Pooled = tuple[Array, Callable[[Array], Array]]
+LARGE_TILE = 16  # elements of a window; NumPy's mean along axes takes less time for larger ones
 
 
 @op
@@ -46,15 +38,8 @@ def max_pool2d(
     reading order, or to the last NaN, as in PyTorch.
     """
     geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
-    images, geometry = extended(nhwc(x), geometry.extra, lowest(x)), geometry._replace(extra=(0, 0))
-    height, width = x.shape[2:]
-    apart = geometry.stride == geometry.extent and geometry.kernel == geometry.extent
-    apart = apart and geometry.padding == (0, 0)
-    if on_gpu(x) and apart and math.prod(geometry.kernel) <= MOST_PLACES:
-        y, to_x = max_of_places(images, windows(images, geometry))
-    else:
-        y, to_x = (max_of_tiles if apart else max_of_columns_and_rows)(images, geometry)
-    return nchw(y), (lambda g: nchw(to_x(nhwc(g))[:, :height, :width]),)
+    y, to_x = (max_on_gpu if on_gpu(x) else max_on_host)(nhwc(x), geometry)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 def lowest(x: Array) -> float:
@@ -62,10 +47,9 @@ def lowest(x: Array) -> float:
     return -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
 
 
-def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
     """Any windows on (N, H, W, C) images: the readable form."""
-    xp, (_, height, width, _) = array_module(x), x.shape
-    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding, lowest(x)), geometry.padding
+    xp, padded = array_module(x), bordered(x, geometry, lowest(x))
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
@@ -73,100 +57,15 @@ def max_of_windows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(padded.shape, g.dtype)
-        for place, share in zip(places, sharing(y)(g, y, padded, places), strict=True):
+        for place, share in zip(places, shares_of_largest(g, padded, places), strict=True):
             d[place] += share
-        return d[:, ph : ph + height, pw : pw + width]
+        return without_border(d, x, geometry)
 
     return y, to_x
 
 
-def max_of_columns_and_rows(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
-    """Any windows, a few images at a time: the maximum of each window's rows, then that of these maxima.
-
-    The first largest element of a window is the first one of the first row that has it, so the gradient goes
-    to a row first, and there to an element: kh + kw places are compared, not kh kw.
-    """
-    xp, (n, height, width, channels) = array_module(x), x.shape
-    (kh, kw), (ph, pw) = geometry.kernel, geometry.padding
-    apart = [s // math.gcd(s, d) for s, d in zip(geometry.stride, geometry.dilation, strict=True)]
-    rows, columns = geometry.output(height, width)
-    whole = slice(None)
-    along_rows: list[Place] = [(whole, whole, geometry.tap(0, j, rows, columns)[1]) for j in range(kw)]
-    along_columns: list[Place] = [(whole, geometry.tap(i, 0, rows, columns)[0]) for i in range(kh)]
-    runs = blocks(n, x[:1].nbytes, CACHE if xp is np else x.nbytes)
-    y = xp.empty((n, rows, columns, channels), x.dtype)
-
-    parts = []
-    for images in runs:
-        padded = pad_rows_and_columns(x[images], geometry.padding, lowest(x))
-        wide = reduce(xp.maximum, [padded[place] for place in along_rows])
-        y[images] = reduce(xp.maximum, [wide[place] for place in along_columns])
-        parts.append((images, padded, wide))
-
-    def to_x(g: Array) -> Array:
-        d, shared = xp.zeros(x.shape, g.dtype), sharing(y)
-        for images, padded, wide in parts:
-            d_wide = xp.zeros(wide.shape, g.dtype)
-            share_out(shared(g[images], y[images], wide, along_columns), along_columns, d_wide, apart[0])
-            d_padded = xp.zeros(padded.shape, g.dtype) if ph or pw else d[images]
-            share_out(shared(d_wide, wide, padded, along_rows), along_rows, d_padded, apart[1])
-            if ph or pw:
-                d[images] = d_padded[:, ph : ph + height, pw : pw + width]
-        return d
-
-    return y, to_x
-
-
-def share_out(shares: Iterator[Array], places: list[Place], d: Array, apart: int) -> None:
-    """Add each of ``shares`` to its place of d, which holds zeros; the first ``apart`` do not overlap."""
-    for i, (place, share) in enumerate(zip(places, shares, strict=True)):
-        if i < apart:
-            d[place] = share
-        else:
-            d[place] += share
-
-
-def max_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
-    """Windows side by side, a few images at a time: rows are compared first, then columns."""
-    xp, (kh, kw) = array_module(x), geometry.kernel
-    rows, columns = geometry.output(*x.shape[1:3])
-    runs = blocks(len(x), x[:1].nbytes, CACHE if xp is np else x.nbytes)
-    places = windows(x, geometry)
-    y = xp.empty((len(x), rows, columns, x.shape[3]), x.dtype)
-    for images in runs:
-        part = x[images, : rows * kh, : columns * kw]
-        tall = reduce(xp.maximum, (part[:, i::kh] for i in range(kh)))
-        first, *others = (tall[:, :, j::kw] for j in range(kw))
-        xp.maximum(first, others[0] if others else first, out=y[images])
-        for other in others[1:]:
-            xp.maximum(y[images], other, out=y[images])
-
-    def to_x(g: Array) -> Array:
-        covered = (rows * kh, columns * kw) == x.shape[1:3]
-        d, shared = (xp.empty if covered else xp.zeros)(x.shape, g.dtype), sharing(y)
-        for images in runs:
-            shares = shared(g[images], y[images], x[images], places)
-            for place, share in zip(places, shares, strict=True):
-                d[images][place] = share
-        return d
-
-    return y, to_x
-
-
-Sharing = Callable[[Array, Array, Array, list[Place]], Iterator[Array]]
-
-
-def sharing(y: Array) -> Sharing:
-    """A function that gives each place of the windows its part of the gradient g; ``y`` are their maxima.
-
-    The place of the largest element gets all of g, the others nothing.
-    """
-    plain = not on_gpu(y) and y.dtype.itemsize <= 8 and not np.isnan(y).any()  # the host waits for no GPU
-    return shares_of_first if plain else shares_of_largest
-
-
-def shares_of_largest(g: Array, _: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """The readable form, which also handles NaN."""
+def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array]:
+    """Each place's part of the windows' gradient g: all of it for the first largest or the last NaN, or 0."""
     xp = array_module(x)
     largest, taker = x[places[0]], xp.zeros(g.shape, int)
     for i, place in enumerate(places):
@@ -176,17 +75,31 @@ def shares_of_largest(g: Array, _: Array, x: Array, places: list[Place]) -> Iter
         yield xp.where(taker == i, g, 0)
 
 
-def shares_of_first(g: Array, y: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """The first place that equals y gets all of g; the last place gets the rest.
+def without_border(d: Array, x: Array, geometry: Geometry) -> Array:
+    """The part of ``d``, images with the border of ``geometry``, that is like x."""
+    (ph, pw), (_, height, width, _) = geometry.padding, x.shape
+    return d[:, ph : ph + height, pw : pw + width]
 
-    The gradient's bits are multiplied as integers, so infinite values do not spread to other places.
-    """
-    bits, rest = g.view(f"i{g.dtype.itemsize}"), None
-    for place in places[:-1]:
-        share = bits * (x[place] == y)
-        bits = rest = np.subtract(bits, share, out=rest)
-        yield share.view(g.dtype)
-    yield bits.view(g.dtype)
+
+def max_on_host(x: np.ndarray, geometry: Geometry) -> Pooled:
+    """``argmax_pool``, but for NaN and for windows in which nothing is larger than the border."""
+    y, to_x = argmax_pool(x, window_axes(geometry, *x.shape[1:3]), lowest(x))
+    return (y, to_x) if are_larger(y, lowest(x)) else max_of_windows(x, geometry)
+
+
+def are_larger(y: np.ndarray, limit: float) -> bool:
+    """Whether no element of ``y`` is NaN, or ``limit``."""
+    return not y.size or bool(y.min() > limit)
+
+
+def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
+    """One kernel each way where windows are small, and more where they overlap."""
+    if math.prod(geometry.kernel) > MOST_PLACES:
+        return max_of_windows(x, geometry)
+    padded = bordered(x, geometry, lowest(x))
+    apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
+    y, to_padded = max_of_places(padded, windows(x, geometry), apart)
+    return y, (lambda g: without_border(to_padded(g), x, geometry))
 
 
 @op
@@ -205,15 +118,17 @@ def avg_pool2d(
     may stand out of the images and their padding; what is there does not count.
     """
     geometry = pool_geometry(x, kernel, stride, padding, 1, ceil_mode)
-    images, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
+    images = nhwc(x if x.dtype.kind == "f" else x.astype(float))
     height, width = x.shape[2:]
-    if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):
-        y, to_x = mean_of_windows(images, even, elements_of_windows(x, geometry, count_include_pad))
-    elif are_tiles(images, even):
-        y, to_x = mean_of_tiles(images, even)
+    uneven = any(geometry.extra) or (any(geometry.padding) and not count_include_pad)
+    if are_tiles(images, geometry) and (on_gpu(x) or math.prod(geometry.kernel) > LARGE_TILE):
+        y, to_x = mean_of_tiles(images, geometry)
     else:
-        y, to_x = mean_of_windows(images, even)
-    return nchw(y), (lambda g: nchw(to_x(nhwc(g))[:, :height, :width]),)
+        divisor = (
+            elements_of_windows(x, geometry, count_include_pad) if uneven else math.prod(geometry.kernel)
+        )
+        y, to_x = mean_of_windows(images, geometry, divisor)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array:
@@ -228,27 +143,11 @@ def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -
     return (counts[0][:, None, None] * counts[1][:, None]).astype(x.dtype if x.dtype.kind == "f" else float)
 
 
-def mean_of_windows(
-    x: Array, geometry: Geometry, count: Array | None = None
-) -> tuple[Array, Callable[[Array], Array]]:
-    """Any windows on (N, H, W, C) images: the readable form. ``count`` elements of each one count."""
-    xp, (_, height, width, _) = array_module(x), x.shape
-    padded, (ph, pw) = pad_rows_and_columns(x, geometry.padding), geometry.padding
-    places = windows(x, geometry)
-    y = padded[places[0]].copy()
-    for place in places[1:]:
-        y += padded[place]
-    divisor = len(places) if count is None else count
-    y = xp.divide(y, divisor, out=y if y.dtype.kind == "f" else None)
-
-    def to_x(g: Array) -> Array:
-        share = g / divisor
-        d = xp.zeros(padded.shape, g.dtype)
-        for place in places:
-            d[place] += share
-        return d[:, ph : ph + height, pw : pw + width]
-
-    return y, to_x
+def mean_of_windows(x: Array, geometry: Geometry, divisor: Array | float) -> Pooled:
+    """Any windows on (N, H, W, C) images."""
+    _, height, width, _ = x.shape
+    y = sums_of_windows(x, geometry, divisor)
+    return y, (lambda g: spread_over_windows(g, geometry, height, width, divisor))
 
 
 def are_tiles(x: Array, geometry: Geometry) -> bool:

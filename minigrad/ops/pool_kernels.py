@@ -12,8 +12,8 @@ from ..device import Array, array_module, elementwise_kernel
 MOST_PLACES = 16  # arrays that one kernel takes; CUDA passes 4 KB of arguments
 
 
-def max_of_places(x: Array, places: list) -> tuple[Array, Callable[[Array], Array]]:
-    """The largest of the elements of x at each of the ``places`` of windows that do not overlap.
+def max_of_places(x: Array, places: list, apart: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+    """The largest of the elements of x at each of the ``places`` of windows, which are ``apart`` or overlap.
 
     Backward needs no more than which place it was, a byte per window: the first largest, or the last NaN.
     """
@@ -23,7 +23,11 @@ def max_of_places(x: Array, places: list) -> tuple[Array, Callable[[Array], Arra
 
     def to_x(g: Array) -> Array:
         covered = taker.size * len(places) == x.size
-        d = (xp.empty if covered else xp.zeros)(x.shape, g.dtype)
+        d = (xp.empty if covered and apart else xp.zeros)(x.shape, g.dtype)
+        if not apart:
+            for i, place in enumerate(places):
+                d[place] += xp.where(taker == i, g, 0)
+            return d
         share_kernel(len(places))(g, taker, 0, *(d[place] for place in places))
         return d
 

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from functools import partial
 
 import numpy as np
 
@@ -65,6 +66,10 @@ def pooling_as_a_kernel_is_pooling() -> None:
     x = np.array([2.0, 2.0, 0.0, 1.0, np.nan, 0.0, -np.inf, np.nan]).reshape(2, 2, 2, 1)
     pooling = pool_kernels.max_of_places
     gpu_laws.pooling_is_the_readable_one(pooling, x, Geometry((2, 2), (2, 2), (0, 0), (1, 1)))
+    pooling = partial(pooling, apart=False)
+    gpu_laws.pooling_is_the_readable_one(
+        pooling, x.reshape(1, 2, 4, 1), Geometry((1, 2), (1, 1), (0, 0), (1, 1))
+    )
 
 
 def cross_entropy_as_kernels_is_cross_entropy() -> None:
@@ -170,6 +175,8 @@ BUGS = [
         "TypeError|AssertionError"),
     Bug("a kernel gives the gradient to the last largest", "minigrad.ops.pool_kernels", "(x{i} > y) |",
         "(x{i} >= y) |", pooling_as_a_kernel_is_pooling, "the gradient"),
+    Bug("a maximum of two windows gets the last one's gradient", "minigrad.ops.pool_kernels",
+        "d[place] += xp.where", "d[place] = xp.where", pooling_as_a_kernel_is_pooling, "the gradient"),
     Bug("a kernel compares NaN", "minigrad.ops.pool_kernels", " | (x{i} != x{i})", "",
         pooling_as_a_kernel_is_pooling, "the (gradient|largest)"),
     Bug("a kernel's Nesterov step is the plain one", OPTIM_KERNELS, "if optimizer.nesterov else",

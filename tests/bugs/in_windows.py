@@ -37,6 +37,9 @@ def adaptive_pools_are_their_definitions() -> None:
     x = np.random.default_rng(0).integers(-1, 2, (2, 2, 7, 5)).astype(float)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_avg_pool2d, x, (4, 3), True)
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
+    x[:, :, -1, -1] = np.nan
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
+    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, drawn(1, 1, 2, 300), (1, 150), False)
 
 
 def transposed_convolutions_are_adjoints() -> None:
@@ -83,6 +86,7 @@ def interpolation_is_its_definition() -> None:
         for scale in ({"scale_factor": (3, 2)}, {"size": (5, 3)}):
             window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), **scale, **mode)
             testing.gradient_matches_difference(partial(ops.interpolate, **scale, **mode), drawn(2, 2, 3, 4))
+    window_laws.interpolation_spreads_to_neighbours_only(ops.interpolate, np.inf)
 
 
 def samples_are_normalized() -> None:
@@ -115,18 +119,20 @@ def only_windows_side_by_side_are_one_pass() -> None:
 
 POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.conv_pool"
+ARGMAX = "minigrad.ops.argmax_pool"
+ENLARGE = "minigrad.ops.enlarge"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
     Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
         pools_are_their_definitions, "shapes|Mismatch"),
-    Bug("zeros stand behind the image for a maximum", POOL, "geometry.extra, lowest(x))", "geometry.extra)",
-        pools_are_their_definitions, "Mismatched elements"),
+    Bug("zeros stand behind the image for a maximum", POOL, "*x.shape[1:3]), lowest(x))",
+        "*x.shape[1:3]), 0)", pools_are_their_definitions, "Mismatched elements"),
     Bug("padding counts although it should not", POOL, "border = padding if count_include_pad else 0",
         "border = padding", pools_are_their_definitions, "Mismatched elements"),
     Bug("what is behind the padding counts in a mean", POOL,
-        "if any(geometry.extra) or (any(geometry.padding) and not count_include_pad):",
-        "if any(geometry.padding) and not count_include_pad:",
+        "any(geometry.extra) or (any(geometry.padding) and not count_include_pad)",
+        "any(geometry.padding) and not count_include_pad",
         pools_are_their_definitions, "Mismatched elements"),
     Bug("a signal's windows stand side by side", "minigrad.ops.pool1d",
         "None if stride is None else (1, one(stride, \"stride\", 1))", "None",
@@ -137,6 +143,11 @@ BUGS = [
         "narrow, to_columns = pool(nhwc(x), 2, columns)\n    y, to_rows = pool(narrow, 1, rows)",
         "narrow, to_columns = pool(nhwc(x), 1, rows)\n    y, to_rows = pool(narrow, 2, columns)",
         adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("the last of equal elements is the first", ARGMAX, "np.greater(", "np.greater_equal(",
+        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
+    Bug("a place in a wide image is a byte", ARGMAX,
+        "np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1]).type", "np.uint8",
+        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
     Bug("windows that overlap overwrite one another's gradient", ADAPTIVE,
         "] += g[(*before, slice(i, i + 1))]", "] = g[(*before, slice(i, i + 1))]",
         adaptive_pools_are_their_definitions, "Mismatched elements"),
@@ -183,14 +194,19 @@ BUGS = [
         one_pass_is_the_ops_one_by_one, "value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
         "stride in (None, kernel) and ", "", only_windows_side_by_side_are_one_pass, "other layers"),
-    Bug("pixels have their centres at whole numbers", INTERPOLATE, "[(i + 0.5) / factor + 0.5 for",
-        "[i / factor + 0.5 for", interpolation_is_its_definition, "Mismatched elements"),
-    Bug("the frame keeps its gradient", INTERPOLATE, "d[at(1, 2)] += d[at(0, 1)]", "pass",
-        interpolation_is_its_definition, DIFFERENCE),
-    Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(size - 1, 1))",
-        "Fraction(n, size)", interpolation_is_its_definition, "Mismatched elements"),
+    Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",
+        "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
     Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",
         interpolation_is_its_definition, DIFFERENCE),
+    Bug("pixels have their centres at whole numbers", ENLARGE,
+        "x * (factor + 1 + 2 * i), times(x, factor - 1 - 2 * i)",
+        "x * (factor + 2 + 2 * i), times(x, factor - 2 - 2 * i)",
+        interpolation_is_its_definition, "Mismatched elements"),
+    Bug("what is before the first pixel keeps its gradient", ENLARGE, "d[:, 0] += left[:, 0]", "pass",
+        interpolation_is_its_definition, DIFFERENCE),
+    Bug("zeros of a matrix are multiplied by infinity", ENLARGE,
+        "if transpose is None or not np.isfinite(out).all():", "if transpose is None:",
+        interpolation_is_its_definition, "the gradient"),
     Bug("a mean of groups is one of all channels", GROUPS, "rows * columns * channels // groups",
         "rows * columns * channels", samples_are_normalized, "Mismatched elements"),
     Bug("a group's mean is taken for a constant", GROUPS, "shift, slope = scale * mean(total),",

@@ -165,13 +165,14 @@ def test_lists_go_to_the_other_operand(f):
     seed=st.integers(0, 99),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     rest=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+    apart=st.booleans(),
 )
-def test_pooling_as_a_kernel(seed, kernel, rest):
+def test_pooling_as_a_kernel(seed, kernel, rest, apart):
     rng, (kh, kw) = np.random.default_rng(seed), kernel
     values = [-np.inf, -1.0, 0.0, 2.0, np.inf, np.nan]
     x = rng.choice(values, (2, 2 * kh + min(rest[0], kh - 1), kw + min(rest[1], kw - 1), 3))
-    geometry = Geometry(kernel, kernel, (0, 0), (1, 1))
-    gpu_laws.pooling_is_the_readable_one(max_of_places, x.astype(np.float32), geometry)
+    geometry = Geometry(kernel, kernel if apart else (1, 1), (0, 0), (1, 1))
+    gpu_laws.pooling_is_the_readable_one(partial(max_of_places, apart=apart), x.astype(np.float32), geometry)
 
 
 parameter_shapes = st.lists(st.sampled_from([(), (3,), (2, 3), (0, 2)]), min_size=1, max_size=5)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from minigrad import ops
-from minigrad.device import array_module, to_host
-from minigrad.ops import pool
+from minigrad.device import array_module, on_gpu, to_host
+from minigrad.ops import argmax_pool, pool
 from minigrad.ops.geometry import Geometry
 from minigrad.testing import on_device
 from tests.minigrad import op_laws
@@ -26,50 +26,44 @@ def tilings(draw):
     return on_device(x.astype(draw(st.sampled_from("fd")))), Geometry(kernel, kernel, (0, 0), (1, 1))
 
 
-@settings(max_examples=3 * settings().max_examples)
-@given(tilings(), st.sampled_from([1, pool.CACHE]), st.booleans())
-def test_pooling_of_tiles_is_pooling_of_windows(drawn, cache, with_nan):
+def largest(x, geometry):
+    return (pool.max_on_gpu if on_gpu(x) else pool.max_on_host)(x, geometry)
+
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=4 * settings().max_examples)
+@given(tilings(), pairs, st.data(), st.sampled_from([1, argmax_pool.CACHE]), st.sampled_from([1, 1, 100]))
+def test_pooling_is_pooling_of_windows(drawn, stride, data, cache, times):
     x, geometry = drawn
-    if with_nan and x.size:
-        x.reshape(-1)[:: max(x.size // 3, 1)] = np.nan
-    with patch.object(pool, "CACHE", cache):
-        y, to_x = pool.max_of_tiles(x, geometry)
+    x = array_module(x).concatenate([x] * times, axis=2)  # places in wide images are numbers of two bytes
+    if data.draw(st.booleans()):  # windows that overlap, or leave something out
+        padding, extra = (tuple(data.draw(st.integers(0, k // 2)) for k in geometry.kernel) for _ in range(2))
+        geometry = geometry._replace(stride=stride, padding=padding, extra=extra)
+    if data.draw(st.booleans()) and x.size:
+        x.reshape(-1)[:: max(x.size // 3, 1)] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+    with patch.object(argmax_pool, "CACHE", cache):
+        y, to_x = largest(x, geometry)
         expected, slow = pool.max_of_windows(x, geometry)
-        g = on_device(np.random.default_rng(0).normal(size=y.shape).astype(to_host(x).dtype))
+        g = np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype)  # exact sums
         assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
-        assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
-
-
-@settings(max_examples=2 * settings().max_examples)
-@given(tilings(), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, pool.CACHE]), st.booleans())
-def test_pooling_by_columns_and_rows_is_pooling_of_windows(drawn, stride, padding, cache, with_nan):
-    x, geometry = drawn
-    padding = tuple(min(padding, k // 2) for k in geometry.kernel)
-    geometry = geometry._replace(stride=(stride, 3 - stride % 3), padding=padding)
-    if with_nan and x.size:
-        x.reshape(-1)[:: max(x.size // 3, 1)] = np.nan
-    with patch.object(pool, "CACHE", cache):
-        y, to_x = pool.max_of_columns_and_rows(x, geometry)
-    expected, slow = pool.max_of_windows(x, geometry)
-    g = on_device(np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype))  # exact sums
-    assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
-    assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
+        assert np.array_equal(to_host(to_x(on_device(g))), to_host(slow(on_device(g))))
 
 
 @given(tilings(), st.integers(1, 2))
 def test_the_gradient_goes_to_the_first_largest(drawn, stride):
     x, geometry = drawn
-    others = [(form, (stride, stride)) for form in (pool.max_of_windows, pool.max_of_columns_and_rows)]
-    for form, steps in ((pool.max_of_tiles, geometry.kernel), *others):
-        geometry = geometry._replace(stride=steps)
-        y, to_x = form(x, geometry)
-        expected, host = np.zeros(x.shape), to_host(x)
-        for n, i, j, c in np.ndindex(*y.shape):
-            top, left = i * steps[0], j * steps[1]
-            window = host[n, top : top + geometry.kernel[0], left : left + geometry.kernel[1], c]
-            a, b = np.unravel_index(window.argmax(), window.shape)
-            expected[n, top + a, left + b, c] += 1
-        assert np.array_equal(to_host(to_x(array_module(x).ones_like(y))), expected)
+    for form in (pool.max_of_windows, largest):
+        for steps in (geometry.kernel, (stride, stride)):
+            y, to_x = form(x, geometry._replace(stride=steps))
+            expected, host = np.zeros(x.shape), to_host(x)
+            for n, i, j, c in np.ndindex(*y.shape):
+                top, left = i * steps[0], j * steps[1]
+                window = host[n, top : top + geometry.kernel[0], left : left + geometry.kernel[1], c]
+                a, b = np.unravel_index(window.argmax(), window.shape)
+                expected[n, top + a, left + b, c] += 1
+            assert np.array_equal(to_host(to_x(array_module(x).ones_like(y))), expected)
 
 
 def test_pooling_keeps_nan():

@@ -1,11 +1,15 @@
 """Pools, adaptive pools, transposed convolutions, padding "same" and interpolation are their definitions."""
 
+from functools import partial
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
 from minigrad import ops
+from minigrad.ops import enlarge, window_sums
 from minigrad.testing import on_device
 from tests.minigrad import window_laws
 
@@ -34,8 +38,11 @@ def poolings(draw, mean):
 def test_a_pool_is_its_definition(op, data):
     mean = op is ops.avg_pool2d
     sizes, settings = data.draw(poolings(mean))
-    x = np.random.default_rng(0).normal(size=(2, 2, *sizes))
-    window_laws.pool_is_its_definition(op, x, mean, **settings)
+    x = np.random.default_rng(0).integers(-9, 9, size=(2, 2, *sizes)).astype(float)
+    with patch.object(window_sums, "CACHE", data.draw(st.sampled_from([1, window_sums.CACHE]))):
+        window_laws.pool_is_its_definition(op, x, mean, **settings)
+        if mean:
+            window_laws.is_the_transpose(partial(op, **settings), x)
 
 
 @pytest.mark.parametrize("op", [ops.max_pool1d, ops.avg_pool1d], ids=lambda op: op.__name__)
@@ -49,9 +56,10 @@ def test_a_pool_of_signals_is_its_definition(op, data):
 
 
 @pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
-@given(sizes=two(1, 7), size=two(1, 5))
-def test_an_adaptive_pool_is_its_definition(op, sizes, size):
+@given(sizes=two(1, 7), size=two(1, 5), last=st.sampled_from([0.0, np.nan]))
+def test_an_adaptive_pool_is_its_definition(op, sizes, size, last):
     x = np.random.default_rng(0).integers(-3, 4, (2, 2, *sizes)).astype(float)  # with ties
+    x[:, :, -1, -1] = last
     window_laws.adaptive_pool_is_its_definition(op, x, size, op is ops.adaptive_avg_pool2d)
 
 
@@ -110,13 +118,22 @@ FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4])
 
 @given(
     sizes=two(1, 4),
-    scale=st.fixed_dictionaries({"scale_factor": st.tuples(FACTORS, FACTORS)})
+    scale=st.fixed_dictionaries({"scale_factor": st.tuples(FACTORS, FACTORS) | two(1, 5)})
     | st.fixed_dictionaries({"size": two(1, 8)}),
     mode=st.sampled_from(
         [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
         + [{"mode": "bilinear", "align_corners": True}]
     ),
+    widest=st.sampled_from([0, enlarge.WIDTH]),
+    cache=st.sampled_from([1, window_sums.CACHE]),
 )
-def test_interpolation_is_its_definition(sizes, scale, mode):
-    x = np.random.default_rng(0).normal(size=(2, 3, *sizes))
-    window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)
+def test_interpolation_is_its_definition(sizes, scale, mode, widest, cache):
+    x = np.random.default_rng(0).integers(-4, 5, (2, 3, *sizes)).astype(float)
+    with patch.object(enlarge, "WIDTH", widest), patch.object(window_sums, "CACHE", cache):
+        window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)
+        window_laws.is_the_transpose(partial(ops.interpolate, **scale, **mode), x)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_interpolation_spreads_what_is_no_number_to_neighbours_only(value):
+    window_laws.interpolation_spreads_to_neighbours_only(ops.interpolate, value)

@@ -186,3 +186,29 @@ def is_convolution_pooling_and_relu(
             continue  # one by one, a NaN that no pooling window sees is multiplied by its gradient, 0
         assert a.dtype == b.dtype and a.shape == b.shape, f"{name}: {a.dtype} {a.shape}, {b.dtype} {b.shape}"
         np.testing.assert_allclose(a, b, 0 if bits else 1e-9, 0 if bits else 1e-9, err_msg=f"the {name}")
+
+
+def is_the_transpose(f: Op, x: np.ndarray) -> None:
+    """(f of x, g) = (x, gradient for g) of a linear op f, for small integers x and g."""
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = f(leaf)
+    g = np.random.default_rng(1).integers(-4, 5, y.shape).astype(x.dtype)
+    tape.backward(y, on_device(g))
+    assert leaf.grad is not None
+    left, right = (y.numpy() * g).sum(), (x * to_host(leaf.grad)).sum()
+    assert abs(left - right) < 1e-9 * max(abs(g).sum(), 1), f"<f of x, g> is {left}, <x, gradient> {right}"
+
+
+def interpolation_spreads_to_neighbours_only(op: Op, value: float) -> None:
+    """One ``value`` that is no finite number makes 4 x 4 pixels such, and its gradient 3 x 3."""
+    x = np.zeros((1, 1, 4, 6))
+    x[0, 0, 1, 1] = value
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = op(leaf, scale_factor=2, mode="bilinear")
+    tape.backward(y, y.data)
+    assert leaf.grad is not None
+    for what, array, most in (("the value", y.data, 16), ("the gradient", leaf.grad, 9)):
+        count = (~np.isfinite(to_host(array))).sum()
+        assert count == most, f"{what} of {value} at one pixel is not finite at {count}, not {most}"

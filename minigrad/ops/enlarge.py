@@ -1,0 +1,131 @@
+"""Images enlarged by whole factors: the fast forms of ``interpolate.py``.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..device import Array, array_module, on_gpu
+from .geometry import Geometry
+from .window_sums import image_runs, spread_over_windows, sums_of_windows
+
+Factors = tuple[int, int]
+WIDTH = 32  # columns of images that are blended by a product of matrices
+
+
+def repeated(x: Array, factors: Factors) -> Array:
+    """Each pixel as often as the factors say."""
+    (_, height, width, _), (down, across) = x.shape, factors
+    return spread_over_windows(x, tiles(factors), height * down, width * across)
+
+
+def sum_of_repeated(g: Array, factors: Factors) -> Array:
+    """The transpose of ``repeated``."""
+    return sums_of_windows(g, tiles(factors))
+
+
+def tiles(factors: Factors) -> Geometry:
+    return Geometry(factors, factors, (0, 0), (1, 1))
+
+
+def blended(x: Array, factors: Factors) -> Array:
+    """Between neighbouring pixels of a column, and of a row."""
+    xp, (n, height, width, channels), (down, across) = array_module(x), x.shape, factors
+    dtype = x.dtype if x.dtype.kind == "f" else float
+    y = xp.empty((n, height * down, width * across, channels), dtype)
+    matrix = blending_matrix(width, across, y)
+    for images in image_runs(y):
+        part = xp.divide(x[images], 4 * down * across, dtype=dtype)
+        if matrix is not None and np.isfinite(part).all():
+            tall = np.empty((len(part), height * down, width, channels), dtype)
+            blend(part, down, tall)
+            np.matmul(matrix, tall, out=y[images])
+        else:
+            wide = xp.empty((len(part), height, width * across, channels), dtype)
+            blend(part.swapaxes(1, 2), across, wide.swapaxes(1, 2))
+            blend(wide, down, y[images])
+    return y
+
+
+def sum_of_blended(g: Array, factors: Factors) -> Array:
+    """The transpose of ``blended``."""
+    xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, factors
+    height, width, scale = rows // down, columns // across, 4 * down * across
+    d = xp.empty((n, height, width, channels), g.dtype)
+    matrix = blending_matrix(width, across, g)
+    transpose = None if matrix is None else matrix.T / scale
+    for images in image_runs(g):
+        part, out = g[images], d[images]
+        if transpose is not None:
+            with np.errstate(invalid="ignore"):
+                add_blends(np.matmul(transpose, part), down, out)
+        if transpose is None or not np.isfinite(out).all():
+            tall = xp.empty((len(part), height, columns, channels), g.dtype)
+            add_blends(part / scale, down, tall)
+            add_blends(tall.swapaxes(1, 2), across, out.swapaxes(1, 2))
+    return d
+
+
+def blending_matrix(n: int, factor: int, like: Array) -> np.ndarray | None:
+    """What ``blend`` does along ``n`` pixels, (n factor, n); None where it pays no more than ``blend``.
+
+    Along a row of 16 pixels the product takes a fifth as long. Its zeros times what is infinite are NaN.
+    """
+    if on_gpu(like) or like.dtype.char not in "fd" or n > WIDTH:
+        return None
+    matrix = np.empty((1, n * factor, n), like.dtype)
+    blend(np.eye(n, dtype=like.dtype)[None], factor, matrix)
+    return matrix[0]
+
+
+def blend(x: Array, factor: int, y: Array) -> None:
+    """Write to y 2 ``factor`` times the values between neighbours along axis 1; outside of x is its border.
+
+    Of the ``factor`` pixels of y for a pixel of x, number i of the first half blends it with the one before:
+    1 + 2 i + factor parts and factor - 1 - 2 i parts. The second half mirrors the first.
+    """
+    if factor % 2:
+        y[:, factor // 2 :: factor] = x * (2 * factor)
+    for i in range(factor // 2):
+        near, far = x * (factor + 1 + 2 * i), times(x, factor - 1 - 2 * i)
+        left, right = y[:, i::factor], y[:, factor - 1 - i :: factor]
+        for out, inner, outer in (
+            (left[:, 1:], near[:, 1:], far[:, :-1]),
+            (right[:, :-1], near[:, :-1], far[:, 1:]),
+        ):
+            array_module(x).add(inner, outer, out=out)
+        left[:, 0], right[:, -1] = near[:, 0] + far[:, 0], near[:, -1] + far[:, -1]
+
+
+def add_blends(g: Array, factor: int, d: Array) -> None:
+    """The transpose of ``blend``, written to d."""
+    xp = array_module(g)
+    if factor % 2:
+        xp.multiply(g[:, factor // 2 :: factor], 2 * factor, out=d)
+    for i in range(factor // 2):
+        left, right = g[:, i::factor], g[:, factor - 1 - i :: factor]
+        both = xp.add(left, right, out=None if factor % 2 or i else d)
+        both *= factor + 1 + 2 * i
+        if both is not d:
+            d += both
+        parts = factor - 1 - 2 * i
+        left, right = times(left, parts), times(right, parts)
+        d[:, :-1] += left[:, 1:]
+        d[:, 1:] += right[:, :-1]
+        d[:, 0] += left[:, 0]
+        d[:, -1] += right[:, -1]
+
+
+def times(x: Array, factor: int) -> Array:
+    return x if factor == 1 else x * factor
+
+
+MODES: dict[str, Any] = {
+    "nearest": (repeated, sum_of_repeated),
+    "nearest-exact": (repeated, sum_of_repeated),
+    "bilinear": (blended, sum_of_blended),
+}
