@@ -63,8 +63,9 @@ def main(
 
 def measure(row: Row, rounds: int) -> dict[str, Any]:
     """Median milliseconds of each peer, and the median ratio to the faster layout of PyTorch."""
-    peers: dict[str, Callable[[], object]] = {**row.peers()}
-    row.check(peers)
+    steps = row.peers()
+    row.check(steps)
+    peers: dict[str, Callable[[], object]] = {**steps}
     if row.title in LIMITS:
         peers["limit"] = LIMITS[row.title]()
     repeats = {name: max(1, round(ROUND_SECONDS / seconds(step, 2))) for name, step in peers.items()}
