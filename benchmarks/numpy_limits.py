@@ -2,7 +2,8 @@
 
 No tape, no checks, nothing allocated: the fewest calls of NumPy that give the value and the gradients. Where
 they take longer than PyTorch, they are what stands in the way of a row. A limit of a convolution holds its
-matrix products and, where rows of the kernel have their own, the sums of these; it copies nothing.
+matrix products and the cheaper of two ways to them: the sums of products by rows of the kernel, or, of few
+channels, the copies of windows.
 """
 
 from __future__ import annotations
@@ -241,6 +242,34 @@ def additions(size: int, terms: int) -> Calls:
     return calls
 
 
+def few_channels(n: int, size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Calls:
+    """A convolution of data: the products and, as a row of the kernel sees few numbers, windows copied twice."""
+    windows, taps = n * size * size, kernel * kernel
+    columns = copies(windows * taps * channels, size, stride)
+    return together(columns, columns, convolution(windows, channels, filters, taps, data=True))
+
+
+def copies(count: int, width: int, step: int = 1) -> Calls:
+    """So many numbers copied in rows of ``width``, from every ``step``-th number of a row in the cache."""
+    lines = (1 << 18) // width
+    (x,), y = normal(1, lines, width * step), np.empty((lines, width), np.float32)
+
+    def calls() -> None:
+        for start in range(0, count // width, lines):
+            n = min(lines, count // width - start)
+            np.copyto(y[:n], x[:n, ::step])
+
+    return calls
+
+
+def conv_norm_relu(size: int) -> Calls:
+    """Two blocks of convolution, batch norm and ReLU on 8 images, 16 channels."""
+    pixels = 8 * size * size
+    rest = together(norm_of_lines(1, pixels * 16 // 4096, 4096), relu(8, 16, size, size))
+    first, second = few_channels(8, size, 3, 16, 3), convolution(pixels, 16, 16, 9, rows=3)
+    return together(first, rest, second, rest)
+
+
 def together(*calls: Calls) -> Calls:
     return lambda: [call() for call in calls]
 
@@ -415,7 +444,11 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "conv 16->16 3x3 on 32x16x32x32": lambda: convolution(32 * 32 * 32, 16, 16, 9, rows=3),
     "conv 32->32 5x5 on 32x32x16x16": lambda: convolution(32 * 16 * 16, 32, 32, 25, rows=5),
     "conv 64->64 7x7 on 8x64x32x32": lambda: convolution(8 * 32 * 32, 64, 64, 49, rows=7),
-    "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: convolution(8 * 32 * 32, 3, 64, 49, data=True),
+    "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: few_channels(8, 32, 3, 64, 7, stride=2),
+    "conv 1->16 3x3 on 64x1x28x28, data": lambda: few_channels(64, 28, 1, 16, 3),
+    "conv, batch norm, ReLU twice on 8x3x16x16": lambda: conv_norm_relu(16),
+    "conv, batch norm, ReLU twice on 8x3x64x64": lambda: conv_norm_relu(64),
+    "conv, batch norm, ReLU twice on 8x3x128x128": lambda: conv_norm_relu(128),
     "conv 64->64 3x3 groups 4 on 16x64x16x16": lambda: convolution(16 * 16 * 16, 16, 16, 9, groups=4, rows=3),
     "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: depthwise(32, 32, 32, 9),
     "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: depthwise(8, 128, 14, 9),
