@@ -243,7 +243,7 @@ def additions(size: int, terms: int) -> Calls:
 
 
 def few_channels(n: int, size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Calls:
-    """A convolution of data: the products and, as a row of the kernel sees few numbers, windows copied twice."""
+    """A convolution of data: the products and, for rows of few numbers, windows copied twice."""
     windows, taps = n * size * size, kernel * kernel
     columns = copies(windows * taps * channels, size, stride)
     return together(columns, columns, convolution(windows, channels, filters, taps, data=True))
