@@ -286,8 +286,8 @@ CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 class Sequential(Module):
     """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight".
 
-    Neighbours that can compute together do so (``in_one_pass``), unless a segment or stage ends between them:
-    the results are those of the layers one by one, up to rounding.
+    Neighbours that can compute together do so where it pays (``in_one_pass``), unless a segment or stage ends
+    between them: the results are those of the layers one by one, up to rounding.
     """
 
     def __init__(self, *layers: Module):

@@ -23,6 +23,7 @@ from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.conv import Pair, pair
 from .ops.conv1d import one
+from .ops.conv_pool import pays
 from .ops.dropout import check_probability, generator_needed
 from .ops.norm import Gather, Observe
 from .own_state import OwnState
@@ -157,6 +158,8 @@ class Conv2d(Convolution):
         return n if n and type(self) is Conv2d and pooling_in(following[:n]).has_tiles() else 0
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        if not pays(x, self.weight):
+            return self(x), 0
         n = self.in_one_pass(following)
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
         kernel = pooling_in(following[:n]).settings["kernel"]

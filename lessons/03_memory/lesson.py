@@ -222,21 +222,11 @@ def activations(counted, side):
 
 
 with Tape() as tape:
-    x = Tensor(images)
-    for layer in model.layers:
-        x = layer(x)
-    loss = ops.cross_entropy(x, np.zeros(4, int))
-tape_bytes = tape.nbytes / 8 / len(images)
-with Tape() as tape:
     loss = ops.cross_entropy(model(Tensor(images)), np.zeros(4, int))
+tape_bytes = tape.nbytes / 8 / len(images)
 print(
     f"   16 times thinner, on 32 x 32: {activations(counted, 32):,} numbers an image; "
     f"a tape keeps {tape_bytes:,g}"
-)
-one_pass = tape.nbytes / 8 / len(images)
-print(f"   the model keeps {one_pass:,g}: it computes conv, ReLU and pool in one pass (ops/conv_pool.py)")
-assert one_pass < tape_bytes, (
-    f"one pass keeps {one_pass} numbers an image, the layers one by one {tape_bytes}"
 )
 by_count = activations(counted, 32) + 2  # with the row number and the label
 assert tape_bytes == by_count, f"a tape keeps {tape_bytes} numbers an image, the count is {by_count}"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array
-from ..op import OpResult, op
+from ..op import OpResult, op, shape_of
 from ..tape import once, undo_broadcast
 from ..tensor import Tensor
 from . import elementwise, im2col, kernel_rows, winograd
@@ -25,6 +25,7 @@ from .pool import max_pool2d
 
 CACHE = 3 << 20  # bytes of windows and of their products at a time
 MOST_PHASES = 255  # whose numbers are bytes
+LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
 ALGORITHMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd}
 
 
@@ -52,6 +53,17 @@ def conv_pool2d(
     y = conv2d(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
     y = max_pool2d(y, kernel=pool)
     return elementwise.relu(y) if relu else y
+
+
+def pays(x: Any, weight: Any) -> bool:
+    """Whether a Sequential takes it for layers that stand together: in float32, unless images are small.
+
+    As with Winograd's algorithm: gradients are proved in float64, where layers then round alike whether a
+    stage ends between them or not.
+    """
+    shape = shape_of(x)
+    enough = len(shape) == 4 and shape[0] * math.prod(shape[2:]) * len(weight) >= LEAST
+    return enough and weight.dtype == np.float32
 
 
 def fits(inputs: tuple[Any, ...], pool: Pair, padding: Pair) -> bool:

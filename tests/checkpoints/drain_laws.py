@@ -52,8 +52,10 @@ def every_sample_counts_once(layout: Layout, sizes: Sequence[int], k: int) -> No
     batches = [Batch(rng.integers(-9, 9, (n, 4)).astype(np.float64), np.zeros(n, int)) for n in sizes]
     one = lambda parameters: optim.SGD(parameters, 1.0)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
-        first = training(layout, counting, one, batches[:k], Path(folder), loss_fn=total)
-        rest = training(layout, counting, one, batches[k:], Path(folder), resume=True, loss_fn=total)
+        first = training(layout, counting, one, batches[:k], Path(folder), loss_fn=total, plateaus=False)
+        rest = training(
+            layout, counting, one, batches[k:], Path(folder), resume=True, loss_fn=total, plateaus=False
+        )
     for runs, batches_of_runs in ((first, batches[:k]), (rest, batches)):
         samples = np.concatenate([np.zeros((0, 4)), *(batch.x for batch in batches_of_runs)])
         for rank, run in enumerate(runs):
@@ -77,8 +79,8 @@ def is_serial_on_the_listed_contributors(
     Of all steps, also those before it was resumed: so no gradient counts twice, and none that was dropped.
     """
     with tempfile.TemporaryDirectory() as folder:
-        training(layout, build, make, batches[:k], Path(folder))
-        runs = training(layout, build, make, batches[k:], Path(folder), resume=True)
+        training(layout, build, make, batches[:k], Path(folder), plateaus=False)
+        runs = training(layout, build, make, batches[k:], Path(folder), resume=True, plateaus=False)
     updates = runs[0].facts["own"]["values"]["updates"]
     assert [version for version, *_ in updates] == list(range(len(batches))), f"updates {updates}"
     model = build(np.random.default_rng(0)).to(dtype=np.float64)

@@ -54,10 +54,11 @@ def training(
     drained: Container[int] = (),
     dtype: Any = np.float64,
     loss_fn: Loss = cross_entropy,
+    plateaus: bool = True,
 ) -> list[Trained]:
     """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
 
-    After each step but the first the rate halves. After the steps in ``drained`` it also gathers its state,
+    With ``plateaus`` the rate halves after each step but the first. After the steps in ``drained`` it also gathers its state,
     as for a checkpoint. On a virtual clock a forward takes 1 s.
     """
 
@@ -71,7 +72,7 @@ def training(
             state.load_model_state(model, arrays)
         model = backend.place(model)
         trainer = optimizer(model.parameters())
-        plateau = ReduceLROnPlateau(trainer, factor=0.5, patience=0)
+        plateau = ReduceLROnPlateau(trainer, factor=0.5, patience=0) if plateaus else None
         if generation is not None:
             facts = generation.facts
             state.load_state(
@@ -87,7 +88,8 @@ def training(
             trainer.zero_grad()
             losses.append(backend.step(model, batch, loss))
             backend.update(model, trainer)
-            plateau.step(1.0)
+            if plateau is not None:
+                plateau.step(1.0)
             if step in drained:
                 state.gather_state(comm, backend, model, trainer, plateau)
         arrays, facts, own = state.gather_state(comm, backend, model, trainer, plateau)

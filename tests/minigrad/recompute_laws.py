@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
@@ -272,9 +273,10 @@ def no_bit_of_a_convolutional_network_changes(recomputed, seed, segments):
         )  # fmt: skip
         model.to(device=testing.DEVICE)
         model = recomputed(model, segments) if again else model
-        with Tape() as tape:
-            loss = ops.cross_entropy(model(x), on_device([0, 1, 2]))
-        tape.backward(loss)
+        with patch.object(nn, "pays", lambda *_: True):
+            with Tape() as tape:
+                loss = ops.cross_entropy(model(x), on_device([0, 1, 2]))
+            tape.backward(loss)
         runs.append([to_host(p.grad) for p in model.parameters()] + list(model.state_dict().values()))
     for a, b in zip(*runs, strict=True):
         np.testing.assert_array_equal(a, b)

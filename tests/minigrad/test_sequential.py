@@ -1,5 +1,7 @@
 """A Sequential applies its layers as they are written, whatever they are; a net may pool before its ReLU."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,7 +79,9 @@ def test_layers_are_applied_one_after_the_other_as_they_are_written(names, first
     x = few_values(rng, (2, 2, 16, 16))
     expected = value_and_gradients(written, model.parameters(), x, seed)
     for forward in (model, recomputed(model, min(segments, len(model)))):
-        for a, b in zip(value_and_gradients(forward, model.parameters(), x, seed), expected, strict=True):
+        with patch.object(nn, "pays", lambda *_: True):
+            results = value_and_gradients(forward, model.parameters(), x, seed)
+        for a, b in zip(results, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
