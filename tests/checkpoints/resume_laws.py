@@ -58,8 +58,8 @@ def training(
 ) -> list[Trained]:
     """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
 
-    With ``plateaus`` the rate halves after each step but the first. After the steps in ``drained`` it also gathers its state,
-    as for a checkpoint. On a virtual clock a forward takes 1 s.
+    With ``plateaus`` the rate halves after each step but the first. After the steps in ``drained`` it also
+    gathers its state, as for a checkpoint. On a virtual clock a forward takes 1 s.
     """
 
     def work(comm: Communicator) -> Trained:
