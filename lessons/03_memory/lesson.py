@@ -228,7 +228,10 @@ print(
     f"   16 times thinner, on 32 x 32: {activations(counted, 32):,} numbers an image; "
     f"a tape keeps {tape_bytes:,g}"
 )
-by_count = activations(counted, 32) + 2  # with the row number and the label
+places = sum(
+    layer.outputs for layer in counted if layer.name.startswith(vgg16.POOL)
+)  # of maxima, a byte each
+by_count = activations(counted, 32) + places / 8 + 2  # with the row number and the label
 assert tape_bytes == by_count, f"a tape keeps {tape_bytes} numbers an image, the count is {by_count}"
 
 # %%

@@ -117,9 +117,9 @@ def cliffs(ratios, ops, bandwidth, roof):
     fine = np.geomspace(0.06, 300, 300)
     right.loglog(fine, np.minimum(roof, bandwidth * fine) / 1e9, color=BLUE, lw=2)
     right.text(300, 1.2 * roof / 1e9, f"{roof / 1e9:,.0f} GFLOP/s", color=BLUE, ha="right")
-    for name, (intensity, rate) in ops.items():
-        right.plot(intensity, rate / 1e9, **points(ORANGE))
-        right.annotate(name, (intensity, rate / 1e9), (7, -12), textcoords="offset points", fontsize=9)
+    for (name, (intensity, rate)), marker in zip(ops.items(), "osv^DP", strict=True):
+        right.plot(intensity, rate / 1e9, **points(ORANGE) | {"marker": marker}, label=name)
+    right.legend(loc="lower right")  # names beside their points could lie on one another
     right.set(xlabel="operations per byte moved", ylabel="GFLOP/s", title="Ops of minigrad under the roof")
     right.set_ylim(top=3 * roof / 1e9)
     return figure

@@ -523,7 +523,7 @@ assert thick < thin, (
 save(drawings.cliffs(ratios, under_roof, bandwidth, roof), FIGURES / "cliffs.png")
 
 # %% [markdown]
-# `python benchmarks/ops.py` compares 82 such rows with PyTorch, worst first.
+# `python benchmarks/ops.py` compares more than a hundred such rows with PyTorch, worst first.
 #
 # Read: `benchmarks/README.md`, the part on single ops; Drepper 2007, "What every programmer should know
 # about memory".

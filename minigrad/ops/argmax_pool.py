@@ -28,7 +28,7 @@ class WindowAxis(NamedTuple):
     copy, which pixels), of ``length``; elsewhere a copy holds border.
     """
 
-    first: np.ndarray
+    first: tuple[int, ...]
     offsets: list[int]
     taps: list[tuple[int, int]]
     copies: dict[int, tuple[slice, slice | list[int]]]
@@ -56,14 +56,15 @@ def even_axis(n: int, count: int, kernel: int, stride: int, padding: int, dilati
         before = max(-(-(padding - start) // stride), 0)  # elements of the copy in the padding
         pixels = range(before * stride + start - padding, n, stride)[: max(length - before, 0)]
         copies[start] = slice(before, before + len(pixels)), slice(pixels.start, pixels.stop, stride)
-    return WindowAxis(np.arange(count) * stride - padding, offsets, taps, copies, length)
+    first = tuple(stride * i - padding for i in range(count))
+    return WindowAxis(first, offsets, taps, copies, length)
 
 
 def axis_of_spans(spans: Sequence[slice]) -> WindowAxis:
     """Windows of different sizes: smaller ones have their last pixel several times, which is never larger."""
     most = max(span.stop - span.start for span in spans)
     copies: dict = {j: (slice(None), [min(s.start + j, s.stop - 1) for s in spans]) for j in range(most)}
-    first = np.array([span.start for span in spans])
+    first = tuple(span.start for span in spans)
     return WindowAxis(first, [*range(most)], [(j, 0) for j in range(most)], copies, len(spans))
 
 
@@ -109,8 +110,10 @@ def argmax_pool(
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty((n, height, width, channels), g.dtype)
-        start = np.arange(room[0])[:, None, None] * (height * width) + rows.first[:, None] * width
-        start = (start + columns.first)[..., None] * channels + np.arange(channels)
+        row, column = (np.array(axis.first, np.intp) for axis in axes)
+        first = np.add.outer(row * width, column)
+        start = np.add.outer(np.arange(room[0]) * (height * width), first)
+        start = start[..., None] * channels + np.arange(channels)
         index = np.empty(start.shape, np.intp)
         for images in runs:
             part = index[: images.stop - images.start]
