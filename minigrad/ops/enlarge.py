@@ -1,6 +1,6 @@
 """Images enlarged by whole factors: the fast forms of ``interpolate.py``.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``interpolate.py``.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ GRADIENTS = {
         X + 1,
     ),
     "a coefficient of gelu": (
-        partial(mutant("minigrad.ops.activation", ("0.134145", "0.044715")).gelu, approximate="tanh"),
+        partial(mutant("minigrad.ops.activation", ("c * 0.134145", "c * 0.044715")).gelu, approximate="tanh"),
         X,
     ),
     "the count of a mean": (mean_without_its_count, X),
@@ -127,15 +127,15 @@ GRADIENTS = {
         X,
     ),
     "repeated indices": (
-        lambda x: mutant("minigrad.ops.shape", ("xp.add.at(dx, index, g)", "dx[index] = g")).getitem(
-            x, index=(np.array([0, 0, 1]), np.array([0, 0, 1]))
-        ),
+        lambda x: mutant(
+            "minigrad.ops.shape", ("if basic or (len(parts) == 1 and is_mask(parts[0])):", "if True:")
+        ).getitem(x, index=(np.array([0, 0, 1]), np.array([0, 0, 1]))),
         X,
     ),
     "a transposed order": (
-        lambda x: mutant("minigrad.ops.shape", ("g.transpose(back)", "g.transpose(order)")).transpose(
-            x, axes=(1, 2, 0)
-        ),
+        lambda x: mutant(
+            "minigrad.ops.shape", ("lambda g: g.transpose(back)", "lambda g: g.transpose(order)")
+        ).transpose(x, axes=(1, 2, 0)),
         IMAGES[0, :, :3, :3],
     ),
     "labels": (
