@@ -1,4 +1,7 @@
-"""A model's arrays in one file, in the safetensors format: names, dtypes, shapes and bytes, and no code."""
+"""A model's arrays in one file, in the safetensors format: names, dtypes, shapes and bytes, and no code.
+
+safetensors is imported where a file is read or written: a training without one does not pay its 1 MB.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from .files import replacement
 
@@ -28,6 +29,9 @@ class ModelFile(NamedTuple):
 
         Raises OSError where it cannot be written, ValueError for a dtype that the format does not have.
         """
+        from safetensors import SafetensorError
+        from safetensors.numpy import save
+
         arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
         try:
             content = in_order(save(arrays, {**self.notes, CHECKSUM: str(self.checksum())}))
@@ -62,6 +66,8 @@ def read_model(file: Path) -> ModelFile:
 
     Raises OSError where the file cannot be read, ValueError where it is damaged or no model file.
     """
+    from safetensors import SafetensorError, safe_open
+
     with file.open("rb"):  # safe_open's own error does not name the file
         pass
     try:

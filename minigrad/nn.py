@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ __all__ = [
     "evaluation_mode",
 ]
 
+BLOCK = 1 << 16  # numbers drawn at a time
 Rng = np.random.Generator
 
 
@@ -385,7 +387,7 @@ class Embedding(Module):
     """A table of ``rows`` vectors of ``width``, looked up by integer."""
 
     def __init__(self, rows: int, width: int, *, rng: Rng | int | None = None, dtype: Any = np.float32):
-        self.weight = Parameter(generator(self, rng).normal(size=(rows, width)).astype(dtype))
+        self.weight = Parameter(sample(partial(generator(self, rng).normal, 0, 1), (rows, width), dtype))
 
     def forward(self, x: Any) -> Tensor:
         return ops.embedding(self.weight, x)
@@ -723,7 +725,15 @@ def sizes_of(weight: Tensor) -> str:
 def uniform(rng: Rng, shape: tuple[int, ...], fan_in: int, dtype: Any) -> np.ndarray:
     """Uniform within 1 / sqrt(fan_in), PyTorch's default for linear and convolution layers."""
     bound = 1 / math.sqrt(max(fan_in, 1))
-    return rng.uniform(-bound, bound, shape).astype(dtype)
+    return sample(partial(rng.uniform, -bound, bound), shape, dtype)
+
+
+def sample(draw: Callable[[int], np.ndarray], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array of one stream's numbers, a block at a time: whole, in float64, they take twice more memory."""
+    a = np.empty(shape, dtype)
+    for block in np.array_split(a.reshape(-1), range(BLOCK, a.size, BLOCK)):
+        block[:] = draw(block.size)
+    return a
 
 
 def unbiased(var: Array, count: float) -> Array:

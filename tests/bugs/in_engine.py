@@ -125,6 +125,11 @@ def the_largest_of_a_row_is_the_largest() -> None:
     fast_form_laws.are_the_largest(reduce.largest_keepdims, drawn(3, 4), 1)
 
 
+def weights_are_one_stream() -> None:
+    with patch.object(nn, "BLOCK", 4):
+        fast_form_laws.is_one_stream(nn.sample, (3, 3), np.float32)
+
+
 def a_mean_far_away_leaves_the_deviations() -> None:
     rng = np.random.default_rng(0)
     x, g, (w, b) = 1e3 + rng.normal(size=(60, 4)), rng.normal(size=(60, 4)), rng.normal(size=(2, 4))
@@ -381,6 +386,8 @@ BUGS = [
         a_mean_far_away_leaves_the_deviations, "the value: "),
     Bug("rows are shifted by their smallest", "minigrad.ops.reduce", "np.maximum.reduceat",
         "np.minimum.reduceat", the_largest_of_a_row_is_the_largest, "not "),
+    Bug("the last block of weights is drawn to its full size", "minigrad.nn", "block[:] = draw(block.size)",
+        "block[:] = draw(BLOCK)[: block.size]", weights_are_one_stream, "next number"),
     Bug("large logits overflow", "minigrad.ops.reduce", " and total.max() < 1e30", "",
         softmax_is_exact_on_any_level, "nan"),
     Bug("logits lose their digits below 1", "minigrad.ops.reduce", "total.min() > 1e-7",

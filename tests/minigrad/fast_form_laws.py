@@ -86,6 +86,14 @@ def are_the_largest(largest: Callable[..., np.ndarray], x: np.ndarray, axis: int
     assert np.array_equal(largest(x, (axis,)), expected, equal_nan=True), f"not {expected}, of {x}"
 
 
+def is_one_stream(sample: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: type) -> None:
+    """The numbers of one call, rounded to the dtype, and not one drawn too much."""
+    one, other = np.random.default_rng(3), np.random.default_rng(3)
+    expected = one.normal(size=shape).astype(dtype)
+    assert np.array_equal(sample(lambda count: other.normal(size=count), shape, dtype), expected), "others"
+    assert one.random() == other.random(), "the next number of the stream differs"
+
+
 def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope: float) -> None:
     """Value and gradient, by the choice between 1 and the slope."""
     value, (to_x,) = form(x, slope)

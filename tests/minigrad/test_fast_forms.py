@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad import device, ops, sums
+from minigrad import device, nn, ops, sums
 from minigrad.ops import blocks, scan, sum_by_row
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
 from minigrad.ops.reduce import largest_keepdims
@@ -18,6 +18,7 @@ from tests.minigrad.fast_form_laws import (
     are_the_largest,
     is_itself_in_parts,
     is_leaky_relu,
+    is_one_stream,
     is_the_power,
     is_the_softmax,
     sums_over_axes,
@@ -77,6 +78,12 @@ def test_sums_up_to_each(dtype, others, n, backwards, data):
     chain = 3 * (scan.PIECE + 1) if products and n >= 4 * scan.PIECE else n
     with patch.object(scan, "ROWS", 1), patch.object(scan, "SLICE", 1):
         sums_up_to_each(scan.running_sums, x, axis, backwards, chain)
+
+
+@given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), DTYPES, st.integers(1, 9))
+def test_weights_drawn_in_blocks(shape, dtype, block):
+    with patch.object(nn, "BLOCK", block):
+        is_one_stream(nn.sample, shape, dtype)
 
 
 @given(st.data(), DTYPES, st.integers(0, 2), st.sampled_from([c_order, fortran_order, with_gaps]))
