@@ -293,25 +293,59 @@ def products(rows: int, size: int, columns: int, transposed: bool = False) -> Ca
     return calls
 
 
-def depthwise(n: int, channels: int, size: int, taps: int) -> Calls:
-    """All multiplications and additions by einsum, which does both in one pass: value and two gradients.
+def depthwise(n: int, channels: int, size: int, kernel: int, stride: int = 1) -> Calls:
+    """All multiplications and additions by einsum, which does both in one pass and needs long rows for it.
 
-    Of an image at a time, rows of ``size`` pixels.
+    So images are copied with their border, and columns a stride apart side by side: for the value, and again
+    for the kernel's gradient, which the rest of a step keeps apart. The gradient has ``stride`` ** 2 phases,
+    each with its part of the kernel. The bias is a pass, and so is its gradient.
     """
-    row = size * channels
-    x, y = normal(2, n, size, row)
-    padded, (w,) = np.zeros((size * row + taps * channels,), np.float32), normal(1, taps, row)
-    windows = np.lib.stride_tricks.as_strided(
-        padded, (taps, size, row), (channels * x.itemsize, row * x.itemsize, x.itemsize)
-    )
-    total = np.empty(row, np.float32)
+    width, border = size // stride, kernel - 1
+    x, d = normal(2, n, size, width, stride, channels)
+    y, g = normal(2, n, width, width * channels)
+    w, bias = normal(1, kernel, kernel, width * channels)[0], normal(1, width**2 * channels)[0]
+    lines = np.zeros((stride, RUN, size + border, width + border, channels), np.float32)
+    padded = np.zeros((RUN, width + border, width + border, channels), np.float32)
+    part, sums = np.empty_like(y[:RUN]), np.empty((kernel, kernel, n, width * channels), np.float32)
+    ones = np.ones(n * width, np.float32)
+    taps = [range(first, kernel, stride) for first in range(stride)]  # that see the same columns
+
+    def windows(images: np.ndarray, rows: int, columns: int, step: int = 1) -> np.ndarray:
+        image, line, pixel, number = images.strides
+        shape = rows, columns, RUN, width, width * channels
+        return np.lib.stride_tricks.as_strided(images, shape, (line, pixel, image, step * line, number))
+
+    views = [windows(lines[k], kernel, len(columns), stride) for k, columns in enumerate(taps)]
+    phases = [
+        (i, j, w[: len(of_rows), : len(of_columns)], windows(padded, len(of_rows), len(of_columns)))
+        for i, of_rows in enumerate(taps)
+        for j, of_columns in enumerate(taps)
+    ]
+
+    runs = [slice(start, start + RUN) for start in range(0, n, RUN)]
 
     def calls() -> None:
-        for i in range(n):
-            np.einsum("thr,tr->hr", windows, w, out=y[i])
-            np.einsum("thr,tr->hr", windows, w, out=x[i])
-            for window in windows:
-                np.einsum("hr,hr->r", window, y[i], out=total)
+        for images in runs:
+            lines[:, :, :size, :width] = x[images].transpose(3, 0, 1, 2, 4)
+            np.einsum("ijnhr,ijr->nhr", views[0], w[:, ::stride], out=y[images])
+            for k in range(1, stride):
+                np.einsum("ijnhr,ijr->nhr", views[k], w[:, k::stride], out=part)
+                np.add(y[images], part, out=y[images])
+            rows = y[images].reshape(RUN, bias.size)
+            np.add(rows, bias, out=rows)
+        for images in runs:
+            padded[:, :width, :width] = g[images].reshape(RUN, width, width, channels)
+            for i, j, factors, view in phases:
+                out = part if stride > 1 else d[images].reshape(part.shape)
+                np.einsum("ijnhr,ijr->nhr", view, factors, out=out)
+                if stride > 1:
+                    d[images, i::stride, :, j] = part.reshape(RUN, width, width, channels)
+            lines[:, :, :size, :width] = x[images].transpose(3, 0, 1, 2, 4)
+            for view, columns in zip(views, taps, strict=True):
+                for i, j in np.ndindex(view.shape[:2]):
+                    np.einsum("nhr,nhr->nr", view[i, j], g[images], out=sums[i, columns[j], images])
+        np.matmul(ones[:n], sums.reshape(kernel**2, n, width * channels))
+        np.matmul(ones, g.reshape(n * width, width * channels))
 
     return calls
 
@@ -450,8 +484,8 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "conv, batch norm, ReLU twice on 8x3x64x64": lambda: conv_norm_relu(64),
     "conv, batch norm, ReLU twice on 8x3x128x128": lambda: conv_norm_relu(128),
     "conv 64->64 3x3 groups 4 on 16x64x16x16": lambda: convolution(16 * 16 * 16, 16, 16, 9, groups=4, rows=3),
-    "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: depthwise(32, 32, 32, 9),
-    "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: depthwise(8, 128, 14, 9),
+    "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: depthwise(32, 32, 32, 3),
+    "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: depthwise(8, 128, 28, 3, stride=2),
     "conv 1->16 3x3 on 1x1x28x28": lambda: convolution(28 * 28, 1, 16, 9),
     "conv_transpose 64->64 4x4 stride 2 padding 1 groups 4 on 16x64x16x16": lambda: together(
         products(4 * 16 * 32 * 32, 4 * 16, 16),  # each output sees 4 of the 16 taps

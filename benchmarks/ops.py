@@ -77,8 +77,8 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
     best = min((name for name in ("torch", "channels_last") if name in peers), key=lambda name: medians[name])
     ratios = {
         name: statistics.median(a / b for a, b in zip(times[name], times[best], strict=True))
-        for name in ("minigrad", "limit")
-        if name in peers
+        for name in peers
+        if name not in ("torch", "channels_last")
     }
     return {"title": row.title, "ms": {k: 1000 * v for k, v in medians.items()}, "best": best, **ratios}
 

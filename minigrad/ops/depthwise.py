@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..device import Array, array_module, on_gpu
-from ..sums import column_sums
+from ..sums import column_sums, halved
 from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns, strided_view
 from .phases import sum_of_phases
 
-CACHE = 1 << 20  # bytes of images taken at a time, so that all taps find them in cache
+CACHE = 1 << 21  # bytes of images taken at a time: in cache for all taps, and enough for one call of einsum
 
 
 def fits(w: Array, geometry: Geometry) -> bool:
@@ -64,13 +65,13 @@ def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_kernel(g: Array) -> Array:
         n, rows, columns, channels = g.shape
-        sums = np.empty((*geometry.kernel, n, columns * channels), g.dtype)  # of the rows of an image
+        sums = np.empty((n, *geometry.kernel, columns * channels), g.dtype)  # of the rows of an image
         for images, taps, views in windows(x, geometry, g.dtype):
-            part, out = g[images].reshape(views.shape[2:]), sums[:, taps, images]
+            part, out = g[images].reshape(views.shape[2:]), sums[images, :, taps]
             for i, j in np.ndindex(views.shape[:2]):
-                np.einsum("nhr,nhr->nr", views[i, j], part, out=out[i, j])
-        d = [column_sums(tap.reshape(n * columns, channels)) for of_row in sums for tap in of_row]
-        return np.stack(d, 1).reshape(w.shape)
+                np.einsum("nhr,nhr->nr", views[i, j], part, out=out[:, i, j])
+        of_columns = column_sums(sums.reshape(n, w.size * columns)).reshape(-1, columns, channels)
+        return halved(of_columns.swapaxes(0, 1)).T.reshape(w.shape)
 
     return correlate(x, w, geometry), (to_image, to_kernel)
 
@@ -97,7 +98,8 @@ def windows(x: Array, geometry: Geometry, dtype: Any) -> Iterator[tuple[slice, s
     """Some images at a time, some columns of taps, and what these see: a view (kh, taps, n, H', W' C).
 
     Columns of the padded images that are a stride apart stand side by side in a buffer, so a tap sees whole
-    rows there; at stride 1 all taps come at once. A view is good until the next.
+    rows there; at stride 1 all taps come at once. Without padding and stride the images need no buffer. A
+    view is good until the next.
     """
     (kh, kw), (down, across), _, (dh, dw), *_ = geometry
     rows, columns = geometry.output(*x.shape[1:3])
@@ -105,22 +107,25 @@ def windows(x: Array, geometry: Geometry, dtype: Any) -> Iterator[tuple[slice, s
     n, height, width, channels = x.shape
     runs = blocks(n, height * width * channels * dtype.itemsize, CACHE)
     n = runs[0].stop if runs else 0  # the first run is the longest
-    lines = np.zeros((n, height + 2 * ph, across, -(-(width + 2 * pw) // across), channels), dtype)
+    ready = (ph, pw, across) == (0, 0, 1) and x.dtype == dtype and x[:1, :1].flags.c_contiguous
+    lines = x[:, :, None]
+    if not ready:
+        lines = np.zeros((n, height + 2 * ph, across, -(-(width + 2 * pw) // across), channels), dtype)
     image, row, _, pixel, number = lines.strides
     period = across // math.gcd(across, dw)  # taps so far apart see columns of one remainder
     for images in runs:
         n = images.stop - images.start
-        for first in range(min(across, width)):
+        for first in range(0 if ready else min(across, width)):
             column, remainder = divmod(first + pw, across)
             part = x[images, :, first::across]
             lines[:n, ph : ph + height, remainder, column : column + part.shape[2]] = part
         for first in range(min(period, kw)):
             column, remainder = divmod(first * dw, across)
             taps = slice(first, None, period)
-            views = strided_view(
-                lines,
-                lines[0, 0, :remainder].size + column * channels,
-                (kh, len(range(kw)[taps]), n, rows, columns * channels),
-                (dh * row, period * dw // across * pixel, image, down * row, number),
-            )
-            yield images, taps, views
+            shape = kh, len(range(kw)[taps]), n, rows, columns * channels
+            strides = dh * row, period * dw // across * pixel, image, down * row, number
+            if ready:
+                yield images, taps, as_strided(x[images], shape, strides)
+            else:
+                start = lines[0, 0, :remainder].size + column * channels
+                yield images, taps, strided_view(lines, start, shape, strides)

@@ -24,7 +24,8 @@ class Phase(NamedTuple):
 
     places: slice  # in the image
     taps: slice  # of the kernel
-    window: tuple[int, int]  # the rows of the gradient, from the first to behind the last; some are outside
+    start: int  # the first row of the gradient that it sees, which may be outside
+    stop: int  # behind the last
     dilation: int
 
 
@@ -36,14 +37,25 @@ def sum_of_phases(
     ``correlate(g, w, geometry)`` is the convolution of g with w turned round.
     """
     _, height, width, channels = shape
-    d = array_module(g).zeros((len(g), height, width, channels), g.dtype)
-    for rows, columns in product(*(phases(geometry, axis, shape[1 + axis]) for axis in (0, 1))):
-        part = w[:, :, rows.taps, columns.taps]
-        plain = Geometry(part.shape[2:], (1, 1), (0, 0), (rows.dilation, columns.dilation), geometry.groups)
+    rows, columns = phases(geometry, 0, height), phases(geometry, 1, width)
+    (top, bottom), (left, right) = span(rows), span(columns)
+    larger = cut_out(g, (top, bottom), (left, right))  # with all padding: phases are views
+    d = array_module(g).empty((len(g), height, width, channels), g.dtype)
+    for row, column in product(rows, columns):
+        part = w[:, :, row.taps, column.taps]
+        plain = Geometry(part.shape[2:], (1, 1), (0, 0), (row.dilation, column.dilation), geometry.groups)
         if part.size:
-            gradient = cut_out(g, rows.window, columns.window)
-            d[:, rows.places, columns.places] = correlate(gradient, part, plain)
+            gradient = larger[:, row.start - top : row.stop - top, column.start - left : column.stop - left]
+            d[:, row.places, column.places] = correlate(gradient, part, plain)
+        else:
+            d[:, row.places, column.places] = 0
     return d
+
+
+def span(phases: list[Phase]) -> tuple[int, int]:
+    """The first row that a phase sees, and behind the last."""
+    starts, stops = [phase.start for phase in phases], [phase.stop for phase in phases]
+    return min(starts, default=0), max(stops, default=0)
 
 
 def phases(geometry: Geometry, axis: int, size: int) -> list[Phase]:
@@ -55,10 +67,10 @@ def phases(geometry: Geometry, axis: int, size: int) -> list[Phase]:
         above, remainder = divmod(first + padding, stride)
         places = slice(first, size, stride)
         taps = [i for i in range(kernel) if (i * dilation - remainder) % stride == 0]
-        start = above - (max(taps, default=0) * dilation - remainder) // stride
         spacing = dilation * apart // stride
-        window = start, start + len(range(size)[places]) + (len(taps) - 1) * spacing
-        result.append(Phase(places, slice(min(taps, default=kernel), None, apart), window, spacing))
+        start = above - (taps[-1] * dilation - remainder) // stride if taps else 0
+        stop = start + len(range(size)[places]) + (len(taps) - 1) * spacing if taps else 0
+        result.append(Phase(places, slice(min(taps, default=kernel), None, apart), start, stop, spacing))
     return result
 
 
