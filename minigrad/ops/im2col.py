@@ -145,9 +145,9 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
                 yield (images, band), copy.reshape(groups, parts, m, size)
 
 
-def parts_of(rows: int, size: int, filters: int) -> tuple[int, int]:
+def parts_of(rows: int, size: int, filters: int, most: int = SMALL) -> tuple[int, int]:
     """Into how many equal parts to cut the rows, so that each makes a small product; the rows of a part."""
-    enough = -(-rows * size * filters // SMALL)
+    enough = -(-rows * size * filters // most)
     if enough <= 1:
         return 1, rows
     parts = next((n for n in range(enough, 4 * enough) if rows % n == 0 and rows >= 16 * n), 1)
