@@ -89,8 +89,9 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     d = np.zeros((kh, groups, *sizes), g.dtype)
     most = SMALL if FEW_ROWS * math.prod(sizes) <= SMALL else 4 * SMALL
     for place, shape_of_band, kernel_rows in in_bands(x, geometry, g.shape[3], most):
-        gs = np.zeros(shape_of_band, g.dtype)
+        gs = np.empty(shape_of_band, g.dtype)
         gs[:, :, : g.shape[2]] = g[place].swapaxes(0, 1)
+        gs[:, :, g.shape[2] :] = 0
         for number, outputs, windows in kernel_rows:
             a, b = windows, as_windows(gs[outputs], windows)
             if turned:
@@ -130,11 +131,11 @@ def in_bands(
         n = images.stop - images.start
         pixels = height * n * pitch + max(pw, kw)
         if flat.shape != (groups, pixels, channels):
-            flat = np.zeros((groups, pixels, channels), x.dtype)
-            inside = flat[:, pw : pw + height * n * pitch]
-            inside = inside.reshape(groups, height, n, pitch, channels)[:, :, :, :width]
+            flat = np.empty((groups, pixels, channels), x.dtype)
+            lines = flat[:, pw : pw + height * n * pitch].reshape(groups, height, n, pitch, channels)
+            flat[:, :pw] = lines[:, :, :, width:] = flat[:, height * n * pitch :] = 0
             group, pixel, number = flat.strides
-        inside[...] = x[:, images].swapaxes(1, 2)
+        lines[:, :, :, :width] = x[:, images].swapaxes(1, 2)
         for band in bands:
             kernel_rows = []
             for i in range(kh):
