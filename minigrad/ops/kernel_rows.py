@@ -117,8 +117,9 @@ def in_bands(
     pitch = step = max(width + pw, kw)  # the padding right of a row is also the one left of the next
     starts = columns
     if rows == 1:
-        step = starts = min(range(kw, 2 * kw), key=lambda s: -max(pitch, columns) % s)
-        pitch = -(-max(pitch, columns) // step) * step
+        pitch = max(pitch, columns)
+        step = starts = max(kw, -(-pitch * kw * channels * filters // (groups * SMALL)))
+        pitch = -(-pitch // step) * step
     pieces = pitch // step
     bytes_each = (pitch * channels * groups + 2 * pieces * starts * filters) * x.itemsize
     runs = blocks(n, rows * bytes_each, CACHE)
