@@ -20,6 +20,7 @@ from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col, parts_of
 
 CACHE = 4 << 20  # bytes of images, and of products, at a time
+LEAST = 15_000  # windows times channels for which it takes less time than im2col
 FEW_ROWS = 64  # of matrices with fewer rows the kernel's gradient would be a sum of too many products
 FEW_FILTERS = 32  # OpenBLAS makes products of so short rows slowly, but not their transposes
 
@@ -38,11 +39,17 @@ def fits(geometry: Geometry) -> bool:
 
 
 def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
-    """Whether it takes less time than im2col."""
-    (rows, columns), kw, (filters, channels) = geometry.output(height, width), geometry.kernel[1], w.shape[:2]
+    """Whether it takes less time than im2col: for many windows, and kernels of at least three columns.
+
+    A product needs 8 channels and filters, and few enough of them for 16 windows in a small one. The fewer
+    channels, the more windows make up for the calls (measured for images of 4 x 4 to 64 x 64).
+    """
+    kw, (filters, channels) = geometry.kernel[1], w.shape[:2]
     filters //= geometry.groups
-    enough = kw >= 3 and min(filters, channels) >= 8
-    return enough and images * rows * columns >= 512
+    fewest = min(filters, channels)
+    windows = images * math.prod(geometry.output(height, width))
+    enough = windows * fewest * geometry.groups >= LEAST
+    return enough and kw >= 3 and fewest >= 8 and 16 * kw * channels * filters <= SMALL
 
 
 def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
