@@ -18,6 +18,7 @@ from .product import product
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
+SHORT_ROW = 64  # outputs; rows of images that are as short are copied once for a column of the kernel
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
@@ -125,7 +126,7 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
         return
     n = runs[0].stop if runs else 0  # the first run is the longest
     bands = blocks(rows, n * groups * columns * size * itemsize, cache)
-    room = n, h + 2 * ph, w + 2 * pw
+    room = n, h + 2 * ph + geometry.stride[0] - 1, w + 2 * pw
     border = xp.zeros((groups, c, *room) if few else (groups, *room, c), x.dtype)
     padded = border.transpose(0, 2, 3, 4, 1) if few else border
     patches = strided_view(border, 0, *windows(padded, geometry, rows, columns))
@@ -137,12 +138,34 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
             part = patches[:, :n, band]
             part = part.transpose(0, 4, 5, 6, 1, 2, 3) if few else part
             copy = buffer[: part.size].reshape(part.shape)
-            copy[...] = part
+            if few and geometry.kernel[0] > 1 and columns < SHORT_ROW:
+                copy_by_columns(border, geometry, band, copy)
+            else:
+                copy[...] = part
             parts, m = parts_of(n * (band.stop - band.start) * columns, size, filters)
             if few:
                 yield (images, band), copy.reshape(groups, size, parts, m).transpose(0, 2, 3, 1)
             else:
                 yield (images, band), copy.reshape(groups, parts, m, size)
+
+
+def copy_by_columns(border: Array, geometry: Geometry, band: slice, out: Array) -> None:
+    """Write the windows of a band of padded images (groups, C, n, H, W) into (groups, kh, kw, C, n, rows, columns).
+
+    What a column of the kernel sees of all rows is copied first; a tap then sees whole rows one after the other.
+    """
+    (kh, _), (down, across), _, (dh, dw), *_ = geometry
+    groups, _, kw, channels, n, rows, columns = out.shape
+    group, channel, image, row, column = border.strides
+    lines = strided_view(
+        border,
+        band.start * down * border.shape[4],
+        (groups, kw, channels, down, n, rows + (kh - 1) * dh // down, columns),
+        (group, dw * column, channel, row, image, down * row, across * column),
+    ).copy()
+    for i in range(kh):
+        first, phase = divmod(i * dh, down)
+        out[:, i] = lines[:, :, :, phase, :, first : first + rows]
 
 
 def parts_of(rows: int, size: int, filters: int, most: int = SMALL) -> tuple[int, int]:
