@@ -32,7 +32,7 @@ from .geometry import (
     pair,
 )
 from .groups import Algorithm, one_by_one
-from .im2col import im2col
+from .im2col import adds_bias, im2col
 
 
 def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -158,7 +158,9 @@ def convolution(
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
     larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
-    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
+    form = checked_algorithm(algorithm, geometry)
+    added = form is im2col and bias is not None and adds_bias(larger, weight, bias)
+    y, (to_image, to_kernel) = im2col(larger, weight, even, bias) if added else form(larger, weight, even)
     images, (height, width) = once(nhwc), x.shape[2:]
 
     def to_bias(g: Array) -> Array:
@@ -169,8 +171,8 @@ def convolution(
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
         lambda g: to_kernel(images(g)),
     )
-    if bias is None:
-        return nchw(y), pullbacks
+    if bias is None or added:
+        return nchw(y), pullbacks if bias is None else (*pullbacks, to_bias)
     xp, (n, rows, columns, filters) = array_module(y), y.shape
     y = y.astype(xp.result_type(y, bias), copy=False)
     if xp is np:  # a whole image at a time: adding a few channels at a time takes twice as long
