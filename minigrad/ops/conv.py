@@ -236,8 +236,8 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(
-            f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
-            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+            f"kernel_rows needs dilation 1 along the rows of images, got {geometry.dilation[1]}; use "
+            "algorithm='auto'"
         )
     if name == "depthwise" and geometry.groups == 1:
         raise ValueError("depthwise needs a group for each channel, got groups=1; use algorithm='auto'")

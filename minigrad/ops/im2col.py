@@ -133,7 +133,9 @@ def in_blocks(
     few, size, filters = c < FEW_CHANNELS, geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
     cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
     runs = blocks(n, groups * rows * columns * size * itemsize, cache)
-    if geometry.kernel == geometry.stride == (1, 1) and not ph and not pw and not ones:  # the windows are there already
+    if (
+        geometry.kernel == geometry.stride == (1, 1) and not ph and not pw and not ones
+    ):  # the windows are there already
         for images in runs:
             parts, m = parts_of((images.stop - images.start) * rows * columns, size, filters)
             yield (images, slice(rows)), x[:, images].reshape(groups, parts, m, c)
@@ -168,9 +170,9 @@ def in_blocks(
 
 
 def copy_by_columns(border: Array, geometry: Geometry, band: slice, out: Array) -> None:
-    """Write the windows of a band of padded images (groups, C, n, H, W) into (groups, kh, kw, C, n, rows, columns).
+    """Write windows of padded images (groups, C, n, H, W) into ``out`` (groups, kh, kw, C, n, rows, columns).
 
-    What a column of the kernel sees of all rows is copied first; a tap then sees whole rows one after the other.
+    What a column of the kernel sees is copied first; each of its taps then sees rows one after the other.
     """
     (kh, _), (down, across), _, (dh, dw), *_ = geometry
     groups, _, kw, channels, n, rows, columns = out.shape

@@ -18,6 +18,8 @@ from ..device import Array, on_gpu
 from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
 from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col, parts_of
+from .im2col import correlate as correlate_windows
+from .phases import sum_of_phases
 
 CACHE = 4 << 20  # bytes of images, and of products, at a time
 LEAST = 15_000  # windows times channels for which it takes less time than im2col
@@ -30,26 +32,28 @@ class KernelRow(NamedTuple):
 
     number: int
     outputs: slice  # rows of the band
-    windows: Array  # a view (groups, parts, starts, m, kw C): parts m lines, and the columns a window starts at
+    windows: (
+        Array  # a view (groups, parts, starts, m, kw C): parts m lines, and the columns a window starts at
+    )
 
 
 def fits(geometry: Geometry) -> bool:
-    """Whether neighbouring windows, and what they see of a row, lie side by side."""
-    return geometry.stride == (1, 1) and geometry.dilation[1] == 1
+    """Whether what a window sees of a row lies side by side."""
+    return geometry.dilation[1] == 1
 
 
 def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
     """Whether it takes less time than im2col: for many windows, and kernels of at least three columns.
 
-    A product needs 8 channels and filters, and few enough of them for 16 windows in a small one. The fewer
-    channels, the more windows make up for the calls (measured for images of 4 x 4 to 64 x 64).
+    A product needs 8 channels and filters, and few enough of them for 16 windows in a small one, or 48 at a
+    stride. The fewer channels, the more windows make up for the calls (measured for 4 x 4 to 64 x 64 pixels).
     """
     kw, (filters, channels) = geometry.kernel[1], w.shape[:2]
     filters //= geometry.groups
-    fewest = min(filters, channels)
+    fewest, rows = min(filters, channels), 16 if geometry.stride == (1, 1) else 48
     windows = images * math.prod(geometry.output(height, width))
     enough = windows * fewest * geometry.groups >= LEAST
-    return enough and kw >= 3 and fewest >= 8 and 16 * kw * channels * filters <= SMALL
+    return enough and kw >= 3 and fewest >= 8 and rows * kw * channels * filters <= SMALL
 
 
 def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -61,7 +65,9 @@ def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return im2col(x, w, geometry)
 
     def to_image(g: Array) -> Array:
-        return correlate(g, rotated_kernel(w, geometry.groups), geometry.backward())
+        if geometry.stride == (1, 1):
+            return correlate_turned(g, w, geometry.backward())
+        return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
 
     return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
@@ -85,6 +91,12 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
                 total[outputs] += out
         y[place] = total[:, :, : y.shape[2]].swapaxes(0, 1)
     return y
+
+
+def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
+    """The convolution of a gradient with the kernel turned round; im2col has one column in less time."""
+    form = correlate if geometry.kernel[1] > 1 else correlate_windows
+    return form(g, rotated_kernel(w, geometry.groups), geometry)
 
 
 def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
@@ -116,50 +128,68 @@ def in_bands(
 ) -> Iterator[tuple[Place, tuple[int, ...], list[KernelRow]]]:
     """Some images at a time, or rows of one; the shape of their outputs; what each row of the kernel sees.
 
+    The images lie ``in_lines``, so what a row of the kernel sees of a band is one piece. A signal, which is
+    an image of one row, is cut into lines as long as a small product needs. Outputs (rows, n, columns, F) may
+    have a few columns more than the images. The rows of the kernel that see most rows come first.
     """
-    (kh, kw), down, (rows, columns) = geometry.kernel, geometry.dilation[0], geometry.output(*x.shape[1:3])
+    (kh, kw), (down, across), _, (dilation, _), groups, _ = geometry
+    rows, columns = geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
-    x, groups = split_groups(x, geometry.groups), geometry.groups
+    x = split_groups(x, groups)
     _, n, height, width, channels = x.shape
     pitch = step = max(width + pw, kw)  # the padding right of a row is also the one left of the next
     starts = columns
-    if rows == 1:
+    if rows == across == 1:
         pitch = max(pitch, columns)
         step = starts = max(kw, -(-pitch * kw * channels * filters // (groups * SMALL)))
         pitch = -(-pitch // step) * step
-    pieces = pitch // step
-    bytes_each = (pitch * channels * groups + 2 * pieces * starts * filters) * x.itemsize
-    runs = blocks(n, rows * bytes_each, CACHE)
-    runs = blocks(n, 1, -(-n // max(len(runs), 1)))
-    n = runs[0].stop if runs else 0
-    bands = blocks(rows, n * bytes_each, CACHE)
-    bands = blocks(rows, 1, -(-rows // len(bands)))
-    flat = np.empty(0, x.dtype)
+    pieces, height_of_phase = pitch // step, -(-height // down)
+    bytes_each = (down * pitch * channels * groups + 2 * pieces * starts * filters) * x.itemsize
+    runs = equal_blocks(n, rows * bytes_each)
+    bands = equal_blocks(rows, (runs[0].stop if runs else 0) * bytes_each)
     for images in runs:
         n = images.stop - images.start
-        pixels = height * n * pitch + max(pw, kw)
-        if flat.shape != (groups, pixels, channels):
-            flat = np.empty((groups, pixels, channels), x.dtype)
-            lines = flat[:, pw : pw + height * n * pitch].reshape(groups, height, n, pitch, channels)
-            flat[:, :pw] = lines[:, :, :, width:] = flat[:, height * n * pitch :] = 0
-            group, pixel, number = flat.strides
-        lines[:, :, :, :width] = x[:, images].swapaxes(1, 2)
+        flat = in_lines(x[:, images], down, pitch, pw, max(pw, kw))
+        group, pixel, number = flat.strides
         for band in bands:
             kernel_rows = []
             for i in range(kh):
-                top = i * down - ph
-                first, last = max(band.start, -top), min(band.stop, height - top)
+                top, phase = divmod(i * dilation - ph, down)
+                first, last = max(band.start, -top), min(band.stop, -(-(height - phase) // down) - top)
                 if first < last:
                     parts, m = parts_of((last - first) * n * pieces, kw * channels, filters // groups, most)
                     windows = strided_view(
                         flat,
-                        (first + top) * n * pitch * channels,
+                        (phase * height_of_phase + first + top) * n * pitch * channels,
                         (groups, parts, starts, m, kw * channels),
-                        (group, m * step * pixel, pixel, step * pixel, number),
+                        (group, m * step * pixel, across * pixel, step * pixel, number),
                     )
                     kernel_rows.append(KernelRow(i, slice(first - band.start, last - band.start), windows))
             kernel_rows.sort(key=lambda row: row.outputs.start - row.outputs.stop)
             yield (images, band), (band.stop - band.start, n, pieces * starts, filters), kernel_rows
+
+
+def in_lines(x: Array, down: int, pitch: int, left: int, right: int) -> Array:
+    """Images (groups, n, H, W, C) as pixels (groups, ..., C): the first rows of all, then the second ones.
+
+    Rows of one remainder modulo ``down`` come first. There are ``pitch`` pixels from one row to the next,
+    ``left`` before the first and ``right`` behind the last; those without an image's are zero.
+    """
+    groups, n, height, width, channels = x.shape
+    shape = groups, down, -(-height // down), n, pitch, channels
+    size = math.prod(shape[1:5])
+    flat = np.empty((groups, size + right, channels), x.dtype)
+    lines = flat[:, left : left + size].reshape(shape)
+    flat[:, :left] = lines[..., width:, :] = flat[:, size:] = 0
+    for phase in range(min(down, height)):
+        part = x[:, :, phase::down].swapaxes(1, 2)
+        lines[:, phase, : part.shape[1], :, :width] = part
+    return flat
+
+
+def equal_blocks(n: int, bytes_each: int) -> list[slice]:
+    """``blocks`` that fit in the cache, as equal as their number allows."""
+    return blocks(n, 1, -(-n // max(len(blocks(n, bytes_each, CACHE)), 1)))
 
 
 def as_windows(outputs: Array, windows: Array) -> Array:
