@@ -261,7 +261,7 @@ def additions(size: int, terms: int) -> Calls:
 def few_channels(n: int, size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Calls:
     """A convolution of data: the products and, for rows of few numbers, windows copied twice.
 
-    What a column of the kernel sees is copied in such rows; what its taps see of that, whole images at a time.
+    What a column of the kernel sees is copied in such rows; what its taps see of that, image by image.
     """
     windows, taps = n * size * size, kernel * kernel
     rows, images = windows * kernel * channels, windows * taps * channels
@@ -297,8 +297,8 @@ def together(*calls: Calls) -> Calls:
 def products(rows: int, size: int, columns: int, transposed: bool = False) -> Calls:
     """So many rows in matrices (m, size), each times (size, columns), or transposed times (m, columns).
 
-    A transposed product with few columns is made the other way round, which is faster. One with few rows makes
-    more sums than it is worth: it has four million multiplications.
+    A transposed product with few columns is made the other way round, which is faster. One of many columns
+    has four million multiplications: there would be too many products to add up.
     """
     most = 10**6 if not transposed or 64 * size * columns <= 10**6 else 4 * 10**6
     m = min(max(most // (size * columns), 16), rows)

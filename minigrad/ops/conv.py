@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once, undo_broadcast
@@ -32,7 +32,7 @@ from .geometry import (
     pair,
 )
 from .groups import Algorithm, one_by_one
-from .im2col import adds_bias, im2col
+from .im2col import FEW_CHANNELS, im2col
 
 
 def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -159,8 +159,8 @@ def convolution(
         algorithm = fastest(x, weight, geometry)
     larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
     form = checked_algorithm(algorithm, geometry)
-    added = form is im2col and bias is not None and adds_bias(larger, weight, bias)
-    y, (to_image, to_kernel) = im2col(larger, weight, even, bias) if added else form(larger, weight, even)
+    added = bias is not None and adds_bias(form, larger, weight, bias)
+    y, (to_image, to_kernel) = form(larger, weight, even, *((bias,) if added else ()))
     images, (height, width) = once(nhwc), x.shape[2:]
 
     def to_bias(g: Array) -> Array:
@@ -180,6 +180,12 @@ def convolution(
     else:
         y += bias
     return nchw(y), (*pullbacks, to_bias)
+
+
+def adds_bias(form: Algorithm, x: Array, w: Array, bias: Array) -> bool:
+    """Whether the algorithm takes the bias, too, which it adds in the cache: on the host, in one dtype."""
+    takes_it = form is kernel_rows.kernel_rows or form is im2col and w.shape[1] < FEW_CHANNELS
+    return takes_it and x.dtype == w.dtype == bias.dtype and not on_gpu(x)
 
 
 def checked_geometry(

@@ -27,8 +27,8 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
     x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
-    they are kh kw times as large as the images, and copying is cheaper than storing them. Where it
-    ``adds_bias`` a bias (F,) may be passed.
+    they are kh kw times as large as the images, and copying is cheaper than storing them. With few channels
+    on the host the value may have a bias (F,).
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
@@ -54,11 +54,6 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
         return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
     return correlate(x, w, geometry, bias), (to_image, to_kernel)
-
-
-def adds_bias(x: Array, w: Array, bias: Array) -> bool:
-    """Whether the products add a bias in less time than a pass does: of few channels, on the host."""
-    return w.shape[1] < FEW_CHANNELS and not on_gpu(x) and x.dtype == w.dtype == bias.dtype
 
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:

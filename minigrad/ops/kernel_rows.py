@@ -56,10 +56,10 @@ def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> 
     return enough and kw >= 3 and fewest >= 8 and rows * kw * channels * filters <= SMALL
 
 
-def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
+def kernel_rows(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """x (N, H, W, C) and w (F, C / groups, kh, kw) where it ``fits``; the value is (N, H', W', F).
 
-    On a GPU it is im2col.
+    On the host the value may have a bias (F,). On a GPU it is im2col.
     """
     if on_gpu(x):
         return im2col(x, w, geometry)
@@ -69,10 +69,10 @@ def kernel_rows(x: Array, w: Array, geometry: Geometry) -> Convolved:
             return correlate_turned(g, w, geometry.backward())
         return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
 
-    return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
+    return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
 
-def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
+def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution."""
     (kh, kw), filters, groups = geometry.kernel, len(w), geometry.groups
     kernel = w.reshape(groups, filters // groups, *w.shape[1:]).transpose(3, 0, 4, 2, 1)
@@ -89,6 +89,8 @@ def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
             np.matmul(windows, kernel[number], out=as_windows(out, windows))
             if outputs is not whole:
                 total[outputs] += out
+        if bias is not None:  # many channels at a time, as in ``conv2d``
+            total.reshape(shape[0] * shape[1], shape[2] * filters)[...] += np.tile(bias, shape[2])
         y[place] = total[:, :, : y.shape[2]].swapaxes(0, 1)
     return y
 
