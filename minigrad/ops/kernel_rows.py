@@ -28,13 +28,15 @@ FEW_FILTERS = 32  # OpenBLAS makes products of so short rows slowly, but not the
 
 
 class KernelRow(NamedTuple):
-    """What row ``number`` of the kernel sees of a band, without the rows that are padding only."""
+    """What row ``number`` of the kernel sees of a band, without the rows that are padding only.
+
+    ``windows`` is a view (groups, parts, starts, m, kw C): there are parts m lines, and ``starts`` windows
+    begin in each.
+    """
 
     number: int
     outputs: slice  # rows of the band
-    windows: (
-        Array  # a view (groups, parts, starts, m, kw C): parts m lines, and the columns a window starts at
-    )
+    windows: Array
 
 
 def fits(geometry: Geometry) -> bool:
