@@ -2,8 +2,8 @@
 
 No tape, no checks, nothing allocated: the fewest calls of NumPy that give the value and the gradients. Where
 they take longer than PyTorch, they are what stands in the way of a row. A limit of a convolution holds its
-matrix products and the cheaper of two ways to them: the sums of products by rows of the kernel, or, of few
-channels, the copies of windows.
+matrix products, the cheaper of two ways to them (the sums of products by rows of the kernel, or, of few
+channels, the copies of windows), and the bias with its gradient.
 """
 
 from __future__ import annotations
@@ -217,14 +217,30 @@ def convolution(
 
     Channels and filters are those of a group. Each of ``rows`` of a kernel has products of its own, which are
     added up for the value and for the image; with one row nothing is added, and nobody copies the windows. A
-    matrix has up to a million multiplications, for which OpenBLAS is fastest, and four million for the
-    kernel's gradient. A megabyte of them, which stays in the cache, stands for all.
+    matrix has up to a million multiplications, for which OpenBLAS is fastest. A megabyte of them, which stays
+    in the cache, stands for all. The bias is added in the cache, where no copy of windows has room for ones.
     """
-    windows, taps = windows * groups, taps // rows
-    value = [products(windows * rows, taps * channels, filters), additions(windows * filters, rows)]
+    outputs, windows, taps = windows * groups * filters, windows * groups, taps // rows
+    value = [products(windows * rows, taps * channels, filters), additions(outputs, rows)]
     image = [products(windows * rows, taps * filters, channels), additions(windows * channels, rows)]
     kernel = products(windows * rows, taps * channels, filters, transposed=True)
-    return together(*value, *([] if data else image), kernel)
+    return together(*value, *([] if data else image), kernel, bias(outputs, filters * groups, added=not data))
+
+
+def bias(outputs: int, filters: int, added: bool) -> Calls:
+    """A bias ``added`` to outputs in the cache, and its gradient, in chains of 32 additions."""
+    lines = (1 << 18) // (32 * filters)
+    (g,), (b,) = normal(1, lines, 32, filters), normal(1, 32 * filters)
+    ones, y = np.ones((1, 32), np.float32), g.reshape(lines, 32 * filters)
+
+    def calls() -> None:
+        for start in range(0, outputs // (32 * filters), lines):
+            n = min(lines, outputs // (32 * filters) - start)
+            np.matmul(ones, g[:n])
+            if added:
+                np.add(y[:n], b, out=y[:n])
+
+    return calls
 
 
 def additions(size: int, terms: int) -> Calls:
@@ -243,9 +259,13 @@ def additions(size: int, terms: int) -> Calls:
 
 
 def few_channels(n: int, size: int, channels: int, filters: int, kernel: int, stride: int = 1) -> Calls:
-    """A convolution of data: the products and, for rows of few numbers, windows copied twice."""
+    """A convolution of data: the products and, for rows of few numbers, windows copied twice.
+
+    What a column of the kernel sees is copied in such rows; what its taps see of that, image by image.
+    """
     windows, taps = n * size * size, kernel * kernel
-    columns = copies(windows * taps * channels, size, stride)
+    rows, images = windows * kernel * channels, windows * taps * channels
+    columns = together(copies(rows, size, stride), copies(images, size * size))
     return together(columns, columns, convolution(windows, channels, filters, taps, data=True))
 
 
@@ -275,13 +295,21 @@ def together(*calls: Calls) -> Calls:
 
 
 def products(rows: int, size: int, columns: int, transposed: bool = False) -> Calls:
-    """So many rows in matrices (m, size), each times (size, columns), or transposed times (m, columns)."""
-    m = min(max((4 if transposed else 1) * 10**6 // (size * columns), 16), rows)
+    """So many rows in matrices (m, size), each times (size, columns), or transposed times (m, columns).
+
+    A transposed product with few columns is made the other way round, which is faster. One of many columns
+    has four million multiplications: there would be too many products to add up.
+    """
+    most = 10**6 if not transposed or 64 * size * columns <= 10**6 else 4 * 10**6
+    m = min(max(most // (size * columns), 16), rows)
     count = -(-rows // m)
     part = min(count, max((1 << 18) // (m * size), 1))
     (a,), (b,) = normal(1, part, m, size), normal(1, part, m, columns)
     (w,) = normal(1, size, columns)
-    d, left = np.empty((part, size, columns), np.float32), count % part
+    turned = transposed and (columns < 32 or size < 16)
+    if turned:
+        a, b = b, a
+    d, left = np.empty((part, a.shape[2], b.shape[2]), np.float32), count % part
 
     def calls() -> None:
         for run in [part] * (count // part) + [left] * bool(left):
@@ -480,6 +508,7 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "conv 64->64 7x7 on 8x64x32x32": lambda: convolution(8 * 32 * 32, 64, 64, 49, rows=7),
     "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: few_channels(8, 32, 3, 64, 7, stride=2),
     "conv 1->16 3x3 on 64x1x28x28, data": lambda: few_channels(64, 28, 1, 16, 3),
+    "conv 3->32 3x3 on 64x3x32x32, data": lambda: few_channels(64, 32, 3, 32, 3),
     "conv, batch norm, ReLU twice on 8x3x16x16": lambda: conv_norm_relu(16),
     "conv, batch norm, ReLU twice on 8x3x64x64": lambda: conv_norm_relu(64),
     "conv, batch norm, ReLU twice on 8x3x128x128": lambda: conv_norm_relu(128),

@@ -73,16 +73,18 @@ def to_floats(scalars: Sequence[Array]) -> list[float]:
 
 
 def in_c_order(x: Array, dtype: Any) -> Array:
-    """A copy of ``x`` in C order and of ``dtype``, of a large transposed matrix 16 columns at a time.
+    """A copy of ``x`` in C order and of ``dtype``, of large transposed matrices some columns at a time.
 
-    NumPy copies it row by row, and the elements of a row are each in another line of the cache. Where they
+    NumPy copies them row by row, and the elements of a row are each in another line of the cache. Where they
     are a multiple of 4,096 bytes apart these lines displace one another: 7 times as long, of 1024 x 1024.
     """
-    if type(x) is not np.ndarray or x.ndim != 2 or x.size < TRANSPOSED or not x.T.flags.c_contiguous:
+    large = type(x) is np.ndarray and x.ndim > 1 and x.size >= TRANSPOSED
+    if not large or not x.swapaxes(-1, -2).flags.c_contiguous:
         return x.astype(dtype, order="C")
     copy = np.empty(x.shape, dtype)
-    for start in range(0, x.shape[1], 16):
-        copy[:, start : start + 16] = x[:, start : start + 16]
+    size = 64 if x.strides[-1] % 4096 else 16
+    for start in range(0, x.shape[-1], size):
+        copy[..., start : start + size] = x[..., start : start + size]
     return copy
 
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once, undo_broadcast
@@ -32,7 +32,7 @@ from .geometry import (
     pair,
 )
 from .groups import Algorithm, one_by_one
-from .im2col import im2col
+from .im2col import FEW_CHANNELS, im2col
 
 
 def direct(x: Array, w: Array, geometry: Geometry) -> Convolved:
@@ -158,7 +158,9 @@ def convolution(
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
     larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
-    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
+    form = checked_algorithm(algorithm, geometry)
+    added = bias is not None and adds_bias(form, larger, weight, bias)
+    y, (to_image, to_kernel) = form(larger, weight, even, *((bias,) if added else ()))
     images, (height, width) = once(nhwc), x.shape[2:]
 
     def to_bias(g: Array) -> Array:
@@ -169,8 +171,8 @@ def convolution(
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
         lambda g: to_kernel(images(g)),
     )
-    if bias is None:
-        return nchw(y), pullbacks
+    if bias is None or added:
+        return nchw(y), pullbacks if bias is None else (*pullbacks, to_bias)
     xp, (n, rows, columns, filters) = array_module(y), y.shape
     y = y.astype(xp.result_type(y, bias), copy=False)
     if xp is np:  # a whole image at a time: adding a few channels at a time takes twice as long
@@ -178,6 +180,12 @@ def convolution(
     else:
         y += bias
     return nchw(y), (*pullbacks, to_bias)
+
+
+def adds_bias(form: Algorithm, x: Array, w: Array, bias: Array) -> bool:
+    """Whether the algorithm takes the bias, too, which it adds in the cache: on the host, in one dtype."""
+    takes_it = form is kernel_rows.kernel_rows or form is im2col and w.shape[1] < FEW_CHANNELS
+    return takes_it and x.dtype == w.dtype == bias.dtype and not on_gpu(x)
 
 
 def checked_geometry(
@@ -234,8 +242,8 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(
-            f"kernel_rows needs stride 1, and dilation 1 along the rows of images, got stride "
-            f"{geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
+            f"kernel_rows needs dilation 1 along the rows of images, got {geometry.dilation[1]}; use "
+            "algorithm='auto'"
         )
     if name == "depthwise" and geometry.groups == 1:
         raise ValueError("depthwise needs a group for each channel, got groups=1; use algorithm='auto'")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ..device import Array, array_module
 from .geometry import Convolved, Geometry
 
-Algorithm = Callable[[Array, Array, Geometry], Convolved]
+Algorithm = Callable[..., Convolved]  # of images, a kernel and a Geometry; some of them of a bias
 
 
 def one_by_one(algorithm: Algorithm) -> Algorithm:

@@ -18,14 +18,17 @@ from .product import product
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
+NARROW = 16  # numbers of a window that OpenBLAS takes together; with fewer the transposed product is faster
+SHORT_ROW = 64  # outputs; rows of images that are as short are copied once for a column of the kernel
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
-def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
+def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
     x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
-    they are kh kw times as large as the images, and copying is cheaper than storing them.
+    they are kh kw times as large as the images, and copying is cheaper than storing them. With few channels
+    on the host the value may have a bias (F,).
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
@@ -40,24 +43,27 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
     def to_kernel(g: Array) -> Array:
         groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
-        filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
-        d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
+        filters, size = len(w) // groups, math.prod(w.shape[1:])
+        turned = size < NARROW or w.size > LARGE  # which takes less time then
+        d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
         for place, stacks in in_blocks(x, geometry, len(w)):
             gs = as_stacks(g[place], stacks)
-            d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
-        if not large:
+            d += sum_of_products(gs, stacks) if turned else sum_of_products(stacks, gs)
+        if not turned:
             d = d.transpose(0, 2, 1)
         return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
-    return correlate(x, w, geometry), (to_image, to_kernel)
+    return correlate(x, w, geometry, bias), (to_image, to_kernel)
 
 
-def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
-    """The value of the convolution."""
+def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
+    """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
     xp, groups = array_module(x), geometry.groups
     matrices = as_matrices(w, groups)
+    if bias is not None:
+        matrices = xp.concatenate([matrices, bias.reshape(groups, 1, len(w) // groups)], axis=1)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
-    for place, stacks in in_blocks(x, geometry, len(w)):
+    for place, stacks in in_blocks(x, geometry, len(w), ones=bias is not None):
         out = as_stacks(y[place], stacks)
         if stacks.shape[1] > 1:
             xp.matmul(stacks, matrices[:, None], out=out)
@@ -104,8 +110,12 @@ def as_stacks(outputs: Array, stacks: Array) -> Array:
     return outputs.reshape(parts, m, groups, outputs.shape[3] // groups).transpose(2, 0, 1, 3)
 
 
-def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Array]]:
+def in_blocks(
+    x: Array, geometry: Geometry, filters: int, ones: bool = False
+) -> Iterator[tuple[Place, Array]]:
     """Some images at a time, or rows of one, and their windows as matrices (groups, parts, m, kh kw C).
+
+    With ``ones``, for few channels, each window has a 1 at its end.
 
     They are good until the next. The padded images and the matrices lie in two buffers, which therefore stay
     in cache; both are stored channel by channel where there are few, so that whole rows can be copied.
@@ -118,36 +128,64 @@ def in_blocks(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Plac
     few, size, filters = c < FEW_CHANNELS, geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
     cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
     runs = blocks(n, groups * rows * columns * size * itemsize, cache)
-    if geometry.kernel == geometry.stride == (1, 1) and not ph and not pw:  # the windows are there already
+    if (
+        geometry.kernel == geometry.stride == (1, 1) and not ph and not pw and not ones
+    ):  # the windows are there already
         for images in runs:
             parts, m = parts_of((images.stop - images.start) * rows * columns, size, filters)
             yield (images, slice(rows)), x[:, images].reshape(groups, parts, m, c)
         return
     n = runs[0].stop if runs else 0  # the first run is the longest
     bands = blocks(rows, n * groups * columns * size * itemsize, cache)
-    room = n, h + 2 * ph, w + 2 * pw
+    room = n, h + 2 * ph + geometry.stride[0] - 1, w + 2 * pw
     border = xp.zeros((groups, c, *room) if few else (groups, *room, c), x.dtype)
     padded = border.transpose(0, 2, 3, 4, 1) if few else border
     patches = strided_view(border, 0, *windows(padded, geometry, rows, columns))
-    buffer = xp.empty(groups * n * bands[0].stop * columns * size, x.dtype)
+    buffer = xp.empty(groups * n * bands[0].stop * columns * (size + ones), x.dtype)
     for images in runs:
         n = images.stop - images.start
         padded[:, :n, ph : ph + h, pw : pw + w] = x[:, images]
         for band in bands:
             part = patches[:, :n, band]
-            part = part.transpose(0, 4, 5, 6, 1, 2, 3) if few else part
-            copy = buffer[: part.size].reshape(part.shape)
-            copy[...] = part
-            parts, m = parts_of(n * (band.stop - band.start) * columns, size, filters)
-            if few:
-                yield (images, band), copy.reshape(groups, size, parts, m).transpose(0, 2, 3, 1)
-            else:
+            count = n * (band.stop - band.start) * columns
+            parts, m = parts_of(count, size + ones, filters)
+            copy = buffer[: groups * count * (size + ones)]
+            if not few:
+                copy.reshape(part.shape)[...] = part
                 yield (images, band), copy.reshape(groups, parts, m, size)
+                continue
+            part, copy = part.transpose(0, 4, 5, 6, 1, 2, 3), copy.reshape(groups, size + ones, count)
+            copy[:, size:] = 1
+            taps = copy[:, :size].reshape(part.shape)
+            if geometry.kernel[0] > 1 and columns < SHORT_ROW:
+                copy_by_columns(border, geometry, band, taps)
+            else:
+                taps[...] = part
+            yield (images, band), copy.reshape(groups, size + ones, parts, m).transpose(0, 2, 3, 1)
 
 
-def parts_of(rows: int, size: int, filters: int) -> tuple[int, int]:
+def copy_by_columns(border: Array, geometry: Geometry, band: slice, out: Array) -> None:
+    """Write windows of padded images (groups, C, n, H, W) into ``out`` (groups, kh, kw, C, n, rows, columns).
+
+    What a column of the kernel sees is copied first; each of its taps then sees rows one after the other.
+    """
+    (kh, _), (down, across), _, (dh, dw), *_ = geometry
+    groups, _, kw, channels, n, rows, columns = out.shape
+    group, channel, image, row, column = border.strides
+    lines = strided_view(
+        border,
+        band.start * down * border.shape[4],
+        (groups, kw, channels, down, n, rows + (kh - 1) * dh // down, columns),
+        (group, dw * column, channel, row, image, down * row, across * column),
+    ).copy()
+    for i in range(kh):
+        first, phase = divmod(i * dh, down)
+        out[:, i] = lines[:, :, :, phase, :, first : first + rows]
+
+
+def parts_of(rows: int, size: int, filters: int, most: int = SMALL) -> tuple[int, int]:
     """Into how many equal parts to cut the rows, so that each makes a small product; the rows of a part."""
-    enough = -(-rows * size * filters // SMALL)
+    enough = -(-rows * size * filters // most)
     if enough <= 1:
         return 1, rows
     parts = next((n for n in range(enough, 4 * enough) if rows % n == 0 and rows >= 16 * n), 1)

@@ -195,6 +195,8 @@ BUGS = [
     Bug("the phases are numbered down the columns", ONE_PASS,
         "kw * c * number, tall * kw * c * number", "tall * kw * c * number, kw * c * number",
         one_pass_is_the_ops_one_by_one, "value"),
+    Bug("a bias is added by the products and again", "minigrad.ops.conv", "if bias is None or added:",
+        "if bias is None:", one_pass_is_the_ops_one_by_one, "the value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
         "stride in (None, kernel) and ", "", only_windows_side_by_side_are_one_pass, "other layers"),
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",

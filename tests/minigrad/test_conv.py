@@ -110,9 +110,7 @@ def test_depthwise_is_direct(c, cache):
 
 @settings(max_examples=2 * settings().max_examples)
 @given(
-    c=convolutions(
-        integers, geometries(stride=(1, 1)).map(lambda g: g._replace(dilation=(g.dilation[0], 1)))
-    ),
+    c=convolutions(integers, geometries().map(lambda g: g._replace(dilation=(g.dilation[0], 1)))),
     cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
     small=st.sampled_from([1000, kernel_rows.SMALL]),
 )
@@ -210,7 +208,7 @@ def test_auto_takes_what_pays_and_winograd_only_where_it_is_not_asked_to_be_exac
     assert choice(32, 32) == "winograd"
     assert choice(64, 64, groups=2) == "winograd"
     assert choice(64, 64, n=32, size=7) == "winograd"
-    assert choice(64, 64, n=4, size=7) == choice(64, 64, n=100, size=5) == "im2col"
+    assert choice(64, 64, n=4, size=7) == choice(64, 64, n=5, size=5) == "im2col"
     assert choice(64, 64, kernel=5) == choice(64, 64, stride=2) == choice(7, 64) == choice(64, 7) == "im2col"
     assert choice(31, 64) == choice(64, 64, n=1) == "im2col"
     others = [choice(31, 64, n=8), choice(64, 31, n=8), choice(64, 64, kernel=5, size=32)]
@@ -234,8 +232,8 @@ def test_an_algorithm_that_does_not_exist_or_fit_is_refused():
         ops.conv2d(x, w, algorithm="fft")
     with pytest.raises(ValueError, match=r"3 x 3.*stride.*\(2, 2\)"):
         ops.conv2d(x, w, stride=2, algorithm="winograd")
-    with pytest.raises(ValueError, match=r"stride 1, .* got stride \(1, 2\)"):
-        ops.conv2d(x, w, stride=(1, 2), algorithm="kernel_rows")
+    with pytest.raises(ValueError, match=r"dilation 1 along the rows of images, got 2"):
+        ops.conv2d(x, w, dilation=(1, 2), algorithm="kernel_rows")
 
 
 @given(convolutions(integers, geometries(groups=(1, 2))))

@@ -93,13 +93,14 @@ def test_the_largest_of_rows(data, dtype, axis, order):
     are_the_largest(largest_keepdims, order(data.draw(hnp.arrays(dtype, shape, elements=elements))), axis)
 
 
-@given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 40), st.sampled_from([c_order, fortran_order]))
+@given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 140), st.sampled_from([c_order, fortran_order]))
 def test_copies_in_c_order(dtype, target, rows, columns, order):
-    x = order(np.random.default_rng(0).normal(size=(rows, columns)).astype(dtype))
-    with patch.object(device, "TRANSPOSED", 1):
-        copy = device.in_c_order(x, target)
-    assert copy.flags.c_contiguous and copy.dtype == target
-    assert np.array_equal(copy, x.astype(target))
+    matrix = order(np.random.default_rng(0).normal(size=(rows, columns)).astype(dtype))
+    for x in (matrix, np.stack([matrix.T, -matrix.T]).swapaxes(1, 2)):
+        with patch.object(device, "TRANSPOSED", 1):
+            copy = device.in_c_order(x, target)
+        assert copy.flags.c_contiguous and copy.dtype == target
+        assert np.array_equal(copy, x.astype(target))
 
 
 @given(st.data(), DTYPES, st.floats(0, 1))
