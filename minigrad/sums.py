@@ -94,11 +94,13 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     n, channels = arrays[0].shape
     if n <= CHAIN:
         return sums(*(x[None] for x in arrays))[0]
-    together = max(min(most, n // CHAIN), 1)
-    count = n // (together * CHAIN)
-    covered = count * together * CHAIN
-    blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
-    total = halved(halved(sums(*blocks)).reshape(together, channels))
+    chain = divisor_near(n, CHAIN, CHAIN)
+    together = max(min(most, n // chain), 1)
+    count = n // (together * chain)
+    covered = count * together * chain
+    blocks = [x[:covered].reshape(count, chain, together * channels) for x in arrays]
+    total = halved(sums(*blocks)).reshape(together, channels)
+    total = np.ones(together, total.dtype) @ total if together <= CHAIN else halved(total)
     return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
@@ -109,7 +111,7 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
     """
     arrays = tuple(map(np.ascontiguousarray, arrays))
     n, size = arrays[0].shape
-    piece = piece_of(size, longest)
+    piece = divisor_near(size, longest, PIECE)
     pieces, rest = divmod(size, piece)
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
@@ -119,9 +121,9 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
 
 
 @cache
-def piece_of(size: int, longest: int) -> int:
-    """The largest divisor of ``size`` from longest / 2 to ``longest``, else PIECE."""
-    return next((piece for piece in range(longest, longest // 2 - 1, -1) if size % piece == 0), PIECE)
+def divisor_near(size: int, longest: int, otherwise: int) -> int:
+    """The largest divisor of ``size`` from longest / 2 to ``longest``, or ``otherwise``."""
+    return next((n for n in range(longest, longest // 2 - 1, -1) if size % n == 0), otherwise)
 
 
 def halved(x: np.ndarray) -> np.ndarray:
@@ -144,6 +146,8 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
         return x.sum(axis=axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
         return np.ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
+    if x.ndim == 2 and axes == (0,) and x.flags.c_contiguous:
+        return column_sums(x)
     if x.size < SMALL:
         return x.sum(axis=axes)
     order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])

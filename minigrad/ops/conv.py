@@ -23,6 +23,7 @@ from .geometry import (
     Convolved,
     Geometry,
     Pair,
+    add_to_pixels,
     are_integers,
     check_windows_fit,
     extended,
@@ -115,9 +116,10 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
     may_round = x.dtype == w.dtype == np.float32 and not exact.get()
     by_winograd = enough_channels and may_round and winograd.fits(geometry)
-    outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
-    if by_winograd and winograd.pays(*outputs):
-        return "winograd"
+    if by_winograd:
+        outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
+        if winograd.pays(*outputs):
+            return "winograd"
     if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
     return "im2col"
@@ -157,8 +159,10 @@ def convolution(
         )
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
-    larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
-    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(larger, weight, even)
+    image = nhwc(x)
+    if geometry.extra != (0, 0):
+        image, geometry = extended(image, geometry.extra), geometry._replace(extra=(0, 0))
+    y, (to_image, to_kernel) = checked_algorithm(algorithm, geometry)(image, weight, geometry)
     images, (height, width) = once(nhwc), x.shape[2:]
 
     def to_bias(g: Array) -> Array:
@@ -171,12 +175,9 @@ def convolution(
     )
     if bias is None:
         return nchw(y), pullbacks
-    xp, (n, rows, columns, filters) = array_module(y), y.shape
-    y = y.astype(xp.result_type(y, bias), copy=False)
-    if xp is np:  # a whole image at a time: adding a few channels at a time takes twice as long
-        y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
-    else:
-        y += bias
+    if y.dtype != bias.dtype:
+        y = y.astype(array_module(y).result_type(y, bias), copy=False)
+    add_to_pixels(bias, y)
     return nchw(y), (*pullbacks, to_bias)
 
 
@@ -197,17 +198,16 @@ def checked_geometry(
             f"channels, the weight takes {channels} and has {filters} filters; make them agree and both "
             "divisible by groups"
         )
+    by_name = isinstance(padding, str)
     geometry = Geometry(
         pair(weight.shape[2:], "kernel", 1),
         pair(stride, "stride", 1),
-        (0, 0),
+        (0, 0) if by_name else pair(padding, "padding", 0),
         pair(dilation, "dilation", 1),
         int(groups),
     )
-    if isinstance(padding, str):
+    if by_name:
         geometry = padded_by_name(geometry, padding)
-    else:
-        geometry = geometry._replace(padding=pair(padding, "padding", 0))
     check_windows_fit(x, geometry)
     return geometry
 

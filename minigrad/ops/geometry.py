@@ -17,6 +17,7 @@ from ..op import OpResult, Pullback, shape_of
 Pair = int | tuple[int, int]
 Place = tuple[slice, slice]  # some images, and rows of their outputs
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
+MANY = 4  # images for which it pays to repeat a bias for a whole one
 
 
 class Geometry(NamedTuple):
@@ -108,6 +109,20 @@ def strided_view(x: Array, first: int, shape: tuple[int, ...], strides: tuple[in
     return xp.lib.stride_tricks.as_strided(x.reshape(x.size)[first:], shape, strides)
 
 
+def add_to_pixels(bias: Array, y: Array) -> None:
+    """Add the bias (C,) to contiguous (N, H, W, C) images, in place."""
+    xp, (n, rows, columns, channels) = array_module(y), y.shape
+    if xp is not np:
+        y += bias
+        return
+    # Adding a few channels at a time takes twice as long as a row of pixels, and that more than a whole image.
+    row = np.empty((columns, channels), y.dtype)
+    row[...] = bias
+    repeated = row if n < MANY else np.tile(row, (rows, 1))
+    lines = y.reshape(y.size // max(repeated.size, 1), repeated.size)
+    lines += repeated.reshape(repeated.size)
+
+
 def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
     """(N, H, W, C) images with a border of ``value``; negative padding cuts a border off."""
     x, (ph, pw) = cut_off(x, padding)
@@ -136,6 +151,8 @@ def bordered(x: Array, geometry: Geometry, value: float = 0) -> Array:
 
 def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]:
     """(N, H, W, C) images with negative padding carried out, and the padding that is left to do."""
+    if min(padding) >= 0:
+        return x, padding
     (ph, pw), (_, h, w, _) = padding, x.shape
     return x[:, max(-ph, 0) : h + min(ph, 0), max(-pw, 0) : w + min(pw, 0)], (max(ph, 0), max(pw, 0))
 

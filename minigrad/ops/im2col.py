@@ -73,22 +73,32 @@ def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
-    """The image gradient, if there are few channels: each window's share is added where the window stood."""
-    xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
-    (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
+    """The image gradient, if there are few channels: each pixel is the sum of its share in each window.
+
+    A tap's shares stand apart as its windows do, with zeros around them. So a view has, for each pixel, the
+    shares of all windows that saw it: a tap's place in the window is subtracted from the pixel's.
+    """
+    xp, groups, (n, height, width, channels) = array_module(g), geometry.groups, shape
+    (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
+    rows, columns = g.shape[1:3]
     matrices, few = as_matrices(w, groups), channels // groups
-    d = xp.zeros((groups, few, len(g), height + 2 * ph, width + 2 * pw), g.dtype)
-    for images in blocks(len(g), rows * columns * matrices.shape[1] * groups * g.itemsize, CACHE):
+    top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
+    bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
+    d = xp.empty((n, height, width, groups, few), g.dtype)
+    bytes_each = kh * kw * channels * bottom * end * g.itemsize
+    for images in blocks(n, bytes_each, CACHE // 2):  # which the shares need twice
         part = split_groups(g[images], groups)
-        shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
-        shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
-        places = d[:, :, images]
-        for i in range(kh):
-            for j in range(kw):
-                place = places[(..., *geometry.tap(i, j, rows, columns))]
-                place += shares[:, i, j]
-    d = d[..., ph : ph + height, pw : pw + width].transpose(2, 3, 4, 0, 1)
-    return xp.ascontiguousarray(d.reshape(len(g), height, width, channels))
+        m = part.shape[1]
+        shares = matrices @ part.reshape(groups, m * rows * columns, part.shape[4]).swapaxes(1, 2)
+        apart = xp.zeros((groups, kh, kw, few, m, bottom, end), g.dtype)
+        places = slice(top, top + rows * down, down), slice(left, left + columns * right, right)
+        apart[(..., *places)] = shares.reshape(groups, kh, kw, few, m, rows, columns)
+        group, tap_row, tap_column, *others, row, column = apart.strides
+        strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
+        pixels = groups, kh, kw, few, m, height, width
+        seen = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
+        d[images] = seen.sum(axis=(1, 2)).transpose(2, 3, 4, 0, 1)
+    return d.reshape(shape)
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
