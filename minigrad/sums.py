@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def column_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=0, dtype=x.dtype)
     if lies_in_columns(x):
         return row_sums(x.T)
-    return sums_of_chains(lambda x: np.ones(CHAIN, x.dtype)[: x.shape[1]] @ x, len(x), x)
+    return sums_of_chains(lambda x: ones(x.shape[1], x.dtype) @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
     """A product of a matrix and a vector, or of vectors, whose chains are shorter and which takes longer."""
     if x.shape[-1] > PIECE:
         return dots(x, np.ones_like(x[:1]))
-    return x @ np.ones(x.shape[-1], x.dtype)
+    return x @ ones(x.shape[-1], x.dtype)
 
 
 def sums_by_einsum(x: np.ndarray) -> np.ndarray:
@@ -76,9 +76,17 @@ def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
 
 
+@lru_cache(maxsize=256)
+def ones(n: int, dtype: np.dtype) -> np.ndarray:
+    """A vector of ones, which all callers share: of few rows, to make it takes as long as the product."""
+    vector = np.ones(n, dtype)
+    vector.flags.writeable = False
+    return vector
+
+
 def has_product(*arrays: np.ndarray) -> bool:
     """Whether BLAS multiplies them: all are float32, or all float64."""
-    return all(x.dtype.char in "fd" and x.dtype == arrays[0].dtype for x in arrays)
+    return all([x.dtype.char in "fd" and x.dtype == arrays[0].dtype for x in arrays])
 
 
 def lies_in_columns(x: np.ndarray) -> bool:
@@ -100,7 +108,7 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     covered = count * together * chain
     blocks = [x[:covered].reshape(count, chain, together * channels) for x in arrays]
     total = halved(sums(*blocks)).reshape(together, channels)
-    total = np.ones(together, total.dtype) @ total if together <= CHAIN else halved(total)
+    total = ones(together, total.dtype) @ total if together <= CHAIN else halved(total)
     return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
@@ -145,7 +153,7 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     if type(x) is not np.ndarray or not has_product(x):
         return x.sum(axis=axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
-        return np.ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
+        return ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
     if x.ndim == 2 and axes == (0,) and x.flags.c_contiguous:
         return column_sums(x)
     if x.size < SMALL:

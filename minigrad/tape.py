@@ -263,7 +263,7 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     if g.shape == shape:
         return g
     leading = g.ndim - len(shape)
-    repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
+    repeated = [i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1]
     d = axis_sums(g, (*range(leading), *repeated))
     return d.reshape(shape) if repeated or not shape else d  # on a GPU a leaf would copy a view
 

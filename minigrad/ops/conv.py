@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
 import numpy as np
 
@@ -184,31 +185,40 @@ def convolution(
 def checked_geometry(
     x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
 ) -> Geometry:
-    if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
-        raise ValueError(
-            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {shape_of(x)} and "
-            f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
-        )
+    """The window of ``conv2d``; raises its ValueErrors."""
     if not are_integers((groups,), 1, 1):
         raise ValueError(f"groups must be an integer of at least 1, got {groups}")
-    filters, channels = weight.shape[0], weight.shape[1] * groups
-    if x.shape[1] != channels or filters % groups:
+    padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
+    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), int(groups)
+    return geometry_of_shapes(shape_of(x), shape_of(weight), *settings)
+
+
+@lru_cache  # a network repeats a few shapes
+def geometry_of_shapes(
+    x: tuple[int, ...],
+    weight: tuple[int, ...],
+    stride: tuple[int, int],
+    padding: tuple[int, int] | str,
+    dilation: tuple[int, int],
+    groups: int,
+) -> Geometry:
+    """``checked_geometry`` of the shapes of x and weight."""
+    if len(x) != 4 or len(weight) != 4:
         raise ValueError(
-            f"conv2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has {x.shape[1]} "
-            f"channels, the weight takes {channels} and has {filters} filters; make them agree and both "
-            "divisible by groups"
+            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {x} and {weight}; x[:, None] adds the "
+            "axis of one channel, x[None] that of one image"
+        )
+    filters, channels = weight[0], weight[1] * groups
+    if x[1] != channels or filters % groups:
+        raise ValueError(
+            f"conv2d of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight takes "
+            f"{channels} and has {filters} filters; make them agree and both divisible by groups"
         )
     by_name = isinstance(padding, str)
-    geometry = Geometry(
-        pair(weight.shape[2:], "kernel", 1),
-        pair(stride, "stride", 1),
-        (0, 0) if by_name else pair(padding, "padding", 0),
-        pair(dilation, "dilation", 1),
-        int(groups),
-    )
+    geometry = Geometry(pair(weight[2:], "kernel", 1), stride, (0, 0) if by_name else padding, dilation, groups)
     if by_name:
         geometry = padded_by_name(geometry, padding)
-    check_windows_fit(x, geometry)
+    check_windows_fit(x[2:], geometry)
     return geometry
 
 

@@ -160,6 +160,8 @@ def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]
 def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:
     """``n`` images in runs of at least one, whose work areas of ``bytes_each`` stay under ``limit`` bytes."""
     size = max(limit // max(bytes_each, 1), 1)
+    if n <= size:
+        return [slice(0, n)] if n else []
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
@@ -183,9 +185,10 @@ def are_integers(values: Any, count: int, least: float) -> bool:
     )
 
 
-def check_windows_fit(x: Array, geometry: Geometry) -> None:
-    if min(geometry.output(*x.shape[2:])) < 1:
+def check_windows_fit(size: tuple[int, int], geometry: Geometry) -> None:
+    """Raise ValueError where images of this size have no window."""
+    if min(geometry.output(*size)) < 1:
         raise ValueError(
             f"a window of {geometry.kernel} with dilation {geometry.dilation} does not fit into images of "
-            f"{x.shape[2:]} padded by {geometry.padding}; use a smaller kernel or more padding"
+            f"{size} padded by {geometry.padding}; use a smaller kernel or more padding"
         )

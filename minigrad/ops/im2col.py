@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
@@ -18,6 +18,7 @@ from .product import product
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
+KEPT = 1 << 16  # bytes of windows that backward need not make again
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
@@ -25,10 +26,12 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
     x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
-    they are kh kw times as large as the images, and copying is cheaper than storing them.
+    they are kh kw times as large as the images, and copying is cheaper than storing them, unless they are few.
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
+    windows = in_blocks(x, geometry, len(w))
+    kept = list(windows) if bytes_of_windows(x, geometry) <= min(KEPT, CACHE) else None  # one block
 
     def to_image(g: Array) -> Array:
         channels, filters = w.shape[1], len(w) // geometry.groups
@@ -42,22 +45,32 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
         filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
         d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
-        for place, stacks in in_blocks(x, geometry, len(w)):
+        for place, stacks in kept or in_blocks(x, geometry, len(w)):
             gs = as_stacks(g[place], stacks)
             d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
         if not large:
             d = d.transpose(0, 2, 1)
         return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
-    return correlate(x, w, geometry), (to_image, to_kernel)
+    return products(kept or windows, x, w, geometry), (to_image, to_kernel)
+
+
+def bytes_of_windows(x: Array, geometry: Geometry) -> int:
+    n, height, width, channels = x.shape
+    return math.prod((n, *geometry.output(height, width), *geometry.kernel, channels)) * x.itemsize
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
+    return products(in_blocks(x, geometry, len(w)), x, w, geometry)
+
+
+def products(windows: Iterable[tuple[Place, Array]], x: Array, w: Array, geometry: Geometry) -> Array:
+    """The ``windows`` of x times the kernel."""
     xp, groups = array_module(x), geometry.groups
     matrices = as_matrices(w, groups)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
-    for place, stacks in in_blocks(x, geometry, len(w)):
+    for place, stacks in windows:
         out = as_stacks(y[place], stacks)
         if stacks.shape[1] > 1:
             xp.matmul(stacks, matrices[:, None], out=out)
@@ -80,16 +93,15 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     """
     xp, groups, (n, height, width, channels) = array_module(g), geometry.groups, shape
     (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
-    rows, columns = g.shape[1:3]
-    matrices, few = as_matrices(w, groups), channels // groups
+    (_, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
     top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
-    d = xp.empty((n, height, width, groups, few), g.dtype)
+    d = xp.empty((groups, few, n, height, width), g.dtype)
     bytes_each = kh * kw * channels * bottom * end * g.itemsize
     for images in blocks(n, bytes_each, CACHE // 2):  # which the shares need twice
         part = split_groups(g[images], groups)
         m = part.shape[1]
-        shares = matrices @ part.reshape(groups, m * rows * columns, part.shape[4]).swapaxes(1, 2)
+        shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
         apart = xp.zeros((groups, kh, kw, few, m, bottom, end), g.dtype)
         places = slice(top, top + rows * down, down), slice(left, left + columns * right, right)
         apart[(..., *places)] = shares.reshape(groups, kh, kw, few, m, rows, columns)
@@ -97,8 +109,8 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
         pixels = groups, kh, kw, few, m, height, width
         seen = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
-        d[images] = seen.sum(axis=(1, 2)).transpose(2, 3, 4, 0, 1)
-    return d.reshape(shape)
+        seen.sum(axis=(1, 2), out=d[:, :, images])
+    return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(shape))
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
