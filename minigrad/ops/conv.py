@@ -17,7 +17,8 @@ import numpy as np
 from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
-from ..tape import once, undo_broadcast
+from ..sums import axis_sums
+from ..tape import once
 from . import depthwise, kernel_rows, winograd
 from .dilation import by_remainders, smaller
 from .geometry import (
@@ -168,7 +169,7 @@ def convolution(
 
     def to_bias(g: Array) -> Array:
         g = images(g)
-        return undo_broadcast(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (g.shape[3],))
+        return axis_sums(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (0,))
 
     pullbacks = (
         lambda g: nchw(to_image(images(g))[:, :height, :width]),

@@ -6,7 +6,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
@@ -15,10 +16,12 @@ from .groups import one_by_one, rotated_kernel, split_groups
 from .phases import sum_of_phases
 from .product import product
 
+T = TypeVar("T")
+
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
-KEPT = 1 << 16  # bytes of windows that backward need not make again
+KEPT = 1 << 17  # bytes of windows that backward need not make again
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
@@ -30,8 +33,7 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
-    windows = in_blocks(x, geometry, len(w))
-    kept = list(windows) if bytes_of_windows(x, geometry) <= min(KEPT, CACHE) else None  # one block
+    windows = kept_if_small(lambda: in_blocks(x, geometry, len(w)), bytes_of_windows(x, geometry), CACHE)
 
     def to_image(g: Array) -> Array:
         channels, filters = w.shape[1], len(w) // geometry.groups
@@ -45,14 +47,24 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
         groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
         filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
         d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
-        for place, stacks in kept or in_blocks(x, geometry, len(w)):
+        for place, stacks in windows():
             gs = as_stacks(g[place], stacks)
             d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
         if not large:
             d = d.transpose(0, 2, 1)
         return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
-    return products(kept or windows, x, w, geometry), (to_image, to_kernel)
+    return products(windows(), x, w, geometry), (to_image, to_kernel)
+
+
+def kept_if_small(
+    blocks: Callable[[], Iterable[T]], nbytes: int, cache: int
+) -> Callable[[], Iterable[T]]:
+    """``blocks``, or what it makes at its first call, where that is one block of few bytes."""
+    if nbytes > min(KEPT, cache):
+        return blocks
+    kept = list(blocks())
+    return lambda: kept
 
 
 def bytes_of_windows(x: Array, geometry: Geometry) -> int:
