@@ -206,17 +206,19 @@ def geometry_of_shapes(
     """``checked_geometry`` of the shapes of x and weight."""
     if len(x) != 4 or len(weight) != 4:
         raise ValueError(
-            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {x} and {weight}; x[:, None] adds the "
-            "axis of one channel, x[None] that of one image"
+            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {x} and {weight}; x[:, None] adds "
+            "the axis of one channel, x[None] that of one image"
         )
     filters, channels = weight[0], weight[1] * groups
     if x[1] != channels or filters % groups:
         raise ValueError(
-            f"conv2d of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight takes "
-            f"{channels} and has {filters} filters; make them agree and both divisible by groups"
+            f"conv2d of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight "
+            f"takes {channels} and has {filters} filters; make them agree and both divisible by groups"
         )
     by_name = isinstance(padding, str)
-    geometry = Geometry(pair(weight[2:], "kernel", 1), stride, (0, 0) if by_name else padding, dilation, groups)
+    geometry = Geometry(
+        pair(weight[2:], "kernel", 1), stride, (0, 0) if by_name else padding, dilation, groups
+    )
     if by_name:
         geometry = padded_by_name(geometry, padding)
     check_windows_fit(x[2:], geometry)

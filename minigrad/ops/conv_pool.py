@@ -113,8 +113,12 @@ def by_phase(
     algorithm = ALGORITHMS[fastest(x, weight, geometry)]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
-    nbytes = len(x) * bytes_each(images, geometry, tile, filters)
-    windows = im2col.kept_if_small(lambda: in_blocks(images, geometry, tile, filters), nbytes, CACHE)
+    small = len(x) * bytes_each(images, geometry, tile, filters) <= min(im2col.KEPT, CACHE)
+    kept = list(in_blocks(images, geometry, tile, filters)) if small and algorithm is not winograd else []
+
+    def windows() -> Iterable[tuple[Place, Array]]:
+        return kept or in_blocks(images, geometry, tile, filters)
+
     if algorithm is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)
     else:
@@ -166,9 +170,7 @@ def by_phase(
     return nchw(y), (to_x, to_weight, lambda g: undo_broadcast(masked(g), bias.shape))
 
 
-def pool_products(
-    windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array
-) -> None:
+def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array) -> None:
     """Write the maxima into y, and the numbers of their phases, by a matrix product for each phase."""
     matrix, products = im2col.as_matrices(weight, 1)[0], np.empty(0, y.dtype)
     for place, stacks in windows:
@@ -222,9 +224,9 @@ def shares(g: Array, winners: Array, phases: int) -> Array:
 
 def bytes_each(x: Array, geometry: Geometry, tile: tuple[int, int], filters: int) -> int:
     """The bytes that an image takes in ``in_blocks``, for windows and products."""
-    (kh, kw), (down, across), (_, *image, channels) = geometry.kernel, tile, x.shape
+    (kh, kw), (down, across), channels = geometry.kernel, tile, x.shape[3]
     of_tile = across * (kh + down - 1) * kw * channels + down * across * filters
-    return math.prod(tiles_of(image, geometry, tile)) * of_tile * x.itemsize
+    return math.prod(tiles_of(x.shape[1:3], geometry, tile)) * of_tile * x.itemsize
 
 
 def in_blocks(

@@ -115,7 +115,7 @@ def add_to_pixels(bias: Array, y: Array) -> None:
     if xp is not np:
         y += bias
         return
-    # Adding a few channels at a time takes twice as long as a row of pixels, and that more than a whole image.
+    # Adding a few channels at a time takes twice as long as a row of pixels, and that more than an image.
     row = np.empty((columns, channels), y.dtype)
     row[...] = bias
     repeated = row if n < MANY else np.tile(row, (rows, 1))
@@ -129,7 +129,8 @@ def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -
     if not ph and not pw:
         return x
     n, h, w, c = x.shape
-    padded = array_module(x).full_like(x, value, shape=(n, h + 2 * ph, w + 2 * pw, c))
+    padded = array_module(x).empty((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
+    padded.fill(value)
     padded[:, ph : ph + h, pw : pw + w] = x
     return padded
 

@@ -6,34 +6,31 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
+from ..op import Pullback
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .geometry import Convolved, Geometry, Place, blocks, cut_off, pad_rows_and_columns, strided_view
 from .groups import one_by_one, rotated_kernel, split_groups
 from .phases import sum_of_phases
 from .product import product
 
-T = TypeVar("T")
-
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
-KEPT = 1 << 17  # bytes of windows that backward need not make again
+KEPT = 1 << 17  # bytes of windows that are kept for backward, at most
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
 def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
-    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
-    they are kh kw times as large as the images, and copying is cheaper than storing them, unless they are few.
+    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again
+    unless they are few: they are kh kw times as large as the images, and copying is cheaper than storing.
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
-    windows = kept_if_small(lambda: in_blocks(x, geometry, len(w)), bytes_of_windows(x, geometry), CACHE)
 
     def to_image(g: Array) -> Array:
         channels, filters = w.shape[1], len(w) // geometry.groups
@@ -43,46 +40,61 @@ def im2col(x: Array, w: Array, geometry: Geometry) -> Convolved:
             return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
         return correlate_turned(g, w, geometry.backward())
 
-    def to_kernel(g: Array) -> Array:
-        groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
-        filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
-        d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
-        for place, stacks in windows():
-            gs = as_stacks(g[place], stacks)
-            d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
-        if not large:
-            d = d.transpose(0, 2, 1)
-        return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
-
-    return products(windows(), x, w, geometry), (to_image, to_kernel)
+    if is_small(x, w, geometry, KEPT):
+        y, to_kernel = in_one_product(x, w, geometry)
+        return y, (to_image, to_kernel)
+    return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
 
-def kept_if_small(
-    blocks: Callable[[], Iterable[T]], nbytes: int, cache: int
-) -> Callable[[], Iterable[T]]:
-    """``blocks``, or what it makes at its first call, where that is one block of few bytes."""
-    if nbytes > min(KEPT, cache):
-        return blocks
-    kept = list(blocks())
-    return lambda: kept
-
-
-def bytes_of_windows(x: Array, geometry: Geometry) -> int:
+def is_small(x: Array, w: Array, geometry: Geometry, limit: int) -> bool:
+    """Whether all windows are of at most ``limit`` bytes, and make one product."""
+    if geometry.groups > 1 or w.size > LARGE:
+        return False
     n, height, width, channels = x.shape
-    return math.prod((n, *geometry.output(height, width), *geometry.kernel, channels)) * x.itemsize
+    count = n * math.prod(geometry.output(height, width))
+    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= limit
+
+
+def in_one_product(x: Array, w: Array, geometry: Geometry) -> tuple[Array, Pullback]:
+    """The value, and the pullback to the kernel, by a matrix of all windows (m, kh kw C), which is kept."""
+    (n, height, width, channels), (kh, kw), filters = x.shape, geometry.kernel, len(w)
+    rows, columns = geometry.output(height, width)
+    padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
+    patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
+    m, size = n * rows * columns, kh * kw * channels
+    if channels < FEW_CHANNELS:  # the rows of images are longer than those of windows
+        matrix = patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
+    else:
+        matrix = patches.reshape(m, size)
+
+    def to_kernel(g: Array) -> Array:
+        d = product(matrix.T, g.reshape(m, filters))
+        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
+
+    return product(matrix, as_matrices(w, 1)[0]).reshape(n, rows, columns, filters), to_kernel
+
+
+def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
+    """The pullback to the kernel."""
+    groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
+    filters, size, large = len(w) // groups, math.prod(w.shape[1:]), w.size > LARGE
+    d = array_module(g).zeros((groups, filters, size) if large else (groups, size, filters), g.dtype)
+    for place, stacks in in_blocks(x, geometry, len(w)):
+        gs = as_stacks(g[place], stacks)
+        d += sum_of_products(gs, stacks) if large else sum_of_products(stacks, gs)
+    if not large:
+        d = d.transpose(0, 2, 1)
+    return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
     """The value of the convolution."""
-    return products(in_blocks(x, geometry, len(w)), x, w, geometry)
-
-
-def products(windows: Iterable[tuple[Place, Array]], x: Array, w: Array, geometry: Geometry) -> Array:
-    """The ``windows`` of x times the kernel."""
+    if is_small(x, w, geometry, CACHE):
+        return in_one_product(x, w, geometry)[0]
     xp, groups = array_module(x), geometry.groups
     matrices = as_matrices(w, groups)
     y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
-    for place, stacks in windows:
+    for place, stacks in in_blocks(x, geometry, len(w)):
         out = as_stacks(y[place], stacks)
         if stacks.shape[1] > 1:
             xp.matmul(stacks, matrices[:, None], out=out)
