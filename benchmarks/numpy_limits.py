@@ -228,7 +228,7 @@ def convolution(
 
 
 def one_image(size: int, channels: int, filters: int, tile: int = 1, data: bool = False) -> Calls:
-    """A 3 x 3 convolution of one image, with bias; with a ``tile``, also max pooling of that size and ReLU."""
+    """A 3 x 3 convolution of one image, with bias; with a ``tile``, max pooling of that size and ReLU too."""
     m, (x,) = size**2 // tile**2, normal(1, size, size, channels)
     w, dw = normal(2, 9 * channels + 1, filters)
     (y, gs), (best, out, g, masked, zeros) = normal(2, tile * tile, m, filters), normal(5, m, filters)

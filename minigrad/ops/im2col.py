@@ -122,7 +122,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
     d = xp.empty((groups, few, n, height, width), g.dtype)
     bytes_each = kh * kw * channels * bottom * end * g.itemsize
-    for images in blocks(n, bytes_each, CACHE // 2):  # which the shares need twice
+    for images in blocks(n if few else 0, bytes_each, CACHE // 2):  # which the shares need twice
         part = split_groups(g[images], groups)
         m = part.shape[1]
         shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
