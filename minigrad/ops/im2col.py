@@ -19,7 +19,7 @@ from .product import product
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
-KEPT = 1 << 17  # bytes of windows that are kept for backward, at most
+KEPT = 1 << 18  # bytes of windows that are kept for backward, at most
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
