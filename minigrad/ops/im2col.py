@@ -115,9 +115,9 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     A tap's shares stand apart as its windows do, with zeros around them. So a view has, for each pixel, the
     shares of all windows that saw it: a tap's place in the window is subtracted from the pixel's.
     """
-    xp, groups, (n, height, width, channels) = array_module(g), geometry.groups, shape
+    xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
     (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
-    (_, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
+    (n, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
     top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
     d = xp.empty((groups, few, n, height, width), g.dtype)
@@ -134,7 +134,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         pixels = groups, kh, kw, few, m, height, width
         seen = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
         seen.sum(axis=(1, 2), out=d[:, :, images])
-    return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(shape))
+    return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(n, height, width, channels))
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
