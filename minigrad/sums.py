@@ -76,7 +76,7 @@ def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def ones(n: int, dtype: np.dtype) -> np.ndarray:
     """A vector of ones, which all callers share: of few rows, to make it takes as long as the product."""
     vector = np.ones(n, dtype)

@@ -116,9 +116,7 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    may_round = x.dtype == w.dtype == np.float32 and not exact.get()
-    by_winograd = enough_channels and may_round and winograd.fits(geometry)
-    if by_winograd:
+    if enough_channels and winograd.fits(geometry) and x.dtype == w.dtype == np.float32 and not exact.get():
         outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
         if winograd.pays(*outputs):
             return "winograd"
