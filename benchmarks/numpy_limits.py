@@ -263,12 +263,12 @@ def windows_of_one(x: np.ndarray, tile: int) -> tuple[np.ndarray, Calls]:
     row, column, channel = padded.strides
     shape = tile, tile, size // tile, size // tile, 3, 3, channels
     strides = row, column, row * tile, column * tile, row, column, channel
-    seen = np.lib.stride_tricks.as_strided(padded, shape, strides)
+    patches = np.lib.stride_tricks.as_strided(padded, shape, strides)
     few, inside = channels < 8, padded[1:-1, 1:-1]
     matrix = np.ones((size * size, 9 * channels + 1), np.float32, order="F" if few else "C")
-    seen = seen.transpose(4, 5, 6, 0, 1, 2, 3) if few else seen
-    places = (matrix.T[:-1] if few else matrix[:, :-1]).reshape(seen.shape)
-    return matrix, lambda: (np.copyto(inside, x), np.copyto(places, seen))
+    patches = patches.transpose(4, 5, 6, 0, 1, 2, 3) if few else patches
+    places = (matrix.T[:-1] if few else matrix[:, :-1]).reshape(patches.shape)
+    return matrix, lambda: (np.copyto(inside, x), np.copyto(places, patches))
 
 
 def image_gradient(g: np.ndarray, size: int, channels: int) -> Calls:
@@ -282,7 +282,7 @@ def image_gradient(g: np.ndarray, size: int, channels: int) -> Calls:
     apart = np.zeros((len(w), size + 4, size + 4), np.float32)
     inside, image = apart[:, 2:-2, 2:-2], d.reshape(channels, size, size)
     tap, row, column = apart.strides
-    seen = np.lib.stride_tricks.as_strided(
+    patches = np.lib.stride_tricks.as_strided(
         apart[:, 3:, 3:],
         (3, 3, channels, size, size),
         (3 * channels * tap - row, channels * tap - column, tap, row, column),
@@ -291,7 +291,7 @@ def image_gradient(g: np.ndarray, size: int, channels: int) -> Calls:
     def calls() -> None:
         np.matmul(w, g.T, out=shares)
         np.copyto(inside, shares.reshape(inside.shape))
-        np.add.reduce(seen, axis=(0, 1), out=image)
+        np.add.reduce(patches, axis=(0, 1), out=image)
 
     return calls
 

@@ -114,10 +114,12 @@ def by_phase(
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
     small = len(x) * bytes_each(images, geometry, tile, filters) <= min(im2col.KEPT, CACHE)
-    kept = list(in_blocks(images, geometry, tile, filters)) if small and algorithm is not winograd else []
+    one_block = (
+        list(in_blocks(images, geometry, tile, filters)) if small and algorithm is not winograd else []
+    )
 
     def windows() -> Iterable[tuple[Place, Array]]:
-        return kept or in_blocks(images, geometry, tile, filters)
+        return one_block or in_blocks(images, geometry, tile, filters)
 
     if algorithm is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)

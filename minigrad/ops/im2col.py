@@ -132,8 +132,8 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         group, tap_row, tap_column, *others, row, column = apart.strides
         strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
         pixels = groups, kh, kw, few, m, height, width
-        seen = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
-        seen.sum(axis=(1, 2), out=d[:, :, images])
+        of_pixels = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
+        of_pixels.sum(axis=(1, 2), out=d[:, :, images])
     return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(n, height, width, channels))
 
 

@@ -90,12 +90,12 @@ def assert_same(c, name, other="direct"):
     few=st.sampled_from([0, im2col.FEW_CHANNELS]),
     small=st.sampled_from([1000, im2col.SMALL]),
     large=st.sampled_from([0, im2col.LARGE]),
-    kept=st.sampled_from([0, im2col.KEPT]),
+    most=st.sampled_from([0, im2col.KEPT]),
 )
-def test_im2col_is_direct(c, cache, few, small, large, kept):
+def test_im2col_is_direct(c, cache, few, small, large, most):
     """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
     with (
-        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small, LARGE=large, KEPT=kept),
+        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small, LARGE=large, KEPT=most),
         patch.object(im2col_kernels, "MOST_BYTES", cache),
     ):
         assert_same(c, "im2col")
