@@ -243,6 +243,96 @@ def bias(outputs: int, filters: int, added: bool) -> Calls:
     return calls
 
 
+def one_image(size: int, channels: int, filters: int, tile: int = 1, data: bool = False) -> Calls:
+    """A 3 x 3 convolution of one image, with bias; with a ``tile``, max pooling of that size and ReLU too."""
+    m, (x,) = size**2 // tile**2, normal(1, size, size, channels)
+    w, dw = normal(2, 9 * channels + 1, filters)
+    (y, gs), (best, out, g, masked, zeros) = normal(2, tile * tile, m, filters), normal(5, m, filters)
+    mask, winners = np.empty(g.shape, bool), np.empty(y.shape, bool)
+    matrix, windows = windows_of_one(x, tile)
+    products, gradients = y.reshape(-1, filters), gs.reshape(-1, filters)
+    to_image = together() if data else image_gradient(gradients, size, channels)
+
+    def calls() -> None:
+        windows()
+        np.matmul(matrix, w, out=products)
+        if tile > 1:
+            np.maximum.reduce(y, axis=0, out=best)
+            np.maximum(best, zeros, out=out)
+            np.greater(best, zeros, out=mask)
+            np.multiply(g, mask, out=masked)
+            np.equal(y, best, out=winners)
+            np.multiply(winners, masked, out=gs)
+        np.matmul(matrix.T, gradients, out=dw)
+        to_image()
+
+    return calls
+
+
+def windows_of_one(x: np.ndarray, tile: int) -> tuple[np.ndarray, Calls]:
+    """A matrix of the windows, phase by phase of a ``tile``, and two copies that fill it.
+
+    A window has a 1 behind its last number, so that the products hold the bias and its gradient.
+    """
+    size, _, channels = x.shape
+    padded = np.zeros((size + 2, size + 2, channels), np.float32)
+    row, column, channel = padded.strides
+    shape = tile, tile, size // tile, size // tile, 3, 3, channels
+    strides = row, column, row * tile, column * tile, row, column, channel
+    patches = np.lib.stride_tricks.as_strided(padded, shape, strides)
+    few, inside = channels < 8, padded[1:-1, 1:-1]
+    matrix = np.ones((size * size, 9 * channels + 1), np.float32, order="F" if few else "C")
+    patches = patches.transpose(4, 5, 6, 0, 1, 2, 3) if few else patches
+    places = (matrix.T[:-1] if few else matrix[:, :-1]).reshape(patches.shape)
+    return matrix, lambda: (np.copyto(inside, x), np.copyto(places, patches))
+
+
+def image_gradient(g: np.ndarray, size: int, channels: int) -> Calls:
+    """A convolution of g; of few channels, for each pixel the sum of what each tap of the windows adds."""
+    (d,), (w,) = normal(1, size * size, channels), normal(1, 9 * channels, g.shape[1])
+    if channels >= 8:
+        matrix, windows = windows_of_one(g.reshape(size, size, -1), 1)
+        (turned,) = normal(1, matrix.shape[1], channels)
+        return together(windows, lambda: np.matmul(matrix, turned, out=d))
+    shares = np.empty((len(w), size * size), np.float32)
+    apart = np.zeros((len(w), size + 4, size + 4), np.float32)
+    inside, image = apart[:, 2:-2, 2:-2], d.reshape(channels, size, size)
+    tap, row, column = apart.strides
+    patches = np.lib.stride_tricks.as_strided(
+        apart[:, 3:, 3:],
+        (3, 3, channels, size, size),
+        (3 * channels * tap - row, channels * tap - column, tap, row, column),
+    )
+
+    def calls() -> None:
+        np.matmul(w, g.T, out=shares)
+        np.copyto(inside, shares.reshape(inside.shape))
+        np.add.reduce(patches, axis=(0, 1), out=image)
+
+    return calls
+
+
+def one_vector(features: int, outputs: int) -> Calls:
+    """A linear layer of one sample; the gradient of its bias is there already."""
+    (x, d), (y, g, bias), (w, dw) = normal(2, features), normal(3, outputs), normal(2, outputs, features)
+
+    def calls() -> None:
+        np.matmul(w, x, out=y)
+        np.add(y, bias, out=y)
+        np.matmul(g, w, out=d)
+        np.dot(g[:, None], x[None], out=dw)
+
+    return calls
+
+
+def lenet_of_one() -> Calls:
+    """The five layers, and two copies between the memory orders of images and of vectors."""
+    first, second = one_image(28, 1, 16, tile=2, data=True), one_image(14, 16, 32, tile=2)
+    x, y = normal(2, 49, 32)
+    copy = together(lambda: np.copyto(x.reshape(32, 49), y.T))
+    return together(first, second, copy, copy, one_vector(1568, 128), relu(128), one_vector(128, 10))
+
+
 def additions(size: int, terms: int) -> Calls:
     """So many sums of ``terms`` numbers, some of them at a time, whose terms are in the cache."""
     part = min((576 << 10) // (4 * terms), size)
@@ -515,7 +605,8 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "conv 64->64 3x3 groups 4 on 16x64x16x16": lambda: convolution(16 * 16 * 16, 16, 16, 9, groups=4, rows=3),
     "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: depthwise(32, 32, 32, 3),
     "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: depthwise(8, 128, 28, 3, stride=2),
-    "conv 1->16 3x3 on 1x1x28x28": lambda: convolution(28 * 28, 1, 16, 9),
+    "conv 1->16 3x3 on 1x1x28x28": lambda: one_image(28, 1, 16),
+    "LeNet, batch 1": lenet_of_one,
     "conv_transpose 64->64 4x4 stride 2 padding 1 groups 4 on 16x64x16x16": lambda: together(
         products(4 * 16 * 32 * 32, 4 * 16, 16),  # each output sees 4 of the 16 taps
         products(4 * 16 * 16 * 16, 16 * 16, 16),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def column_sums(x: np.ndarray) -> np.ndarray:
         return x.sum(axis=0, dtype=x.dtype)
     if lies_in_columns(x):
         return row_sums(x.T)
-    return sums_of_chains(lambda x: np.ones(CHAIN, x.dtype)[: x.shape[1]] @ x, len(x), x)
+    return sums_of_chains(lambda x: ones(x.shape[1], x.dtype) @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
     """A product of a matrix and a vector, or of vectors, whose chains are shorter and which takes longer."""
     if x.shape[-1] > PIECE:
         return dots(x, np.ones_like(x[:1]))
-    return x @ np.ones(x.shape[-1], x.dtype)
+    return x @ ones(x.shape[-1], x.dtype)
 
 
 def sums_by_einsum(x: np.ndarray) -> np.ndarray:
@@ -76,9 +76,17 @@ def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
 
 
+@lru_cache(maxsize=64)
+def ones(n: int, dtype: np.dtype) -> np.ndarray:
+    """A vector of ones, which all callers share: of few rows, to make it takes as long as the product."""
+    vector = np.ones(n, dtype)
+    vector.flags.writeable = False
+    return vector
+
+
 def has_product(*arrays: np.ndarray) -> bool:
     """Whether BLAS multiplies them: all are float32, or all float64."""
-    return all(x.dtype.char in "fd" and x.dtype == arrays[0].dtype for x in arrays)
+    return all([x.dtype.char in "fd" and x.dtype == arrays[0].dtype for x in arrays])
 
 
 def lies_in_columns(x: np.ndarray) -> bool:
@@ -94,11 +102,13 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     n, channels = arrays[0].shape
     if n <= CHAIN:
         return sums(*(x[None] for x in arrays))[0]
-    together = max(min(most, n // CHAIN), 1)
-    count = n // (together * CHAIN)
-    covered = count * together * CHAIN
-    blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
-    total = halved(halved(sums(*blocks)).reshape(together, channels))
+    chain = divisor_near(n, CHAIN, CHAIN)
+    together = max(min(most, n // chain), 1)
+    count = n // (together * chain)
+    covered = count * together * chain
+    blocks = [x[:covered].reshape(count, chain, together * channels) for x in arrays]
+    total = halved(sums(*blocks)).reshape(together, channels)
+    total = ones(together, total.dtype) @ total if together <= CHAIN else halved(total)
     return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
@@ -109,7 +119,7 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
     """
     arrays = tuple(map(np.ascontiguousarray, arrays))
     n, size = arrays[0].shape
-    piece = piece_of(size, longest)
+    piece = divisor_near(size, longest, PIECE)
     pieces, rest = divmod(size, piece)
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
@@ -119,9 +129,9 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
 
 
 @cache
-def piece_of(size: int, longest: int) -> int:
-    """The largest divisor of ``size`` from longest / 2 to ``longest``, else PIECE."""
-    return next((piece for piece in range(longest, longest // 2 - 1, -1) if size % piece == 0), PIECE)
+def divisor_near(size: int, longest: int, otherwise: int) -> int:
+    """The largest divisor of ``size`` from longest / 2 to ``longest``, or ``otherwise``."""
+    return next((n for n in range(longest, longest // 2 - 1, -1) if size % n == 0), otherwise)
 
 
 def halved(x: np.ndarray) -> np.ndarray:
@@ -143,7 +153,9 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     if type(x) is not np.ndarray or not has_product(x):
         return x.sum(axis=axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
-        return np.ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
+        return ones(len(x), x.dtype) @ x  # one call, as of a bias's gradient
+    if x.ndim == 2 and axes == (0,) and x.flags.c_contiguous:
+        return column_sums(x)
     if x.size < SMALL:
         return x.sum(axis=axes)
     order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])

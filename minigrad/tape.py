@@ -8,6 +8,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -262,8 +263,10 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     """The sum of ``g`` over the axes along which an input of ``shape`` was repeated."""
     if g.shape == shape:
         return g
+    if g.size == math.prod(shape):  # of one sample, say: all axes to sum over have one element
+        return g.reshape(shape)
     leading = g.ndim - len(shape)
-    repeated = tuple(i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1)
+    repeated = [i for i, n in enumerate(shape, leading) if n == 1 and g.shape[i] != 1]
     d = axis_sums(g, (*range(leading), *repeated))
     return d.reshape(shape) if repeated or not shape else d  # on a GPU a leaf would copy a view
 

@@ -10,19 +10,22 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
-from ..tape import once, undo_broadcast
+from ..sums import axis_sums
+from ..tape import once
 from . import depthwise, kernel_rows, winograd
 from .dilation import by_remainders, smaller
 from .geometry import (
     Convolved,
     Geometry,
     Pair,
+    add_to_pixels,
     are_integers,
     check_windows_fit,
     extended,
@@ -113,11 +116,10 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     if array_module(x) is not np:
         return "im2col"
     enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    may_round = x.dtype == w.dtype == np.float32 and not exact.get()
-    by_winograd = enough_channels and may_round and winograd.fits(geometry)
-    outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
-    if by_winograd and winograd.pays(*outputs):
-        return "winograd"
+    if enough_channels and winograd.fits(geometry) and x.dtype == w.dtype == np.float32 and not exact.get():
+        outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
+        if winograd.pays(*outputs):
+            return "winograd"
     if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
     return "im2col"
@@ -157,28 +159,27 @@ def convolution(
         )
     if algorithm == "auto":
         algorithm = fastest(x, weight, geometry)
-    larger, even = extended(nhwc(x), geometry.extra), geometry._replace(extra=(0, 0))
+    image = nhwc(x)
+    if geometry.extra != (0, 0):
+        image, geometry = extended(image, geometry.extra), geometry._replace(extra=(0, 0))
     form = checked_algorithm(algorithm, geometry)
-    added = bias is not None and adds_bias(form, larger, weight, bias)
-    y, (to_image, to_kernel) = form(larger, weight, even, *((bias,) if added else ()))
+    added = bias is not None and adds_bias(form, image, weight, bias)
+    y, (to_image, to_kernel) = form(image, weight, geometry, *((bias,) if added else ()))
     images, (height, width) = once(nhwc), x.shape[2:]
 
     def to_bias(g: Array) -> Array:
         g = images(g)
-        return undo_broadcast(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (g.shape[3],))
+        return axis_sums(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (0,))
 
     pullbacks = (
         lambda g: nchw(to_image(images(g))[:, :height, :width]),
         lambda g: to_kernel(images(g)),
     )
-    if bias is None or added:
-        return nchw(y), pullbacks if bias is None else (*pullbacks, to_bias)
-    xp, (n, rows, columns, filters) = array_module(y), y.shape
-    y = y.astype(xp.result_type(y, bias), copy=False)
-    if xp is np:  # a whole image at a time: adding a few channels at a time takes twice as long
-        y.reshape(n, rows * columns * filters)[...] += xp.tile(bias, rows * columns)
-    else:
-        y += bias
+    if bias is None:
+        return nchw(y), pullbacks
+    if not added:
+        y = y.astype(array_module(y).result_type(y, bias), copy=False)
+        add_to_pixels(bias, y)
     return nchw(y), (*pullbacks, to_bias)
 
 
@@ -191,32 +192,42 @@ def adds_bias(form: Algorithm, x: Array, w: Array, bias: Array) -> bool:
 def checked_geometry(
     x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
 ) -> Geometry:
-    if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
-        raise ValueError(
-            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {shape_of(x)} and "
-            f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
-        )
+    """The window of ``conv2d``; raises its ValueErrors."""
     if not are_integers((groups,), 1, 1):
         raise ValueError(f"groups must be an integer of at least 1, got {groups}")
-    filters, channels = weight.shape[0], weight.shape[1] * groups
-    if x.shape[1] != channels or filters % groups:
+    padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
+    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), int(groups)
+    return geometry_of_shapes(shape_of(x), shape_of(weight), *settings)
+
+
+@lru_cache  # a network repeats a few shapes
+def geometry_of_shapes(
+    x: tuple[int, ...],
+    weight: tuple[int, ...],
+    stride: tuple[int, int],
+    padding: tuple[int, int] | str,
+    dilation: tuple[int, int],
+    groups: int,
+) -> Geometry:
+    """``checked_geometry`` of the shapes of x and weight."""
+    if len(x) != 4 or len(weight) != 4:
         raise ValueError(
-            f"conv2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has {x.shape[1]} "
-            f"channels, the weight takes {channels} and has {filters} filters; make them agree and both "
-            "divisible by groups"
+            f"conv2d takes x (N, C, H, W) and weight (F, C, kh, kw), got {x} and {weight}; x[:, None] adds "
+            "the axis of one channel, x[None] that of one image"
         )
+    filters, channels = weight[0], weight[1] * groups
+    if x[1] != channels or filters % groups:
+        raise ValueError(
+            f"conv2d of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight "
+            f"takes {channels} and has {filters} filters; make them agree and both divisible by groups"
+        )
+    by_name = isinstance(padding, str)
     geometry = Geometry(
-        pair(weight.shape[2:], "kernel", 1),
-        pair(stride, "stride", 1),
-        (0, 0),
-        pair(dilation, "dilation", 1),
-        int(groups),
+        pair(weight[2:], "kernel", 1), stride, (0, 0) if by_name else padding, dilation, groups
     )
-    if isinstance(padding, str):
+    if by_name:
         geometry = padded_by_name(geometry, padding)
-    else:
-        geometry = geometry._replace(padding=pair(padding, "padding", 0))
-    check_windows_fit(x, geometry)
+    check_windows_fit(x[2:], geometry)
     return geometry
 
 

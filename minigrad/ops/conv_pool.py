@@ -9,7 +9,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,18 @@ def by_phase(
     algorithm = ALGORITHMS[fastest(x, weight, geometry)]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
-    form = pool_tiles if algorithm is winograd else pool_products
-    form(images, weight, geometry, tile, y, winners)
+    small = len(x) * bytes_each(images, geometry, tile, filters) <= min(im2col.KEPT, CACHE)
+    one_block = (
+        list(in_blocks(images, geometry, tile, filters)) if small and algorithm is not winograd else []
+    )
+
+    def windows() -> Iterable[tuple[Place, Array]]:
+        return one_block or in_blocks(images, geometry, tile, filters)
+
+    if algorithm is winograd:
+        pool_tiles(images, weight, geometry, tile, y, winners)
+    else:
+        pool_products(windows(), weight, y, winners)
     pixels = y.shape[1] * y.shape[2]
     lines, zeros = y.reshape(len(y), pixels * filters), np.zeros(pixels * filters, x.dtype)
     biases = np.empty((pixels, filters), x.dtype)  # many channels at a time, as in ``conv2d``
@@ -152,9 +162,9 @@ def by_phase(
             parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
-        for place, windows in in_blocks(images, geometry, tile, filters):
-            gs = shares(g[place], winners[place], down * across).reshape(*windows.shape[:4], filters)
-            d += (windows.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
+        for place, stacks in windows():
+            gs = shares(g[place], winners[place], down * across).reshape(*stacks.shape[:4], filters)
+            d += (stacks.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
 
     if bias is None:
@@ -162,16 +172,14 @@ def by_phase(
     return nchw(y), (to_x, to_weight, lambda g: undo_broadcast(masked(g), bias.shape))
 
 
-def pool_products(
-    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
-) -> None:
+def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array) -> None:
     """Write the maxima into y, and the numbers of their phases, by a matrix product for each phase."""
-    matrix, products = im2col.as_matrices(weight, 1)[0], np.empty(0, x.dtype)
-    for place, windows in in_blocks(x, geometry, tile, len(weight)):
-        shape = *windows.shape[:4], len(weight)
-        products = products if products.shape == shape else np.empty(shape, x.dtype)
-        np.matmul(windows, matrix, out=products)
-        maxima(products.reshape(tile[0] * tile[1], *y[place].shape), y[place], winners[place])
+    matrix, products = im2col.as_matrices(weight, 1)[0], np.empty(0, y.dtype)
+    for place, stacks in windows:
+        shape = *stacks.shape[:4], len(weight)
+        products = products if products.shape == shape else np.empty(shape, y.dtype)
+        np.matmul(stacks, matrix, out=products)
+        maxima(products.reshape(math.prod(shape[:2]), *y[place].shape), y[place], winners[place])
 
 
 def pool_tiles(
@@ -216,6 +224,13 @@ def shares(g: Array, winners: Array, phases: int) -> Array:
     return (g.view(f"i{g.dtype.itemsize}") * (winners == numbers)).view(g.dtype)
 
 
+def bytes_each(x: Array, geometry: Geometry, tile: tuple[int, int], filters: int) -> int:
+    """The bytes that an image takes in ``in_blocks``, for windows and products."""
+    (kh, kw), (down, across), channels = geometry.kernel, tile, x.shape[3]
+    of_tile = across * (kh + down - 1) * kw * channels + down * across * filters
+    return math.prod(tiles_of(x.shape[1:3], geometry, tile)) * of_tile * x.itemsize
+
+
 def in_blocks(
     x: Array, geometry: Geometry, tile: tuple[int, int], filters: int
 ) -> Iterator[tuple[Place, Array]]:
@@ -227,11 +242,10 @@ def in_blocks(
     (kh, kw), (ph, pw), (down, across), (n, h, w, c) = geometry.kernel, geometry.padding, tile, x.shape
     rows, columns = tiles_of((h, w), geometry, tile)
     few, tall, size = c < im2col.FEW_CHANNELS, kh + down - 1, kh * kw * c
-    length = across * tall * kw * c
-    bytes_each = rows * columns * (length + down * across * filters) * x.itemsize
-    runs = blocks(n, bytes_each, CACHE)
+    length, of_image = across * tall * kw * c, bytes_each(x, geometry, tile, filters)
+    runs = blocks(n, of_image, CACHE)
     n = runs[0].stop  # the first run is the longest
-    bands = blocks(rows, n * bytes_each // rows, CACHE)
+    bands = blocks(rows, n * of_image // rows, CACHE)
     room = n, h + 2 * ph, w + 2 * pw
     memory = np.zeros((c, *room) if few else (*room, c), x.dtype)
     padded = memory.transpose(1, 2, 3, 0) if few else memory

@@ -17,6 +17,7 @@ from ..op import OpResult, Pullback, shape_of
 Pair = int | tuple[int, int]
 Place = tuple[slice, slice]  # some images, and rows of their outputs
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
+MANY = 4  # images for which it pays to repeat a bias for a whole one
 
 
 class Geometry(NamedTuple):
@@ -108,13 +109,28 @@ def strided_view(x: Array, first: int, shape: tuple[int, ...], strides: tuple[in
     return xp.lib.stride_tricks.as_strided(x.reshape(x.size)[first:], shape, strides)
 
 
+def add_to_pixels(bias: Array, y: Array) -> None:
+    """Add the bias (C,) to contiguous (N, H, W, C) images, in place."""
+    xp, (n, rows, columns, channels) = array_module(y), y.shape
+    if xp is not np:
+        y += bias
+        return
+    # Adding a few channels at a time takes twice as long as a row of pixels, and that more than an image.
+    row = np.empty((columns, channels), y.dtype)
+    row[...] = bias
+    repeated = row if n < MANY else np.tile(row, (rows, 1))
+    lines = y.reshape(y.size // max(repeated.size, 1), repeated.size)
+    lines += repeated.reshape(repeated.size)
+
+
 def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -> Array:
     """(N, H, W, C) images with a border of ``value``; negative padding cuts a border off."""
     x, (ph, pw) = cut_off(x, padding)
     if not ph and not pw:
         return x
     n, h, w, c = x.shape
-    padded = array_module(x).full_like(x, value, shape=(n, h + 2 * ph, w + 2 * pw, c))
+    padded = array_module(x).empty((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
+    padded.fill(value)
     padded[:, ph : ph + h, pw : pw + w] = x
     return padded
 
@@ -136,6 +152,8 @@ def bordered(x: Array, geometry: Geometry, value: float = 0) -> Array:
 
 def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]:
     """(N, H, W, C) images with negative padding carried out, and the padding that is left to do."""
+    if min(padding) >= 0:
+        return x, padding
     (ph, pw), (_, h, w, _) = padding, x.shape
     return x[:, max(-ph, 0) : h + min(ph, 0), max(-pw, 0) : w + min(pw, 0)], (max(ph, 0), max(pw, 0))
 
@@ -143,6 +161,8 @@ def cut_off(x: Array, padding: tuple[int, int]) -> tuple[Array, tuple[int, int]]
 def blocks(n: int, bytes_each: int, limit: int) -> list[slice]:
     """``n`` images in runs of at least one, whose work areas of ``bytes_each`` stay under ``limit`` bytes."""
     size = max(limit // max(bytes_each, 1), 1)
+    if n <= size:
+        return [slice(0, n)] if n else []
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
@@ -166,9 +186,10 @@ def are_integers(values: Any, count: int, least: float) -> bool:
     )
 
 
-def check_windows_fit(x: Array, geometry: Geometry) -> None:
-    if min(geometry.output(*x.shape[2:])) < 1:
+def check_windows_fit(size: tuple[int, int], geometry: Geometry) -> None:
+    """Raise ValueError where images of this size have no window."""
+    if min(geometry.output(*size)) < 1:
         raise ValueError(
             f"a window of {geometry.kernel} with dilation {geometry.dilation} does not fit into images of "
-            f"{x.shape[2:]} padded by {geometry.padding}; use a smaller kernel or more padding"
+            f"{size} padded by {geometry.padding}; use a smaller kernel or more padding"
         )

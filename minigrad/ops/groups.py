@@ -40,6 +40,8 @@ def one_by_one(algorithm: Algorithm) -> Algorithm:
 
 def split_groups(x: Array, groups: int) -> Array:
     """x (N, H, W, C) with an axis of groups: (groups, N, H, W, C / groups), a view."""
+    if groups == 1:
+        return x[None]
     *sizes, channels = x.shape
     return x.reshape(*sizes, groups, channels // groups).transpose(3, 0, 1, 2, 4)
 

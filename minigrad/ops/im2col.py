@@ -9,8 +9,18 @@ import math
 from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
+from ..op import Pullback
 from . import im2col_kernels
-from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from .geometry import (
+    Convolved,
+    Geometry,
+    Place,
+    add_to_pixels,
+    blocks,
+    cut_off,
+    pad_rows_and_columns,
+    strided_view,
+)
 from .groups import one_by_one, rotated_kernel, split_groups
 from .phases import sum_of_phases
 from .product import product
@@ -20,15 +30,16 @@ SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS 
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
 NARROW = 16  # numbers of a window that OpenBLAS takes together; with fewer the transposed product is faster
 SHORT_ROW = 64  # outputs; rows of images that are as short are copied once for a column of the kernel
+KEPT = 1 << 18  # bytes of windows that are kept for backward, at most
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
 def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
-    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
-    they are kh kw times as large as the images, and copying is cheaper than storing them. With few channels
-    on the host the value may have a bias (F,).
+    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again
+    unless they are few: they are kh kw times as large as the images, and copying is cheaper than storing.
+    With few channels on the host the value may have a bias (F,).
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
@@ -41,23 +52,63 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
             return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
         return correlate_turned(g, w, geometry.backward())
 
-    def to_kernel(g: Array) -> Array:
-        groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
-        filters, size = len(w) // groups, math.prod(w.shape[1:])
-        turned = size < NARROW or w.size > LARGE  # which takes less time then
-        d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
-        for place, stacks in in_blocks(x, geometry, len(w)):
-            gs = as_stacks(g[place], stacks)
-            d += sum_of_products(gs, stacks) if turned else sum_of_products(stacks, gs)
-        if not turned:
-            d = d.transpose(0, 2, 1)
-        return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
+    if is_small(x, w, geometry, KEPT):
+        y, to_kernel = in_one_product(x, w, geometry, bias)
+        return y, (to_image, to_kernel)
+    return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
-    return correlate(x, w, geometry, bias), (to_image, to_kernel)
+
+def is_small(x: Array, w: Array, geometry: Geometry, limit: int) -> bool:
+    """Whether all windows are of at most ``limit`` bytes, and make one product."""
+    if geometry.groups > 1 or w.size > LARGE:
+        return False
+    n, height, width, channels = x.shape
+    count = n * math.prod(geometry.output(height, width))
+    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= limit
+
+
+def in_one_product(
+    x: Array, w: Array, geometry: Geometry, bias: Array | None = None
+) -> tuple[Array, Pullback]:
+    """The value, and the pullback to the kernel, by a matrix of all windows (m, kh kw C), which is kept."""
+    (n, height, width, channels), (kh, kw), filters = x.shape, geometry.kernel, len(w)
+    rows, columns = geometry.output(height, width)
+    padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
+    patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
+    m, size = n * rows * columns, kh * kw * channels
+    if channels < FEW_CHANNELS:  # the rows of images are longer than those of windows
+        matrix = patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
+    else:
+        matrix = patches.reshape(m, size)
+
+    def to_kernel(g: Array) -> Array:
+        d = product(matrix.T, g.reshape(m, filters))
+        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
+
+    y = product(matrix, as_matrices(w, 1)[0]).reshape(n, rows, columns, filters)
+    if bias is not None:
+        add_to_pixels(bias, y)
+    return y, to_kernel
+
+
+def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
+    """The pullback to the kernel."""
+    groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
+    filters, size = len(w) // groups, math.prod(w.shape[1:])
+    turned = size < NARROW or w.size > LARGE  # which takes less time then
+    d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
+    for place, stacks in in_blocks(x, geometry, len(w)):
+        gs = as_stacks(g[place], stacks)
+        d += sum_of_products(gs, stacks) if turned else sum_of_products(stacks, gs)
+    if not turned:
+        d = d.transpose(0, 2, 1)
+    return d.reshape(groups, filters, kh, kw, channels).transpose(0, 1, 4, 2, 3).reshape(w.shape)
 
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
+    if is_small(x, w, geometry, CACHE):
+        return in_one_product(x, w, geometry, bias)[0]
     xp, groups = array_module(x), geometry.groups
     matrices = as_matrices(w, groups)
     if bias is not None:
@@ -79,22 +130,31 @@ def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
 
 
 def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> Array:
-    """The image gradient, if there are few channels: each window's share is added where the window stood."""
+    """The image gradient, if there are few channels: each pixel is the sum of its share in each window.
+
+    A tap's shares stand apart as its windows do, with zeros around them. So a view has, for each pixel, the
+    shares of all windows that saw it: a tap's place in the window is subtracted from the pixel's.
+    """
     xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
-    (ph, pw), (kh, kw), (rows, columns) = geometry.padding, geometry.kernel, g.shape[1:3]
-    matrices, few = as_matrices(w, groups), channels // groups
-    d = xp.zeros((groups, few, len(g), height + 2 * ph, width + 2 * pw), g.dtype)
-    for images in blocks(len(g), rows * columns * matrices.shape[1] * groups * g.itemsize, CACHE):
+    (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
+    (n, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
+    top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
+    bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
+    d = xp.empty((groups, few, n, height, width), g.dtype)
+    bytes_each = kh * kw * channels * bottom * end * g.itemsize
+    for images in blocks(n if few else 0, bytes_each, CACHE // 2):  # which the shares need twice
         part = split_groups(g[images], groups)
-        shares = matrices @ part.reshape(groups, math.prod(part.shape[1:4]), part.shape[4]).swapaxes(1, 2)
-        shares = shares.reshape(groups, kh, kw, few, *part.shape[1:4])
-        places = d[:, :, images]
-        for i in range(kh):
-            for j in range(kw):
-                place = places[(..., *geometry.tap(i, j, rows, columns))]
-                place += shares[:, i, j]
-    d = d[..., ph : ph + height, pw : pw + width].transpose(2, 3, 4, 0, 1)
-    return xp.ascontiguousarray(d.reshape(len(g), height, width, channels))
+        m = part.shape[1]
+        shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
+        apart = xp.zeros((groups, kh, kw, few, m, bottom, end), g.dtype)
+        places = slice(top, top + rows * down, down), slice(left, left + columns * right, right)
+        apart[(..., *places)] = shares.reshape(groups, kh, kw, few, m, rows, columns)
+        group, tap_row, tap_column, *others, row, column = apart.strides
+        strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
+        pixels = groups, kh, kw, few, m, height, width
+        of_pixels = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
+        of_pixels.sum(axis=(1, 2), out=d[:, :, images])
+    return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(n, height, width, channels))
 
 
 def sum_of_products(a: Array, b: Array) -> Array:

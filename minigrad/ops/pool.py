@@ -195,7 +195,7 @@ def pool_geometry(
         )
     if ceil_mode:
         geometry = geometry._replace(extra=rounded_up(x.shape[2:], geometry))
-    check_windows_fit(x, geometry)
+    check_windows_fit(x.shape[2:], geometry)
     return geometry
 
 

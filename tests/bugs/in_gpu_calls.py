@@ -203,7 +203,7 @@ BUGS = [
         "(label >= 0) & (label < classes)", "label == label", wrong_labels_stop_training, "the loss of"),
     Bug("a bias's gradient is a view, which its leaf copies", "minigrad.tape",
         "d.reshape(shape) if repeated or not shape else d", "d.reshape(shape)",
-        a_step_takes_few_kernels, "35 kernels"),
+        a_step_takes_few_kernels, "33 kernels"),
     Bug("cross-entropy on a GPU is the readable one", LOSS,
         "if classes and fits(logits):", "if False:",
         a_step_takes_few_kernels, "more than 31"),

@@ -81,7 +81,9 @@ def sums_over_axes_have_short_chains() -> None:
         y = x.transpose(order)
         for axes in ((order.index(3),), (order.index(0), order.index(1))):
             sums_over_axes(axis_sums, y, axes)
-    adds_in_short_chains(lambda x: axis_sums(x, (0,)), 0, np.full((40000, 3), 0.1, np.float32))
+    columns = np.full((40000, 3), 0.1, np.float32)
+    adds_in_short_chains(lambda x: axis_sums(x, (0,)), 0, columns)
+    adds_in_short_chains(lambda x: axis_sums(x.reshape(200, 200, 3), (0, 1)), 0, columns)
     adds_in_short_chains(lambda x: axis_sums(x, (1,)), 1, np.full((3, 40000), 0.1, np.float32))
 
 

@@ -1,10 +1,12 @@
 """Bugs of pools, transposed convolutions, interpolation and normalisations of samples."""
 
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 
 from minigrad import nn, ops, testing
+from minigrad.ops import conv_pool
 from minigrad.ops.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
@@ -103,10 +105,11 @@ def one_pass_is_the_ops_one_by_one() -> None:
     rng = np.random.default_rng(0)
     shapes = (3, 2, 8, 7), (4, 2, 3, 2), (4,)
     x, *others = (rng.integers(-1, 2, shape).astype(float) for shape in shapes)
-    for outlier in (0.0, np.nan):
+    for outlier, cache in ((0.0, 1), (np.nan, conv_pool.CACHE)):
         x[0, 0, 3, 3] = outlier
         settings = {"pool": (2, 3), "padding": (1, 0), "relu": True}
-        window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
+        with patch.object(conv_pool, "CACHE", cache):
+            window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
 
 
 def only_windows_side_by_side_are_one_pass() -> None:
@@ -169,8 +172,13 @@ BUGS = [
     Bug("every phase begins where the first one does", "minigrad.ops.phases",
         "column.start - left : column.stop - left", "0 : column.stop - column.start",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
-    Bug("shares of the windows overwrite one another", "minigrad.ops.im2col",
-        "place += shares", "place[...] = shares",
+    Bug("a pixel's shares are those of windows that begin there", "minigrad.ops.im2col",
+        "tap_row - i * row", "tap_row", fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("a gradient has as many images as the value of a transposed convolution", "minigrad.ops.im2col",
+        "xp.empty((groups, few, n, ", "xp.empty((groups, few, shape[0], ",
+        transposed_convolutions_are_adjoints, "broadcast|reshape|match"),
+    Bug("a matrix of few windows has their columns first", "minigrad.ops.im2col",
+        "patches.transpose(3, 4, 5, 0, 1, 2)", "patches.transpose(4, 3, 5, 0, 1, 2)",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("a kernel is turned in one direction only", "minigrad.ops.groups", "[..., ::-1, ::-1]", "[..., ::-1]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
@@ -185,6 +193,9 @@ BUGS = [
     Bug("the gradient keeps the border of same", "minigrad.ops.conv",
         "nchw(to_image(images(g))[:, :height, :width])", "nchw(to_image(images(g)))",
         same_is_padding_at_the_end, "shape|broadcast"),
+    Bug("all windows are kept for backward, in one buffer", ONE_PASS,
+        "<= min(im2col.KEPT, CACHE)", "< math.inf",
+        one_pass_is_the_ops_one_by_one, "Mismatched elements|not equal|bits|differ"),
     Bug("a tie goes to the second pixel", ONE_PASS, "np.greater(", "np.greater_equal(",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
     Bug("a NaN is no largest pixel", ONE_PASS, "if np.isnan(y.max()):", "if False:",
@@ -195,8 +206,8 @@ BUGS = [
     Bug("the phases are numbered down the columns", ONE_PASS,
         "kw * c * number, tall * kw * c * number", "tall * kw * c * number, kw * c * number",
         one_pass_is_the_ops_one_by_one, "value"),
-    Bug("a bias is added by the products and again", "minigrad.ops.conv", "if bias is None or added:",
-        "if bias is None:", one_pass_is_the_ops_one_by_one, "the value"),
+    Bug("a bias is added by the products and again", "minigrad.ops.conv", "if not added:", "if True:",
+        one_pass_is_the_ops_one_by_one, "the value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
         "stride in (None, kernel) and ", "", only_windows_side_by_side_are_one_pass, "other layers"),
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",

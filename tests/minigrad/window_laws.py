@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,7 +102,8 @@ def transposed_is_the_adjoint(transposed: Op, convolution: Op, seed: int, **sett
     """
     rng = np.random.default_rng(seed)
     groups, axes = settings["groups"], len(settings["stride"])
-    channels, filters, kernel = 2 * groups, groups, rng.integers(1, 4, axes)
+    several = int(rng.choice([2, 4 * math.prod(settings["stride"])]))  # im2col treats these differently
+    channels, filters, kernel = several * groups, groups, rng.integers(1, 4, axes)
 
     def drawn(*shape: int) -> np.ndarray:
         return on_device(rng.integers(-4, 5, shape).astype(float))
