@@ -27,9 +27,11 @@ def column_sums(x: np.ndarray) -> np.ndarray:
     """``x.sum(axis=0)`` of a matrix (N, C), in its dtype."""
     if not has_product(x):
         return x.sum(axis=0, dtype=x.dtype)
+    if len(x) <= CHAIN:
+        return ones(len(x), x.dtype) @ x
     if lies_in_columns(x):
         return row_sums(x.T)
-    return sums_of_chains(lambda x: np.ones(CHAIN, x.dtype)[: x.shape[1]] @ x, len(x), x)
+    return sums_of_chains(lambda x: ones(x.shape[1], x.dtype) @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -63,7 +65,7 @@ def sums_of_short_rows(x: np.ndarray) -> np.ndarray:
     """A product of a matrix and a vector, or of vectors, whose chains are shorter and which takes longer."""
     if x.shape[-1] > PIECE:
         return dots(x, np.ones_like(x[:1]))
-    return x @ np.ones(x.shape[-1], x.dtype)
+    return x @ ones(x.shape[-1], x.dtype)
 
 
 def sums_by_einsum(x: np.ndarray) -> np.ndarray:
@@ -76,9 +78,9 @@ def dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
 
 
-def has_product(*arrays: np.ndarray) -> bool:
-    """Whether BLAS multiplies them: all are float32, or all float64."""
-    return all(x.dtype.char in "fd" and x.dtype == arrays[0].dtype for x in arrays)
+def has_product(x: np.ndarray, y: np.ndarray | None = None) -> bool:
+    """Whether BLAS multiplies them: both are float32, or both float64."""
+    return x.dtype.char in "fd" and (y is None or y.dtype == x.dtype)
 
 
 def lies_in_columns(x: np.ndarray) -> bool:
@@ -94,7 +96,7 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     n, channels = arrays[0].shape
     if n <= CHAIN:
         return sums(*(x[None] for x in arrays))[0]
-    together = max(min(most, n // CHAIN), 1)
+    together = max(min(most, n // CHAIN, WIDE // max(channels, 1)), 1)
     count = n // (together * CHAIN)
     covered = count * together * CHAIN
     blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
@@ -114,7 +116,8 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
     shape = (n, pieces, piece) if rest else (n * pieces, piece)  # of one large product, where it can be one
-    total = halved(sums(*(x[:, : size - rest].reshape(shape) for x in arrays)).reshape(n, pieces).T)
+    totals = sums(*(x[:, : size - rest].reshape(shape) for x in arrays)).reshape(n, pieces)
+    total = totals @ ones(pieces, totals.dtype) if pieces <= PIECE else halved(totals.T)
     return total + sums(*(x[:, size - rest :] for x in arrays)) if rest else total
 
 
@@ -124,15 +127,23 @@ def piece_of(size: int, longest: int) -> int:
     return next((piece for piece in range(longest, longest // 2 - 1, -1) if size % piece == 0), PIECE)
 
 
+@cache
+def ones(count: int, dtype: Any) -> np.ndarray:
+    """So many ones, to sum by a product; do not write into them."""
+    return np.ones(count, dtype)
+
+
 def halved(x: np.ndarray) -> np.ndarray:
-    """The sum of the rows of x, in pairs: the longest chain of additions is their number's logarithm."""
-    while len(x) > 1:
+    """The sum of the rows of x, in pairs down to eight rows, which one product adds."""
+    while len(x) > 8:
         half = len(x) // 2
         pairs = x[:half] + x[half : 2 * half]
         if len(x) % 2:
             pairs[0] += x[-1]
         x = pairs
-    return x[0]
+    if len(x) < 2:
+        return x[0]
+    return (ones(len(x), x.dtype) @ x.reshape(len(x), -1)).reshape(x.shape[1:])
 
 
 def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
