@@ -96,11 +96,11 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     n, channels = arrays[0].shape
     if n <= CHAIN:
         return sums(*(x[None] for x in arrays))[0]
-    together = max(min(most, n // CHAIN, WIDE // max(channels, 1)), 1)
+    together = max(min(most, n // CHAIN), 1)
     count = n // (together * CHAIN)
     covered = count * together * CHAIN
     blocks = [x[:covered].reshape(count, CHAIN, together * channels) for x in arrays]
-    total = halved(halved(sums(*blocks)).reshape(together, channels))
+    total = halved(sums(*blocks).reshape(count * together, channels))
     return total if covered == n else total + sums_of_chains(sums, most, *(x[covered:] for x in arrays))
 
 
@@ -143,7 +143,8 @@ def halved(x: np.ndarray) -> np.ndarray:
         x = pairs
     if len(x) < 2:
         return x[0]
-    return (ones(len(x), x.dtype) @ x.reshape(len(x), -1)).reshape(x.shape[1:])
+    total = ones(len(x), x.dtype) @ (x if x.ndim == 2 else x.reshape(len(x), x[0].size))
+    return total if x.ndim == 2 else total.reshape(x.shape[1:])
 
 
 def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:

@@ -34,12 +34,12 @@ def in_blocks(compute: Callable[..., None], *inputs: Array, outputs: int = 1) ->
 
 
 def in_rows(compute: Callable[..., Any], *arrays: Array) -> list[Any]:
-    """What ``compute(*arrays)`` returns; it reads some of the arrays and writes the others, each row alone.
+    """What ``compute(*arrays)`` returns, a list of one; it reads some arrays and writes others, row by row.
 
     Of large arrays it gets some rows of all at a time, and the list has an item for each part. NumPy copies
-    what repeats, as numbers for each row or column, into a buffer of 8,192 elements, so that it can take rows
-    together. Long rows are faster without: a product of a million elements in rows of 1,024 takes 0.08 ms, and
-    not 0.16. A dtype is converted by way of that buffer, so where dtypes differ it stays.
+    what repeats, such as numbers of rows or columns, into a buffer of 8,192 elements, so that it can take
+    rows together. Long rows are faster without: a product of a million elements in rows of 1,024 takes
+    0.08 ms, not 0.16. The buffer also converts dtypes, so it stays where the last array's differs.
     """
     x = arrays[0]
     if type(x) is not np.ndarray or x.size < UNBUFFERED_SIZE:

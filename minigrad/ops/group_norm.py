@@ -84,9 +84,9 @@ def normalize_groups(
         """Numbers of channels (N, C), to go with lines."""
         return repeated(a, together)[:, None]
 
-    def sums(x: Array) -> Array:
-        """The sums of channels (N, C)."""
-        total = line_sums(x)
+    def sums(x: Array, y: Array | None = None) -> Array:
+        """The sums of channels (N, C), of x or of x * y."""
+        total = line_sums(x) if y is None else line_dots(x, y)
         if together > 1:
             total = total.reshape(len(x), together, channels)
             total = line_sums(total) if together <= CHAIN else halved(total.swapaxes(0, 1))
@@ -100,8 +100,7 @@ def normalize_groups(
 
     def normalize(x: Array, centred: Array, scale: Array, y: Array) -> None:
         xp.subtract(x, line(mean(sums(x))), out=centred)
-        xp.multiply(centred, centred, out=y)
-        scale[...] = 1 / xp.sqrt(mean(sums(y)) + eps)
+        scale[...] = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
         xp.multiply(centred, line(scale if weight is None else scale * weight), out=y)
         if bias is not None:
             y += line(bias[None])
@@ -114,7 +113,7 @@ def normalize_groups(
     def write_sums(g: Array, centred: Array, scale: Array, total: Array, along: Array) -> None:
         """Those of channels of g, and of g times the normalized x."""
         total[...] = sums(g)
-        along[...] = sums(g * centred) * scale
+        along[...] = sums(g, centred) * scale
 
     def write_gradient(g: Array, centred: Array, scale: Array, total: Array, along: Array, d: Array) -> None:
         write_sums(g, centred, scale, total, along)
@@ -146,6 +145,11 @@ def normalize_groups(
 def line_sums(x: Array) -> Array:
     """The sums of (N, R, C) over R, of which the host has at most ``CHAIN``."""
     return (ones(x.shape[1], x.dtype)[None] @ x)[:, 0] if array_module(x) is np else x.sum(axis=1)
+
+
+def line_dots(x: Array, y: Array) -> Array:
+    """The same of x * y."""
+    return np.einsum("nrc,nrc->nc", x, y) if array_module(x) is np else line_sums(x * y)
 
 
 @cache

@@ -113,22 +113,29 @@ def batch_norm(
 
     x = lines(x if x.dtype.kind == "f" else x.astype(float))
 
-    def deviations(mean: Array) -> tuple[Array, Array]:
-        """Those from the mean, and the sums of their squares."""
-        centred, numbers = xp.empty(x.shape, xp.result_type(x, mean)), line(mean)
+    centred = xp.empty(x.shape, x.dtype if statistics is None else xp.result_type(x, *statistics))
 
-        def write(x: Array, centred: Array) -> Array:
+    def centre(mean: Array) -> None:
+        """Writes the deviations from the mean."""
+        numbers = line(mean)
+        in_rows(lambda x, centred: xp.subtract(x, numbers, out=centred), x, centred)
+
+    def squared_deviations(mean: Array) -> Array:
+        """Writes the deviations from the mean too, and returns the sums of their squares."""
+        numbers = line(mean)
+
+        def squares(x: Array, centred: Array) -> Array:
             xp.subtract(x, numbers, out=centred)
-            return channel_sums(centred * centred)
+            return channel_dots(centred, centred)
 
-        return centred, totals(in_rows(write, x, centred))
+        return totals(in_rows(squares, x, centred))
 
     if statistics is None:
-        mean = totals(in_rows(channel_sums, x)) / max(n, 1)
-        centred, squares = deviations(mean)
+        mean = totals([channel_sums(x)]) / max(n, 1)
+        squares = squared_deviations(mean)
         if gather is not None:
             n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
-            centred, _ = deviations(mean)
+            centre(mean)
         if n == 1:
             warnings.warn(
                 "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
@@ -140,14 +147,14 @@ def batch_norm(
             observe(mean, var, n)
     else:
         mean, var = statistics
-        centred, _ = deviations(mean)
+        centre(mean)
     scale = 1 / xp.sqrt(var + eps)
     factor = scale * weight
     value = xp.empty(x.shape, xp.result_type(centred, factor, bias))
     in_rows(partial(scaled, factor=line(factor), shift=line(bias)), centred, value)
 
     def both_sums(g: Array) -> tuple[Array, Array]:
-        parts = in_rows(lambda g, centred: (channel_sums(g), channel_sums(g * centred)), lines(g), centred)
+        parts = in_rows(lambda g, centred: (channel_sums(g), channel_dots(g, centred)), lines(g), centred)
         total, along = map(totals, zip(*parts, strict=True))
         return total, scale * along
 
@@ -185,6 +192,11 @@ def channel_sums(x: Array) -> Array:
     """The sums of the columns of (N, C); on a GPU as a product, which a stream that is captured can take."""
     xp = array_module(x)
     return column_sums(x) if xp is np else product(xp.ones(x.shape[0], x.dtype), x)
+
+
+def channel_dots(x: Array, y: Array) -> Array:
+    """The sums of the columns of x * y."""
+    return column_dots(x, y) if array_module(x) is np else channel_sums(x * y)
 
 
 def rows_together(x: Array) -> int:

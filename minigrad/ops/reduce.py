@@ -17,7 +17,6 @@ from ..sums import axis_sums, row_dots, row_sums
 from ..tensor import Axis
 from .axes import axes_of
 from .blocks import in_rows
-
 from .elementwise import masked
 
 
