@@ -198,7 +198,7 @@ def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
 
 
 def group_norm(samples: int, pixels: int, channels: int, groups: int, together: int) -> Calls:
-    """Seven passes and four sums of each sample: of lines, of channels, and of groups, in chains of up to 64."""
+    """Seven passes and four sums of each sample: of lines, of channels and of groups, in chains up to 64."""
     rows, width, size = pixels // together, together * channels, channels // groups
     x, g, centred, y, d = normal(5, samples, rows, width)
     weight, bias = normal(2, channels)

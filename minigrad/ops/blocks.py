@@ -15,7 +15,6 @@ from ..device import Array
 
 SIZE = 1 << 16  # elements of a part; three in float32 stay in a cache of 1 MB
 ROWS_SIZE = 1 << 18  # elements of some rows
-UNBUFFERED_SIZE = 1 << 17  # elements; of fewer the buffers take less time than to change them
 LONG_ROW = 512  # elements; of shorter rows NumPy's buffers are faster than its loop over rows
 LEAST_BUFFER = 16  # elements, the fewest that NumPy takes
 
@@ -39,10 +38,11 @@ def in_rows(compute: Callable[..., Any], *arrays: Array) -> list[Any]:
     Of large arrays it gets some rows of all at a time, and the list has an item for each part. NumPy copies
     what repeats, such as numbers of rows or columns, into a buffer of 8,192 elements, so that it can take
     rows together. Long rows are faster without: a product of a million elements in rows of 1,024 takes
-    0.08 ms, not 0.16. The buffer also converts dtypes, so it stays where the last array's differs.
+    0.08 ms, not 0.16. The buffer also converts dtypes, so it stays where the last array's differs, and for
+    small arrays, where it takes less time than to change it.
     """
     x = arrays[0]
-    if type(x) is not np.ndarray or x.size < UNBUFFERED_SIZE:
+    if type(x) is not np.ndarray or x.size < ROWS_SIZE // 2:
         return [compute(*arrays)]
     before = np.getbufsize()
     if x.shape[-1] >= LONG_ROW and arrays[-1].dtype == x.dtype:
