@@ -20,6 +20,7 @@ CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 128  # elements of a row, at most; of a matrix and a vector BLAS adds them in 4 or more chains
 LONG_PIECE = 512  # of two vectors in 16 or more
 WIDE = 2048  # elements of rows that are taken as one; so many sums of products stay in the fastest cache
+IN_CACHE = 1 << 16  # elements of products that are written faster than they are added on the way
 SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
 
 
@@ -27,16 +28,20 @@ def column_sums(x: np.ndarray) -> np.ndarray:
     """``x.sum(axis=0)`` of a matrix (N, C), in its dtype."""
     if not has_product(x):
         return x.sum(axis=0, dtype=x.dtype)
-    if len(x) <= CHAIN:
-        return ones(len(x), x.dtype) @ x
+    n = len(x)
+    if n <= CHAIN:
+        return ones(n, x.dtype) @ x
     if lies_in_columns(x):
         return row_sums(x.T)
+    if n % CHAIN == 0 and n <= 8 * CHAIN:  # as below in two calls: 5 us, not 7, of 128 x 512
+        chains = ones(CHAIN, x.dtype) @ x.reshape(n // CHAIN, CHAIN, x.shape[1])
+        return ones(len(chains), x.dtype) @ chains
     return sums_of_chains(lambda x: ones(x.shape[1], x.dtype) @ x, len(x), x)
 
 
 def column_dots(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """``(x * y).sum(axis=0)`` of two matrices (N, C)."""
-    if not has_product(x, y):
+    if not has_product(x, y) or x.size <= IN_CACHE:
         return column_sums(x * y)
     if lies_in_columns(x) and lies_in_columns(y):
         return row_dots(x.T, y.T)
