@@ -9,6 +9,7 @@ channels, the copies of windows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -154,8 +155,7 @@ def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
     parts = [slice(start, start + step) for start in range(0, len(x), step)]
 
     def in_chains(a: np.ndarray) -> np.ndarray:
-        chain = next(chain for chain in range(min(len(a), 64), 0, -1) if len(a) % chain == 0)
-        return a.reshape(-1, chain, a.shape[1])
+        return a.reshape(-1, chain_of(len(a)), a.shape[1])
 
     def sum_of_rows(a: np.ndarray) -> np.ndarray:
         while len(a) > 1:
@@ -171,7 +171,7 @@ def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
         return sum_of_rows(total.reshape(together, channels))
 
     def line(numbers: np.ndarray) -> np.ndarray:
-        return numbers if together == 1 else np.tile(numbers, together)
+        return numbers if together == 1 else repeated(numbers, together)
 
     def calls() -> None:
         mean, squares = line(totals([sum_of_rows(x[part]) for part in parts]) / rows), []
@@ -197,6 +197,19 @@ def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
     return with_short_buffers(calls) if x.size >= 2 * PART else calls
 
 
+@cache
+def chain_of(rows: int) -> int:
+    """The largest divisor up to 64."""
+    return next(chain for chain in range(min(rows, 64), 0, -1) if rows % chain == 0)
+
+
+def repeated(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Rows (..., C), so many times side by side; ``tile`` takes longer."""
+    copies = np.empty((*numbers.shape[:-1], count, numbers.shape[-1]), numbers.dtype)
+    copies[...] = numbers[..., None, :]
+    return copies.reshape(*numbers.shape[:-1], -1)
+
+
 def group_norm(samples: int, pixels: int, channels: int, groups: int, together: int) -> Calls:
     """Seven passes and four sums of each sample: of lines, of channels and of groups, in chains up to 64."""
     rows, width, size = pixels // together, together * channels, channels // groups
@@ -217,7 +230,7 @@ def group_norm(samples: int, pixels: int, channels: int, groups: int, together: 
         return by_group.repeat(size).reshape(samples, channels)
 
     def line(numbers: np.ndarray) -> np.ndarray:
-        return np.tile(numbers, together)[:, None]
+        return repeated(numbers, together)[:, None]
 
     def calls() -> None:
         np.subtract(x, line(means(totals(x))), out=centred)
