@@ -107,7 +107,7 @@ def normalize_groups(
 
     x = as_lines(x if x.dtype.kind == "f" else x.astype(float))
     centred, scale = xp.empty_like(x), xp.empty((n, channels), x.dtype)
-    y = xp.empty(x.shape, xp.result_type(x, *(a for a in (weight, bias) if a is not None)))
+    y = xp.empty(x.shape, x.dtype if weight is None else xp.result_type(x, weight))
     in_rows(normalize, x, centred, scale, y)
 
     def write_sums(g: Array, centred: Array, scale: Array, total: Array, along: Array) -> None:
@@ -126,17 +126,19 @@ def normalize_groups(
 
     last: list[Array] = []  # g, and its sums
 
+    def two_sums() -> tuple[Array, Array]:
+        return xp.empty((n, channels), y.dtype), xp.empty((n, channels), y.dtype)
+
     def sums_of(g: Array) -> tuple[Array, Array]:
         if not last or last[0] is not g:
-            last[:] = g, xp.empty_like(scale), xp.empty_like(scale)
+            last[:] = g, *two_sums()
             in_rows(write_sums, as_lines(g), centred, scale, *last[1:])
         return last[1], last[2]
 
     def to_x(g: Array) -> Array:
-        lines, total, along = as_lines(g), xp.empty_like(scale), xp.empty_like(scale)
-        d = xp.empty(x.shape, xp.result_type(g, y))
-        in_rows(write_gradient, lines, centred, scale, total, along, d)
-        last[:] = g, total, along
+        both, d = two_sums(), xp.empty(x.shape, y.dtype)
+        in_rows(write_gradient, as_lines(g), centred, scale, *both, d)
+        last[:] = g, *both
         return as_images(d)
 
     return as_images(y), to_x, (lambda g: sums_of(g)[1].sum(axis=0)), (lambda g: sums_of(g)[0].sum(axis=0))

@@ -150,7 +150,7 @@ def batch_norm(
         centre(mean)
     scale = 1 / xp.sqrt(var + eps)
     factor = scale * weight
-    value = xp.empty(x.shape, xp.result_type(centred, factor, bias))
+    value = xp.empty(x.shape, xp.result_type(centred, factor))
     in_rows(partial(scaled, factor=line(factor), shift=line(bias)), centred, value)
 
     def both_sums(g: Array) -> tuple[Array, Array]:
@@ -243,7 +243,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     xp, shape, rows = array_module(x), x.shape, x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     rows = xp.ascontiguousarray(rows if x.dtype.kind == "f" else rows.astype(float))
     normal, scale = xp.empty_like(rows), xp.empty((len(rows), 1), rows.dtype)
-    value = xp.empty(rows.shape, xp.result_type(rows, weight, bias))
+    value = xp.empty(rows.shape, xp.result_type(rows, weight))
 
     def normalize(x: Array, normal: Array, scale: Array, y: Array) -> None:
         xp.subtract(x, row_means(x), out=normal)
