@@ -15,7 +15,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
-from ..sums import column_dots, column_sums, row_dots, row_sums
+from ..sums import column_dots, column_sums, halved, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
 from .blocks import in_rows
@@ -109,7 +109,7 @@ def batch_norm(
     def totals(parts: Sequence[Array]) -> Array:
         """The sums of channels (C,) from those of lines."""
         total = parts[0] if len(parts) == 1 else column_sums(xp.stack(parts))
-        return total if together == 1 else column_sums(total.reshape(together, shape[1]))
+        return total if together == 1 else halved(total.reshape(together, shape[1]))
 
     x = lines(x if x.dtype.kind == "f" else x.astype(float))
 
