@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 Calls = Callable[[], object]
-PART = 1 << 18  # elements of several arrays that stay in the cache together
+PART = 1 << 19  # elements that all steps take before the next ones; fewer at a time take longer
 RUN = 8  # images at a time, where several calls follow one another: they find them in cache
 
 
@@ -194,7 +194,7 @@ def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
             np.subtract(g[part], out, out=out)
             np.multiply(out, factor, out=out)
 
-    return with_short_buffers(calls) if x.size >= 2 * PART else calls
+    return with_short_buffers(calls) if x.size >= 1 << 17 else calls
 
 
 @cache
