@@ -155,8 +155,8 @@ def softmax_of_rows(x: np.ndarray) -> OpResult:
 def row_exponentials(x: np.ndarray, y: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Writes exp(x) into y; its sums (N, 1), and what was taken away first: None, or the largest of each row.
 
-    To find the largest of each row takes as long as the exponentials. It is not taken away where all sums are
-    between 1e-7 and ``most``: then no element overflows, and none that is more than 1e-30 of the sum of its
+    To find the largest of each row of 128 takes two thirds of the time of the exponentials. It is not taken
+    away where all sums are between 1e-7 and ``most``: then no element overflows, and none that is more than 1e-30 of the sum of its
     row loses digits.
     """
     with np.errstate(over="ignore"):
@@ -191,7 +191,7 @@ def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
 def log_softmax_of_rows(x: np.ndarray) -> OpResult:
     """The same of rows that lie in memory one behind the other, some at a time.
 
-    Where the logarithm of a sum is at most 16, x minus it is as exact as x minus the largest.
+    Where the logarithm of a sum is up to 16, x minus it is as exact as x minus the largest.
     """
 
     def value(x: np.ndarray, y: np.ndarray, e: np.ndarray, total: np.ndarray) -> None:
