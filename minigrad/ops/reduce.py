@@ -156,8 +156,8 @@ def row_exponentials(x: np.ndarray, y: np.ndarray, most: float) -> tuple[np.ndar
     """Writes exp(x) into y; its sums (N, 1), and what was taken away first: None, or the largest of each row.
 
     To find the largest of each row of 128 takes two thirds of the time of the exponentials. It is not taken
-    away where all sums are between 1e-7 and ``most``: then no element overflows, and none that is more than 1e-30 of the sum of its
-    row loses digits.
+    away where all sums are between 1e-7 and ``most``: then no element overflows, and none that is more than
+    1e-30 of the sum of its row loses digits.
     """
     with np.errstate(over="ignore"):
         total = row_sums(np.exp(x, out=y))
