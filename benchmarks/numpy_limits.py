@@ -9,11 +9,12 @@ channels, the copies of windows), and the bias with its gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 Calls = Callable[[], object]
-PART = 1 << 17  # elements of several arrays that stay in the cache together
+PART = 1 << 19  # elements that all steps take before the next ones; fewer at a time take longer
 RUN = 8  # images at a time, where several calls follow one another: they find them in cache
 
 
@@ -142,31 +143,107 @@ def layer_norm(rows: int, columns: int) -> Calls:
     return with_short_buffers(calls) if columns >= 512 else calls
 
 
-def norm_of_lines(samples: int, rows: int, width: int) -> Calls:
-    """Nine passes and four sums, for a batch norm of one sample or a group norm; lines have all channels."""
-    x, g, centred, y, d = normal(5, samples, rows, width)
-    mean, factor, shift, slope = normal(4, samples, 1, width)
-    ones, scratch = np.ones((1, rows), np.float32), np.empty((max(PART // width, 1), width), np.float32)
-    starts = range(0, rows, len(scratch))
-    parts = [(i, slice(start, start + len(scratch))) for i in range(samples) for start in starts]
+def batch_norm(rows: int, channels: int, together: int = 1) -> Calls:
+    """Seven passes and four sums, through the cache in parts; lines have ``together`` rows.
+
+    A chain of a sum has at most 64 additions, as in ``minigrad/sums.py``: one of all rows would lose digits.
+    """
+    width = together * channels
+    x, g, centred, y, d = normal(5, rows // together, width)
+    weight, bias = normal(2, channels)
+    step, ones = max(PART // width, 1), np.ones(64, np.float32)
+    parts = [slice(start, start + step) for start in range(0, len(x), step)]
+
+    def in_chains(a: np.ndarray) -> np.ndarray:
+        return a.reshape(-1, chain_of(len(a)), a.shape[1])
+
+    def sum_of_rows(a: np.ndarray) -> np.ndarray:
+        while len(a) > 1:
+            blocks = in_chains(a)
+            a = ones[: blocks.shape[1]] @ blocks
+        return a[0]
+
+    def dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return sum_of_rows(np.einsum("brc,brc->bc", in_chains(a), in_chains(b)))
+
+    def totals(sums: list[np.ndarray]) -> np.ndarray:
+        total = sum_of_rows(np.stack(sums)) if len(sums) > 1 else sums[0]
+        return sum_of_rows(total.reshape(together, channels))
+
+    def line(numbers: np.ndarray) -> np.ndarray:
+        return numbers if together == 1 else repeated(numbers, together)
 
     def calls() -> None:
-        np.matmul(ones, x)
-        np.subtract(x, mean, out=centred)
-        np.einsum("nrc,nrc->nc", centred, centred)
+        mean, squares = line(totals([sum_of_rows(x[part]) for part in parts]) / rows), []
         for part in parts:
-            np.multiply(centred[part], factor[part[0]], out=y[part])
-            np.add(y[part], shift[part[0]], out=y[part])
-        np.matmul(ones, g)
-        np.einsum("nrc,nrc->nc", g, centred)
+            c = np.subtract(x[part], mean, out=centred[part])
+            squares.append(dots(c, c))
+        scale = 1 / np.sqrt(totals(squares) / rows + 1e-5)
+        factor, shift = line(scale * weight), line(bias)
         for part in parts:
-            i, out = part[0], d[part]
-            np.multiply(g[part], factor[i], out=out)
-            np.subtract(out, shift[i], out=out)
-            np.multiply(centred[part], slope[i], out=scratch[: len(out)])
-            np.subtract(out, scratch[: len(out)], out=out)
+            np.multiply(centred[part], factor, out=y[part])
+            np.add(y[part], shift, out=y[part])
+        total, along = [], []
+        for part in parts:
+            total.append(sum_of_rows(g[part]))
+            along.append(dots(g[part], centred[part]))
+        slope, mean = line(totals(along) * scale * scale / rows), line(totals(total) / rows)
+        for part in parts:
+            out = np.multiply(centred[part], slope, out=d[part])
+            np.add(out, mean, out=out)
+            np.subtract(g[part], out, out=out)
+            np.multiply(out, factor, out=out)
 
-    return with_short_buffers(calls) if samples * rows * width >= 2 * PART else calls
+    return with_short_buffers(calls) if x.size >= 1 << 17 else calls
+
+
+@cache
+def chain_of(rows: int) -> int:
+    """The largest divisor up to 64."""
+    return next(chain for chain in range(min(rows, 64), 0, -1) if rows % chain == 0)
+
+
+def repeated(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Rows (..., C), so many times side by side; ``tile`` takes longer."""
+    copies = np.empty((*numbers.shape[:-1], count, numbers.shape[-1]), numbers.dtype)
+    copies[...] = numbers[..., None, :]
+    return copies.reshape(*numbers.shape[:-1], -1)
+
+
+def group_norm(samples: int, pixels: int, channels: int, groups: int, together: int) -> Calls:
+    """Seven passes and four sums of each sample: of lines, of channels and of groups, in chains up to 64."""
+    rows, width, size = pixels // together, together * channels, channels // groups
+    x, g, centred, y, d = normal(5, samples, rows, width)
+    weight, bias = normal(2, channels)
+    ones, scratch, count = np.ones((1, 64), np.float32), np.empty_like(x), pixels * size
+
+    def totals(a: np.ndarray) -> np.ndarray:
+        lines = ones[:, :rows] @ a
+        return (ones[:, :together] @ lines.reshape(samples, together, channels))[:, 0]
+
+    def dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        lines = np.einsum("nrc,nrc->nc", a, b)
+        return (ones[:, :together] @ lines.reshape(samples, together, channels))[:, 0]
+
+    def means(a: np.ndarray) -> np.ndarray:
+        by_group = a.reshape(-1, size) @ ones[0, :size] / count
+        return by_group.repeat(size).reshape(samples, channels)
+
+    def line(numbers: np.ndarray) -> np.ndarray:
+        return repeated(numbers, together)[:, None]
+
+    def calls() -> None:
+        np.subtract(x, line(means(totals(x))), out=centred)
+        scale = 1 / np.sqrt(means(dots(centred, centred)) + 1e-5)
+        factor = line(scale * weight)
+        np.multiply(centred, factor, out=y)
+        np.add(y, line(bias[None]), out=y)
+        total, along = totals(g), dots(g, centred)
+        np.multiply(centred, line(scale**3 * means(along * weight)), out=d)
+        np.add(d, line(scale * means(total * weight)), out=d)
+        np.subtract(np.multiply(g, factor, out=scratch), d, out=d)
+
+    return with_short_buffers(calls)
 
 
 def softmax(rows: int, columns: int) -> Calls:
@@ -185,14 +262,15 @@ def softmax(rows: int, columns: int) -> Calls:
 
 
 def log_softmax(rows: int, columns: int) -> Calls:
-    """Of logits whose largest need not be known."""
+    """The largest logit of a row is taken away first, or else a probability may be above 1."""
     x, g, e, y, d = normal(5, rows, columns)
-    ones = np.ones(columns, np.float32)
+    ones, starts = np.ones(columns, np.float32), np.arange(0, rows * columns, columns)
 
     def calls() -> None:
-        np.exp(x, out=e)
+        np.subtract(x, np.maximum.reduceat(x.reshape(-1), starts)[:, None], out=y)
+        np.exp(y, out=e)
         total = (e @ ones)[:, None]
-        np.subtract(x, np.log(total), out=y)
+        np.subtract(y, np.log(total), out=y)
         np.multiply(e, (g @ ones)[:, None] / total, out=d)
         np.subtract(g, d, out=d)
 
@@ -375,7 +453,7 @@ def copies(count: int, width: int, step: int = 1) -> Calls:
 def conv_norm_relu(size: int) -> Calls:
     """Two blocks of convolution, batch norm and ReLU on 8 images, 16 channels."""
     pixels = 8 * size * size
-    rest = together(norm_of_lines(1, pixels * 16 // 4096, 4096), relu(8, 16, size, size))
+    rest = together(batch_norm(pixels, 16, 256), relu(8, 16, size, size))
     first, second = few_channels(8, size, 3, 16, 3), convolution(pixels, 16, 16, 9, rows=3)
     return together(first, rest, second, rest)
 
@@ -582,11 +660,11 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "log_softmax 128x10000": lambda: log_softmax(128, 10000),
     "layer_norm 32x128x256": lambda: layer_norm(32 * 128, 256),
     "layer_norm 512x768": lambda: layer_norm(512, 768),
-    "batch_norm 32x64x32x32": lambda: norm_of_lines(1, 512, 4096),
-    "batch_norm 64x16x28x28": lambda: norm_of_lines(1, 196, 4096),
-    "batch_norm 128x512": lambda: norm_of_lines(1, 128, 512),
-    "group_norm 8 32x64x32x32": lambda: norm_of_lines(32, 32, 32 * 64),
-    "group_norm 32 8x256x14x14": lambda: norm_of_lines(8, 14, 14 * 256),
+    "batch_norm 32x64x32x32": lambda: batch_norm(32 * 32 * 32, 64, 64),
+    "batch_norm 64x16x28x28": lambda: batch_norm(64 * 28 * 28, 16, 256),
+    "batch_norm 128x512": lambda: batch_norm(128, 512),
+    "group_norm 8 32x64x32x32": lambda: group_norm(32, 32 * 32, 64, 8, 32),
+    "group_norm 32 8x256x14x14": lambda: group_norm(8, 14 * 14, 256, 32, 14),
     "leaky_relu 1M": lambda: leaky_relu(1024, 1024),
     "sigmoid 1M": lambda: sigmoid(1024, 1024),
     "abs 1M": lambda: absolute(1024, 1024),

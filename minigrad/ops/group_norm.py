@@ -6,15 +6,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, Pullback, op, shape_of
-from ..tape import once
+from ..sums import CHAIN, halved, ones, row_sums
 from .blocks import in_rows
 from .geometry import are_integers
-from .norm import combined, scaled
+from .norm import repeated
 
 
 @op
@@ -64,60 +65,99 @@ def normalize_groups(
 ) -> tuple[Array, Pullback, Pullback, Pullback]:
     """The value, and the pullbacks to x, weight and bias; images are channels-last in memory.
 
-    Their columns are taken as wholes, (N, rows, columns C): NumPy is slow along short axes.
+    Samples are taken as lines of several pixels, (N, R, pixels C): NumPy is slow along short axes.
     """
     xp, shape, channels = array_module(x), x.shape, x.shape[1]
-    columns = shape[-1] if x.ndim > 2 else 1
-    n, rows = len(x), math.prod(shape[2:-1])
-    count = max(rows * columns * channels // groups, 1)
-    last = (0, *range(2, x.ndim), 1)
-    back = (0, x.ndim - 1, *range(1, x.ndim - 1))
+    n, pixels = len(x), math.prod(shape[2:])
+    together = pixels_together(pixels, channels) if xp is np else 1
+    count = max(pixels * channels // groups, 1)
+    to_lines = (0, *range(2, x.ndim), 1)
+    to_images = (0, x.ndim - 1, *range(1, x.ndim - 1))
 
     def as_lines(a: Array) -> Array:
-        return xp.ascontiguousarray(a.transpose(last)).reshape(n, rows, columns * channels)
+        return xp.ascontiguousarray(a.transpose(to_lines)).reshape(n, pixels // together, together * channels)
 
     def as_images(a: Array) -> Array:
-        return a.reshape([shape[i] for i in last]).transpose(back)
+        return a.reshape([shape[i] for i in to_lines]).transpose(to_images)
 
-    def sums(a: Array, b: Array | None = None) -> Array:
-        """Of each channel of a (N, C), or of a * b, from lines; on the host as products, which are faster."""
-        if xp is not np:
-            by_column = (a if b is None else a * b).sum(axis=1)
-        elif b is None:
-            by_column = (np.ones((1, rows), a.dtype) @ a)[:, 0]
-        else:
-            by_column = np.einsum("nrc,nrc->nc", a, b)
-        return by_column.reshape(n, columns, channels).sum(axis=1)
+    def line(a: Array) -> Array:
+        """Numbers of channels (N, C), to go with lines."""
+        return repeated(a, together)[:, None]
+
+    def sums(x: Array, y: Array | None = None) -> Array:
+        """The sums of channels (N, C), of x or of x * y."""
+        total = line_sums(x) if y is None else line_dots(x, y)
+        if together > 1:
+            total = total.reshape(len(x), together, channels)
+            total = line_sums(total) if together <= CHAIN else halved(total.swapaxes(0, 1))
+        return total
 
     def mean(a: Array) -> Array:
         """The mean of each group for each of its channels (N, C), from their sums (N, C)."""
-        by_group = a.reshape(n, groups, channels // groups).sum(axis=2) / count
-        return xp.repeat(by_group, channels // groups, axis=1)
+        by_channel = a.reshape(len(a) * groups, channels // groups)
+        by_group = row_sums(by_channel) if xp is np else by_channel.sum(axis=1)
+        return xp.repeat(by_group / count, channels // groups).reshape(a.shape)
 
-    def line(a: Array) -> Array:
-        """Numbers of channels (N, C) for each column, to go with lines."""
-        return xp.tile(a, columns)[:, None]
+    def normalize(x: Array, centred: Array, scale: Array, y: Array) -> None:
+        xp.subtract(x, line(mean(sums(x))), out=centred)
+        scale[...] = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
+        xp.multiply(centred, line(scale if weight is None else scale * weight), out=y)
+        if bias is not None:
+            y += line(bias[None])
 
-    a = as_lines(x if x.dtype.kind == "f" else x.astype(float))
-    centred = in_rows(xp.subtract, a, line(mean(sums(a))))
-    scale = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
-    factor = scale if weight is None else scale * weight
-    if bias is None:
-        y = in_rows(xp.multiply, centred, line(factor))
-    else:
-        y = in_rows(scaled, centred, line(factor), line(bias[None]))
+    x = as_lines(x if x.dtype.kind == "f" else x.astype(float))
+    centred, scale = xp.empty_like(x), xp.empty((n, channels), x.dtype)
+    y = xp.empty(x.shape, x.dtype if weight is None else xp.result_type(x, weight))
+    in_rows(normalize, x, centred, scale, y)
 
-    def both_sums(g: Array) -> tuple[Array, Array, Array]:
-        gs = as_lines(g)
-        return gs, sums(gs), sums(gs, centred) * scale
+    def write_sums(g: Array, centred: Array, scale: Array, total: Array, along: Array) -> None:
+        """Those of channels of g, and of g times the normalized x."""
+        total[...] = sums(g)
+        along[...] = sums(g, centred) * scale
 
-    shared = once(both_sums)
+    def write_gradient(g: Array, centred: Array, scale: Array, total: Array, along: Array, d: Array) -> None:
+        write_sums(g, centred, scale, total, along)
+        factor = scale
+        if weight is not None:
+            total, along, factor = total * weight, along * weight, scale * weight
+        xp.multiply(centred, line(scale * scale * mean(along)), out=d)
+        d += line(scale * mean(total))
+        xp.subtract(g * line(factor), d, out=d)
+
+    last: list[Array] = []  # g, and its sums
+
+    def two_sums() -> tuple[Array, Array]:
+        return xp.empty((n, channels), y.dtype), xp.empty((n, channels), y.dtype)
+
+    def sums_of(g: Array) -> tuple[Array, Array]:
+        if not last or last[0] is not g:
+            last[:] = g, *two_sums()
+            in_rows(write_sums, as_lines(g), centred, scale, *last[1:])
+        return last[1], last[2]
 
     def to_x(g: Array) -> Array:
-        gs, total, along = shared(g)
-        if weight is not None:
-            total, along = total * weight, along * weight
-        shift, slope = scale * mean(total), scale * scale * mean(along)
-        return as_images(in_rows(combined, gs, centred, *map(line, (factor, shift, slope))))
+        both, d = two_sums(), xp.empty(x.shape, y.dtype)
+        in_rows(write_gradient, as_lines(g), centred, scale, *both, d)
+        last[:] = g, *both
+        return as_images(d)
 
-    return as_images(y), to_x, (lambda g: shared(g)[2].sum(axis=0)), (lambda g: shared(g)[1].sum(axis=0))
+    return as_images(y), to_x, (lambda g: sums_of(g)[1].sum(axis=0)), (lambda g: sums_of(g)[0].sum(axis=0))
+
+
+def line_sums(x: Array) -> Array:
+    """The sums of (N, R, C) over R, of which the host has at most ``CHAIN``."""
+    return (ones(x.shape[1], x.dtype)[None] @ x)[:, 0] if array_module(x) is np else x.sum(axis=1)
+
+
+def line_dots(x: Array, y: Array) -> Array:
+    """The same of x * y."""
+    return np.einsum("nrc,nrc->nc", x, y) if array_module(x) is np else line_sums(x * y)
+
+
+@cache
+def pixels_together(pixels: int, channels: int) -> int:
+    """How many pixels are taken as a line: as few as make at most ``CHAIN`` lines, of 2,048 elements each."""
+    for together in range(1, pixels):
+        if pixels % together == 0 and pixels <= CHAIN * together and together * channels >= 2048:
+            return together
+    return max(pixels, 1)

@@ -16,7 +16,7 @@ from ..op import OpResult, op
 from ..sums import axis_sums, row_dots, row_sums
 from ..tensor import Axis
 from .axes import axes_of
-from .blocks import unbuffered
+from .blocks import in_rows
 from .elementwise import masked
 
 
@@ -114,62 +114,100 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
 @op
 def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
-    xp, axes = array_module(x), axes_of(axis, x.ndim)
-    y, total = small_exponentials(x, axes)
-    if total is None:
-        with unbuffered(x):
-            y = x - largest_keepdims(x, axes)
-        y = xp.exp(y, out=as_out(y))
-        total = sums_keepdims(y, axes)
-    with unbuffered(y):
-        y /= total
+    axes = axes_of(axis, x.ndim)
+    if are_rows(x, axes):
+        return softmax_of_rows(x)
+    y = x - largest_keepdims(x, axes)
+    y = array_module(x).exp(y, out=as_out(y))
+    y /= y.sum(axis=axes, keepdims=True)
 
     def to_x(g: Array) -> Array:
-        dots = dots_keepdims(g, y, axes)
-        with unbuffered(g, y):
-            d = g - dots
+        d = g - (g * y).sum(axis=axes, keepdims=True)
         d *= y
         return d
 
     return y, (to_x,)
 
 
-def small_exponentials(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
-    """exp(x) and its sums along ``axes``; without sums where the largest of a row must be taken away first.
+def softmax_of_rows(x: np.ndarray) -> OpResult:
+    """The same of rows that lie in memory one behind the other, some at a time."""
 
-    To find the largest of each row of 128 takes as long as all else. No element may overflow, and none that
-    is more than 1e-30 of the sum of its row may lose digits.
+    def value(x: np.ndarray, y: np.ndarray) -> None:
+        y /= row_exponentials(x, y)
+
+    def slope(g: np.ndarray, y: np.ndarray, d: np.ndarray) -> None:
+        np.subtract(g, row_dots(g, y)[:, None], out=d)
+        d *= y
+
+    rows = x.reshape(-1, x.shape[-1])
+    y = np.empty_like(rows)
+    in_rows(value, rows, y)
+
+    def to_x(g: Array) -> Array:
+        d = np.empty_like(y)
+        in_rows(slope, g.reshape(y.shape), y, d)
+        return d.reshape(x.shape)
+
+    return y.reshape(x.shape), (to_x,)
+
+
+def row_exponentials(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Writes exp(x) into y, of which each row may be divided by the same number; its sums (N, 1).
+
+    To find the largest of each row takes as long as the exponentials. It is not taken away where all sums are
+    between 1e-7 and 1e30: then no element overflows, and none that is more than 1e-30 of the sum of its row
+    loses digits.
     """
-    if not are_rows(x, axes) or x.itemsize < 4:
-        return x, None
     with np.errstate(over="ignore"):
-        y = np.exp(x)
-        total = sums_keepdims(y, axes)
-    return (y, total) if total.min() > 1e-7 and total.max() < 1e30 else (x, None)
+        total = row_sums(np.exp(x, out=y))
+    if x.itemsize < 4 or not (total.min() > 1e-7 and total.max() < 1e30):  # NaN too
+        np.exp(np.subtract(x, largest_keepdims(x, (1,)), out=y), out=y)
+        total = row_sums(y)
+    return total[:, None]
 
 
 @op
 def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
     axes = axes_of(axis, x.ndim)
+    if are_rows(x, axes):
+        return log_softmax_of_rows(x)
     xp = array_module(x)
-    largest = largest_keepdims(x, axes)
-    with unbuffered(x, largest):
-        shifted = x - largest
+    shifted = x - largest_keepdims(x, axes)
     e = xp.exp(shifted)
-    total = sums_keepdims(e, axes)
+    total = e.sum(axis=axes, keepdims=True)
 
     def to_x(g: Array) -> Array:
         with np.errstate(invalid="ignore"):  # 0 / 0 along an axis without elements
-            factor = sums_keepdims(g, axes) / total
-        with unbuffered(e, factor):
-            d = e * factor
+            d = e * (g.sum(axis=axes, keepdims=True) / total)
         return xp.subtract(g, d, out=as_out(d))
 
     with np.errstate(divide="ignore"):  # the sum of no exponentials is 0
-        total_log = xp.log(total)
-    with unbuffered(shifted, total_log):
-        return xp.subtract(shifted, total_log, out=as_out(shifted)), (to_x,)
+        return xp.subtract(shifted, xp.log(total), out=as_out(shifted)), (to_x,)
+
+
+def log_softmax_of_rows(x: np.ndarray) -> OpResult:
+    """The same of rows that lie in memory one behind the other, some at a time."""
+
+    def value(x: np.ndarray, y: np.ndarray, e: np.ndarray, total: np.ndarray) -> None:
+        np.subtract(x, largest_keepdims(x, (1,)), out=y)  # without, a logarithm might be above 0
+        total[:, 0] = row_sums(np.exp(y, out=e))
+        y -= np.log(total)
+
+    def slope(g: np.ndarray, e: np.ndarray, total: np.ndarray, d: np.ndarray) -> None:
+        np.multiply(e, row_sums(g)[:, None] / total, out=d)
+        np.subtract(g, d, out=d)
+
+    rows = x.reshape(-1, x.shape[-1])
+    y, e, total = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows[:, :1])
+    in_rows(value, rows, y, e, total)
+
+    def to_x(g: Array) -> Array:
+        d = np.empty_like(e)
+        in_rows(slope, g.reshape(e.shape), e, total, d)
+        return d.reshape(x.shape)
+
+    return y.reshape(x.shape), (to_x,)
 
 
 def as_out(x: Array) -> Array | None:
@@ -201,14 +239,6 @@ def sums_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
     if are_rows(x, axes):
         return row_sums(x.reshape(-1, x.shape[-1])).reshape(keepdims_shape(x.shape, axes))
     return x.sum(axis=axes, keepdims=True)
-
-
-def dots_keepdims(x: Array, y: Array, axes: tuple[int, ...]) -> Array:
-    """The sums of x * y along ``axes``, which are kept as 1."""
-    if are_rows(y, axes):
-        rows = -1, y.shape[-1]
-        return row_dots(x.reshape(rows), y.reshape(rows)).reshape(keepdims_shape(x.shape, axes))
-    return (x * y).sum(axis=axes, keepdims=True)
 
 
 def are_rows(x: Array, axes: tuple[int, ...]) -> bool:

@@ -164,19 +164,19 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
 
 
 EXCHANGE = "if gather is None else xp.sum"
-SUMS = "once(lambda g: (channel_sums(g), scale * channel_dots(g, centred)))"
+SUMS = "        return total, scale * along\n"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
     "the variance of the means is dropped": broken(("squares + counts * (means - mean) ** 2", "squares")),
     "the variance of the means, unweighted": broken(("counts * (means - mean) ** 2", "(means - mean) ** 2")),
     "deviations from this rank's mean": broken(
-        ("            centred = deviations(mean)\n        if n == 1", "        if n == 1")
+        ("            centre(mean)\n        if n == 1", "        if n == 1")
     ),
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(
-        (SUMS, "once(lambda g: xp.sum(xp.stack((gather or (lambda a: [a]))("
-         "xp.stack([channel_sums(g), scale * channel_dots(g, centred)]))), axis=0))"),
+        (SUMS, "        return xp.sum(xp.stack((gather or (lambda a: [a]))("
+         "xp.stack([total, scale * along]))), axis=0)\n"),
         (EXCHANGE, "if True else xp.sum"),
     ),
     "running variance by this rank's count": broken(

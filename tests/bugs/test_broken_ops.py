@@ -117,13 +117,17 @@ GRADIENTS = {
     ),
     "the count of a mean": (mean_without_its_count, X),
     "the gradient through the mean": (
-        mutant("minigrad.ops.norm", ("factor * total / max(n, 1)", "0 * factor")).batch_norm,
+        mutant("minigrad.ops.norm", ("line(total / max(n, 1))", "line(0 * total)")).batch_norm,
         X,
         W,
         W,
     ),
     "the sum in softmax": (
-        mutant("minigrad.ops.reduce", ("d = g - dots", "d = g.copy()")).softmax,
+        mutant(
+            "minigrad.ops.reduce",
+            ("np.subtract(g, row_dots(g, y)[:, None], out=d)", "np.copyto(d, g)"),
+            ("d = g - (g * y).sum(axis=axes, keepdims=True)", "d = g.copy()"),
+        ).softmax,
         X,
     ),
     "repeated indices": (

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad.ops import blocks
+from minigrad.ops import blocks, norm
 from tests.minigrad.extremes import value_and_gradients
 
 Rows = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -115,7 +115,7 @@ def is_itself_in_parts(op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarra
     """Value and gradients, where a few elements are already many; NumPy's buffers are as before."""
     value, gradients = value_and_gradients(op, *inputs, seed=g)
     buffer = np.getbufsize()
-    with patch.object(blocks, "ROWS_SIZE", 8), patch.object(blocks, "LONG_ROW", 4):
+    with patch.multiple(blocks, ROWS_SIZE=8, LONG_ROW=4), patch.object(norm, "LINE", 8):
         op(*inputs)
         assert np.getbufsize() == buffer, f"NumPy's buffers have {np.getbufsize()} elements, and had {buffer}"
         value_of_parts, gradients_of_parts = value_and_gradients(op, *inputs, seed=g)

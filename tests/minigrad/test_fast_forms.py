@@ -129,6 +129,7 @@ def test_normalisations_of_large_arrays(n, channels, order):
     is_itself_in_parts(ops.instance_norm, order(g), order(x))
     is_itself_in_parts(ops.layer_norm, order(g[..., 0, 0]), order(x[..., 0, 0]), w, b)
     is_itself_in_parts(ops.softmax, order(g[..., 0, 0]), order(x[..., 0, 0]))
+    is_itself_in_parts(ops.log_softmax, order(g[..., 0, 0]), order(x[..., 0, 0]))
 
 
 def last_one_wins(g, rows, count):
