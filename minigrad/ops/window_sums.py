@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..device import Array, array_module
+from .blocks import in_long_rows
 from .geometry import Geometry, blocks, bordered
 
 CACHE = 1 << 21  # bytes of images taken at a time
+LONG_PIXEL = 64  # channels
 
 
 def sums_of_windows(x: Array, geometry: Geometry, divisor: Array | float | None = None) -> Array:
@@ -24,7 +26,8 @@ def sums_of_windows(x: Array, geometry: Geometry, divisor: Array | float | None 
     y = array_module(x).empty((len(x), rows, columns, x.shape[3]), x.dtype)
     for images in image_runs(x):
         part, out = bordered(x[images], geometry), y[images]
-        tall = total([part[:, tap] for tap in down])
+        with in_long_rows(lines(part)):
+            tall = total([part[:, tap] for tap in down])
         total([tall[:, :, tap] for tap in across], out)
         if divisor is not None:
             out /= divisor
@@ -36,10 +39,13 @@ def spread_over_windows(
 ) -> Array:
     """(N, H', W', C), divided by ``divisor``, to (N, H, W, C): each pixel gets the sum of its windows'."""
     xp, (n, rows, columns, channels), (ph, pw) = array_module(g), g.shape, geometry.padding
+    d = xp.empty((n, height, width, channels), g.dtype)
+    if are_tiles(geometry, height, width):
+        repeat_in_tiles(g, geometry, divisor, d)
+        return d
     taps_down, taps_across = taps(geometry, rows, columns)
     down, across = geometry.stride
     padded_height, padded_width = height + 2 * ph + geometry.extra[0], width + 2 * pw + geometry.extra[1]
-    d = xp.empty((n, height, width, channels), g.dtype)
     for images in image_runs(d):
         share = g[images] if divisor is None else g[images] / divisor
         tall = xp.empty((len(share), rows, padded_width, channels), g.dtype)
@@ -52,6 +58,30 @@ def spread_over_windows(
             spread(tall, taps_down, down, padded)
             out[...] = padded[:, ph : ph + height, pw : pw + width]
     return d
+
+
+def repeat_in_tiles(g: Array, geometry: Geometry, divisor: Array | float | None, d: Array) -> None:
+    """``spread_over_windows`` to ``d``, of windows side by side: nothing is added."""
+    xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, geometry.stride
+    short = channels < LONG_PIXEL  # which ``repeat`` copies faster than broadcasting does
+    for images in image_runs(d) if short or divisor is not None else [slice(None)]:
+        share = g[images] if divisor is None else g[images] / divisor
+        tiles = d[images].reshape(len(share), rows, down, columns, across, channels)
+        if short:
+            share = xp.repeat(share, across, axis=2)
+        tiles[...] = share.reshape(len(share), rows, 1, columns, across if short else 1, channels)
+
+
+def are_tiles(geometry: Geometry, height: int, width: int) -> bool:
+    """Whether windows stand side by side on images of this size, and cover all of them."""
+    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
+    return apart and not (height % geometry.kernel[0] or width % geometry.kernel[1])
+
+
+def lines(x: Array) -> Array:
+    """Images (N, H, W, C) as (N, H, W C): each line of an image as one row of a matrix."""
+    n, height, width, channels = x.shape
+    return x.reshape(n, height, width * channels)
 
 
 def taps(geometry: Geometry, rows: int, columns: int) -> tuple[list[slice], list[slice]]:
