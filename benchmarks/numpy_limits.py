@@ -316,59 +316,70 @@ def depthwise(n: int, channels: int, size: int, taps: int) -> Calls:
     return calls
 
 
-def max_pool_by_two(n: int, size: int, channels: int) -> Calls:
-    """Maxima of two rows, then of two columns; a comparison for each; where each window's gradient goes."""
-    x, d = normal(2, n, size, size, channels)
-    half = size // 2
-    y, g = normal(2, n, half, half, channels)
-    tall, work = np.empty((RUN, half, size, channels), x.dtype), np.empty((RUN, half, size, channels), bool)
-    places = np.arange(RUN * y[0].size) * 4  # any that differ
+def max_pool(n: int, size: int, channels: int, kernel: int, windows: int) -> Calls:
+    """Maxima of ``kernel`` rows, two apart, then of columns, which are copied first; with them their places.
 
-    def calls() -> None:
-        for i in range(0, n, RUN):
-            upper, lower = x[i : i + RUN, ::2], x[i : i + RUN, 1::2]
-            np.maximum(upper, lower, out=tall)
-            np.greater(lower, upper, out=work)
-            np.maximum(tall[:, :, ::2], tall[:, :, 1::2], out=y[i : i + RUN])
-            np.greater(tall[:, :, 1::2], tall[:, :, ::2], out=work[:, :, :half])
-        for i in range(0, n, RUN):
-            d[i : i + RUN] = 0
-            d[i : i + RUN].reshape(-1)[places] = g[i : i + RUN].reshape(-1)
-
-    return calls
-
-
-def max_pool_by_three(n: int, size: int, channels: int, windows: int) -> Calls:
-    """Windows of 3 x 3 at every second pixel: as ``max_pool_by_two``, but gradients are added.
-
-    The last of the windows may be smaller.
+    A place is a byte: a comparison, a product and a maximum for each tap. Backward the bytes become indices,
+    at which the gradients are added. The last of the windows may be smaller.
     """
     x, d = normal(2, n, size, size, channels)
     y, g = normal(2, n, windows, windows, channels)
-    wide, work = (
-        np.empty((RUN, size, windows, channels), x.dtype),
-        np.empty((RUN, size, windows, channels), bool),
-    )
-    taps = [slice(i, i + 2 * windows - 1, 2) for i in range(3)]
-    places = np.arange(RUN * y[0].size) * (d.size // y.size)
+    lines, most = x.reshape(n, size, size * channels), (kernel - 1) * (size + 1) + 1
+    tall = np.empty((RUN, windows, size * channels), np.float32)
+    number, mask, spare = (np.empty(tall.shape, dtype) for dtype in (np.uint8, bool, np.uint8))
+    values = np.full((kernel, RUN, windows, windows, channels), -np.inf, np.float32)
+    numbers, equal = np.zeros(values.shape, np.uint8), np.empty(values.shape[1:], bool)
+    taps = [slice(i, i + 2 * windows - 1, 2) for i in range(kernel)]
+    places = np.empty(y.shape, np.uint8)
+    first = 2 * (np.arange(windows)[:, None] * size + np.arange(windows)) + most
+    first = np.arange(RUN)[:, None, None] * size * size + first
+    start = (first[..., None] * channels + np.arange(channels)).astype(np.int32)
+    short, index = np.empty_like(start), np.empty(start.shape, np.intp)
+
+    def of_rows(part: np.ndarray) -> None:
+        top, number[...] = part[:, taps[0]], 0
+        for i, rows in enumerate(taps[1:], 1):
+            tap = part[:, rows]
+            count = tap.shape[1]
+            np.greater(tap, top[:, :count], out=mask[:, :count])
+            np.multiply(mask.view(np.uint8), i * size, out=spare)
+            np.maximum(number[:, :count], spare[:, :count], out=number[:, :count])
+            np.maximum(tap, top[:, :count], out=tall[:, :count])
+            top = tall
+        np.subtract(most, number, out=number)
+
+    def of_columns(y: np.ndarray, places: np.ndarray) -> None:
+        for copies, whole in ((values, tall), (numbers, number)):
+            pixels = whole.view((np.void, channels * whole.itemsize)).reshape(RUN, windows, size)
+            for copy, columns in zip(
+                copies.view((np.void, channels * whole.itemsize))[..., 0], taps, strict=True
+            ):
+                copied = pixels[:, :, columns]
+                copy[:, :, : copied.shape[2]] = copied
+        np.maximum(values[0], values[1], out=y)
+        for value in values[2:]:
+            np.maximum(value, y, out=y)
+        for j, (value, earliest) in enumerate(zip(values, numbers, strict=True)):
+            np.equal(value, y, out=equal)
+            if j:
+                np.subtract(earliest, j, out=earliest)
+            np.multiply(earliest, equal.view(np.uint8), out=earliest if j else places)
+            if j:
+                np.maximum(places, earliest, out=places)
 
     def calls() -> None:
         for i in range(0, n, RUN):
-            first, *others = (x[i : i + RUN, :, tap] for tap in taps)
-            for tap in others:
-                count = tap.shape[2]
-                np.greater(tap, first[:, :, :count], out=work[:, :, :count])
-                np.maximum(tap, first[:, :, :count], out=wide[:, :, :count])
-                first = wide
-            first, *others = (wide[:, tap] for tap in taps)
-            for tap in others:
-                count = tap.shape[1]
-                np.greater(tap, first[:, :count], out=work[:, :count])
-                np.maximum(tap, first[:, :count], out=y[i : i + RUN, :count])
-                first = y[i : i + RUN]
+            before = np.setbufsize(16)
+            of_rows(lines[i : i + RUN])
+            np.setbufsize(before)
+            of_columns(y[i : i + RUN], places[i : i + RUN])
         for i in range(0, n, RUN):
+            short[...] = places[i : i + RUN]
+            np.multiply(short, -channels, out=short)
+            np.add(short, start, out=short)
+            index[...] = short
             d[i : i + RUN] = 0
-            np.add.at(d[i : i + RUN].reshape(-1), places, g[i : i + RUN].reshape(-1))
+            np.add.at(d[i : i + RUN].reshape(-1), index.reshape(-1), g[i : i + RUN].reshape(-1))
 
     return calls
 
@@ -393,26 +404,19 @@ def nearest_by_two(n: int, size: int, channels: int) -> Calls:
 
 
 def bilinear_by_two(n: int, size: int, channels: int) -> Calls:
-    """3 x + its neighbour above or below, then a product along rows; backward the transpose of both."""
+    """A product along columns and one along rows; backward the transposes of both."""
     x, d = normal(2, n, size, size, channels)
     y, g = normal(2, n, 2 * size, 2 * size, channels)
     tall, matrix = normal(1, RUN, 2 * size, size, channels)[0], normal(1, 2 * size, size)[0]
-    three = np.empty_like(x[:RUN])
+    lines = tall.reshape(RUN, 2 * size, size * channels)
 
     def calls() -> None:
         for i in range(0, n, RUN):
-            part = x[i : i + RUN]
-            np.multiply(part, 3, out=three)
-            np.add(three[:, 1:], part[:, :-1], out=tall[:, 2::2])
-            np.add(three[:, :-1], part[:, 1:], out=tall[:, 1:-1:2])
+            np.matmul(matrix, x[i : i + RUN].reshape(RUN, size, -1), out=lines)
             np.matmul(matrix, tall, out=y[i : i + RUN])
         for i in range(0, n, RUN):
             np.matmul(matrix.T, g[i : i + RUN], out=tall)
-            part = d[i : i + RUN]
-            np.add(tall[:, ::2], tall[:, 1::2], out=part)
-            np.multiply(part, 3, out=part)
-            np.add(part[:, :-1], tall[:, 2::2], out=part[:, :-1])
-            np.add(part[:, 1:], tall[:, 1:-1:2], out=part[:, 1:])
+            np.matmul(matrix.T, lines, out=d[i : i + RUN].reshape(RUN, size, -1))
 
     return calls
 
@@ -460,10 +464,10 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     ),
     "conv1d 16->32 9 on 32x16x1000": lambda: convolution(32 * 1000, 16, 32, 9),
     "conv1d 64->64 3 on 16x64x256": lambda: convolution(16 * 256, 64, 64, 3),
-    "max_pool 2 64x32x32x32": lambda: max_pool_by_two(64, 32, 32),
-    "max_pool 3, stride 2 32x32x32x32": lambda: max_pool_by_three(32, 32, 32, 15),
-    "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool_by_three(32, 32, 32, 16),
-    "adaptive_max_pool 6 32x256x13x13": lambda: max_pool_by_three(32, 13, 256, 6),
+    "max_pool 2 64x32x32x32": lambda: max_pool(64, 32, 32, 2, 16),
+    "max_pool 3, stride 2 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 15),
+    "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 16),
+    "adaptive_max_pool 6 32x256x13x13": lambda: max_pool(32, 13, 256, 3, 6),
     "upsample 2 nearest 32x64x16x16": lambda: nearest_by_two(32, 16, 64),
     "upsample 2 bilinear 32x64x16x16": lambda: bilinear_by_two(32, 16, 64),
 }

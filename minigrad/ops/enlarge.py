@@ -37,7 +37,9 @@ def blended(x: Array, factors: Factors) -> Array:
     xp, (n, height, width, channels), (down, across) = array_module(x), x.shape, factors
     dtype, scale = x.dtype if x.dtype.kind == "f" else float, 4 * down * across
     y = xp.empty((n, height * down, width * across, channels), dtype)
-    of_rows, of_columns = (blending_matrix(*axis, y) for axis in ((height, down, ROWS), (width, across, COLUMNS)))
+    of_rows, of_columns = (
+        blending_matrix(*axis, y) for axis in ((height, down, ROWS), (width, across, COLUMNS))
+    )
     for images in image_runs(y):
         part, out = x[images], y[images]
         if of_columns is not None and np.isfinite(part).all():
@@ -60,7 +62,9 @@ def sum_of_blended(g: Array, factors: Factors) -> Array:
     xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, factors
     height, width, scale = rows // down, columns // across, 4 * down * across
     d = xp.empty((n, height, width, channels), g.dtype)
-    of_rows, of_columns = (blending_matrix(*axis, g) for axis in ((height, down, ROWS), (width, across, COLUMNS)))
+    of_rows, of_columns = (
+        blending_matrix(*axis, g) for axis in ((height, down, ROWS), (width, across, COLUMNS))
+    )
     for images in image_runs(g):
         part, out = g[images], d[images]
         if of_columns is not None:
