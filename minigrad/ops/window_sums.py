@@ -16,7 +16,7 @@ from .blocks import in_long_rows
 from .geometry import Geometry, blocks, bordered
 
 CACHE = 1 << 21  # bytes of images taken at a time
-LONG_PIXEL = 64  # channels
+LONG_PIXEL = 64  # channels; ``repeat`` copies shorter pixels in a half of the time of broadcasting
 
 
 def sums_of_windows(x: Array, geometry: Geometry, divisor: Array | float | None = None) -> Array:
@@ -39,15 +39,16 @@ def spread_over_windows(
 ) -> Array:
     """(N, H', W', C), divided by ``divisor``, to (N, H, W, C): each pixel gets the sum of its windows'."""
     xp, (n, rows, columns, channels), (ph, pw) = array_module(g), g.shape, geometry.padding
-    d = xp.empty((n, height, width, channels), g.dtype)
-    if are_tiles(geometry, height, width):
-        repeat_in_tiles(g, geometry, divisor, d)
-        return d
     taps_down, taps_across = taps(geometry, rows, columns)
     down, across = geometry.stride
     padded_height, padded_width = height + 2 * ph + geometry.extra[0], width + 2 * pw + geometry.extra[1]
+    side_by_side = are_tiles(geometry, height, width)
+    d = xp.empty((n, height, width, channels), g.dtype)
     for images in image_runs(d):
         share = g[images] if divisor is None else g[images] / divisor
+        if side_by_side:
+            repeat_in_tiles(share, geometry.stride, d[images])
+            continue
         tall = xp.empty((len(share), rows, padded_width, channels), g.dtype)
         spread(share.swapaxes(1, 2), taps_across, across, tall.swapaxes(1, 2))
         out = d[images]
@@ -60,16 +61,15 @@ def spread_over_windows(
     return d
 
 
-def repeat_in_tiles(g: Array, geometry: Geometry, divisor: Array | float | None, d: Array) -> None:
-    """``spread_over_windows`` to ``d``, of windows side by side: nothing is added."""
-    xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, geometry.stride
-    short = channels < LONG_PIXEL  # which ``repeat`` copies faster than broadcasting does
-    for images in image_runs(d) if short or divisor is not None else [slice(None)]:
-        share = g[images] if divisor is None else g[images] / divisor
-        tiles = d[images].reshape(len(share), rows, down, columns, across, channels)
-        if short:
-            share = xp.repeat(share, across, axis=2)
-        tiles[...] = share.reshape(len(share), rows, 1, columns, across if short else 1, channels)
+def repeat_in_tiles(share: Array, factors: tuple[int, int], out: Array) -> None:
+    """Write each pixel of ``share`` to ``out`` as often as the factors say: nothing is added."""
+    (n, rows, columns, channels), (down, across) = share.shape, factors
+    tiles = out.reshape(n, rows, down, columns, across, channels)
+    if channels < LONG_PIXEL:
+        share = array_module(share).repeat(share, across, axis=2).reshape(n, rows, columns, across, channels)
+        tiles[...] = share[:, :, None]
+    else:
+        tiles[...] = share[:, :, None, :, None]
 
 
 def are_tiles(geometry: Geometry, height: int, width: int) -> bool:
