@@ -51,13 +51,12 @@ def spread_over_windows(
             continue
         tall = xp.empty((len(share), rows, padded_width, channels), g.dtype)
         spread(share.swapaxes(1, 2), taps_across, across, tall.swapaxes(1, 2))
-        out = d[images]
-        if (padded_height, padded_width) == (height, width):
-            spread(tall, taps_down, down, out)
-        else:
-            padded = xp.empty((len(share), padded_height, padded_width, channels), g.dtype)
-            spread(tall, taps_down, down, padded)
-            out[...] = padded[:, ph : ph + height, pw : pw + width]
+        whole = (padded_height, padded_width) == (height, width)
+        out = d[images] if whole else xp.empty((len(share), padded_height, padded_width, channels), g.dtype)
+        with in_long_rows(lines(tall)):
+            spread(lines(tall), taps_down, down, lines(out))
+        if not whole:
+            d[images] = out[:, ph : ph + height, pw : pw + width]
     return d
 
 
@@ -112,9 +111,13 @@ def total(parts: Sequence[Array], out: Array | None = None) -> Array:
 
 def spread(share: Array, taps: Sequence[slice], stride: int, out: Array) -> None:
     """Write to ``out`` the sum of ``share`` at each of the taps of axis 1."""
-    out[:, share.shape[1] * stride if len(taps) >= stride else 0 :] = 0
+    count = share.shape[1]
+    out[:, count * stride if len(taps) >= stride else 0 :] = 0
     for i, tap in enumerate(taps):
-        if i < stride:  # nothing is there yet
+        if i < stride and i + stride < len(taps):  # with the tap that sees the same elements one place later
+            array_module(out).add(share[:, 1:], share[:, :-1], out=out[:, tap][:, 1:])
+            out[:, i], out[:, i + count * stride] = share[:, 0], share[:, -1]
+        elif i < stride:  # nothing is there yet
             out[:, tap] = share
-        else:
+        elif i >= 2 * stride:
             out[:, tap] += share
