@@ -42,14 +42,15 @@ def blended(x: Array, factors: Factors) -> Array:
     )
     for images in image_runs(y):
         part, out = x[images], y[images]
-        if of_columns is not None and np.isfinite(part).all():
+        if of_columns is not None:
             tall = np.empty((len(part), height * down, width, channels), dtype)
-            if of_rows is None:
-                blend(part / scale, down, tall)
-            else:
-                np.matmul(of_rows / scale, lines(part), out=lines(tall))
-            np.matmul(of_columns, tall, out=out)
-        else:
+            with np.errstate(invalid="ignore"):
+                if of_rows is None:
+                    blend(part / scale, down, tall)
+                else:
+                    np.matmul(of_rows / scale, lines(part), out=lines(tall))
+                np.matmul(of_columns, tall, out=out)
+        if of_columns is None or not np.isfinite(out[:, :, 0]).all():
             part = xp.divide(part, scale, dtype=dtype)
             wide = xp.empty((len(part), height, width * across, channels), dtype)
             blend(part.swapaxes(1, 2), across, wide.swapaxes(1, 2))
@@ -74,7 +75,7 @@ def sum_of_blended(g: Array, factors: Factors) -> Array:
                     add_blends(tall, down, out)
                 else:
                     np.matmul(of_rows.T, lines(tall), out=lines(out))
-        if of_columns is None or not np.isfinite(out).all():
+        if of_columns is None or not np.isfinite(out[:, :, 0]).all():
             tall = xp.empty((len(part), height, columns, channels), g.dtype)
             add_blends(part / scale, down, tall)
             add_blends(tall.swapaxes(1, 2), across, out.swapaxes(1, 2))
@@ -84,7 +85,8 @@ def sum_of_blended(g: Array, factors: Factors) -> Array:
 def blending_matrix(n: int, factor: int, most: int, like: Array) -> np.ndarray | None:
     """What ``blend`` does along ``n`` pixels, (n factor, n); None where it pays no more than ``blend``.
 
-    Along a row of 16 pixels the product takes a fifth as long. Its zeros times what is infinite are NaN.
+    Along a row of 16 pixels the product takes a fifth as long. Its zeros times what is infinite are NaN, so
+    that a product along rows shows in any column whether there was something infinite.
     """
     if on_gpu(like) or like.dtype.char not in "fd" or n > most:
         return None
