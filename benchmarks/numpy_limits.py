@@ -384,6 +384,63 @@ def max_pool(n: int, size: int, channels: int, kernel: int, windows: int) -> Cal
     return calls
 
 
+def avg_pool_by_three(n: int, size: int, channels: int) -> Calls:
+    """Windows of 3 x 3 at every second pixel: sums of rows, then of columns; backward the transposes."""
+    x, d = normal(2, n, size, size, channels)
+    windows = (size - 1) // 2
+    y, g = normal(2, n, windows, windows, channels)
+    tall, share = normal(1, RUN, windows, size, channels)[0], np.empty_like(g[:RUN])
+    lines, d_lines = (a.reshape(len(a), -1, size * channels) for a in (tall, d))
+    first, second, third = (slice(i, i + 2 * windows - 1, 2) for i in range(3))
+
+    def spread(share: np.ndarray, out: np.ndarray) -> None:
+        """Along the second axis: every other element is one share, the inner ones between are two."""
+        out[:, second], out[:, 0], out[:, -1] = share, share[:, 0], share[:, -1]
+        np.add(share[:, 1:], share[:, :-1], out=out[:, 2:-1:2])
+
+    def calls() -> None:
+        for i in range(0, n, RUN):
+            before = np.setbufsize(16)
+            part = x[i : i + RUN].reshape(RUN, size, -1)
+            np.add(part[:, first], part[:, second], out=lines)
+            np.add(lines, part[:, third], out=lines)
+            np.setbufsize(before)
+            np.add(tall[:, :, first], tall[:, :, second], out=y[i : i + RUN])
+            np.add(y[i : i + RUN], tall[:, :, third], out=y[i : i + RUN])
+            np.divide(y[i : i + RUN], 9, out=y[i : i + RUN])
+        for i in range(0, n, RUN):
+            np.divide(g[i : i + RUN], 9, out=share)
+            spread(share.swapaxes(1, 2), tall.swapaxes(1, 2))
+            before = np.setbufsize(16)
+            spread(lines, d_lines[i : i + RUN])
+            np.setbufsize(before)
+
+    return calls
+
+
+def rows_by_index(rows: int, width: int, count: int) -> Calls:
+    """One ``take``; backward the order of the indices: of equal ones a row is put, and others are added."""
+    (w, d), (y, g) = normal(2, rows, width), normal(2, count, width)
+    indices = np.random.default_rng(2).integers(0, rows, count)
+    order = np.argsort(indices, kind="stable")
+    _, starts, times = np.unique(indices[order], return_index=True, return_counts=True)
+    most_first = np.argsort(-times)
+    starts, times = starts[most_first], times[most_first]
+    turns = [order[starts[times > turn] + turn] for turn in range(times[0])]
+    sums, targets = np.empty((len(starts), width), np.float32), indices[order[starts]]
+
+    def calls() -> None:
+        np.take(w, indices, axis=0, out=y, mode="clip")
+        d.fill(0)
+        np.argsort(indices.astype(np.uint16), kind="stable")
+        np.take(g, turns[0], axis=0, out=sums, mode="clip")
+        for turn in turns[1:]:
+            np.add(sums[: len(turn)], np.take(g, turn, axis=0), out=sums[: len(turn)])
+        d[targets] = sums
+
+    return calls
+
+
 def nearest_by_two(n: int, size: int, channels: int) -> Calls:
     """One copy that repeats columns and rows; backward two rows are added, then two columns."""
     x, d = normal(2, n, size, size, channels)
@@ -468,6 +525,8 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "max_pool 3, stride 2 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 15),
     "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 16),
     "adaptive_max_pool 6 32x256x13x13": lambda: max_pool(32, 13, 256, 3, 6),
+    "adaptive_avg_pool 6 32x256x13x13": lambda: avg_pool_by_three(32, 13, 256),
+    "embedding 10000x256, 64x64": lambda: rows_by_index(10000, 256, 64 * 64),
     "upsample 2 nearest 32x64x16x16": lambda: nearest_by_two(32, 16, 64),
     "upsample 2 bilinear 32x64x16x16": lambda: bilinear_by_two(32, 16, 64),
 }
