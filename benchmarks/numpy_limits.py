@@ -546,103 +546,164 @@ def depthwise(n: int, channels: int, size: int, kernel: int, stride: int = 1) ->
     return calls
 
 
-def max_pool_by_two(n: int, size: int, channels: int) -> Calls:
-    """Maxima of two rows, then of two columns; a comparison for each; where each window's gradient goes."""
+def max_pool(n: int, size: int, channels: int, kernel: int, windows: int) -> Calls:
+    """Maxima of ``kernel`` rows, two apart, then of columns, which are copied first; with them their places.
+
+    A place is a byte: a comparison, a product and a maximum for each tap. Backward the bytes become indices,
+    at which the gradients are added. The last of the windows may be smaller.
+    """
     x, d = normal(2, n, size, size, channels)
-    half = size // 2
-    y, g = normal(2, n, half, half, channels)
-    tall, work = np.empty((RUN, half, size, channels), x.dtype), np.empty((RUN, half, size, channels), bool)
-    places = np.arange(RUN * y[0].size) * 4  # any that differ
+    y, g = normal(2, n, windows, windows, channels)
+    lines, most = x.reshape(n, size, size * channels), (kernel - 1) * (size + 1) + 1
+    tall = np.empty((RUN, windows, size * channels), np.float32)
+    number, mask, spare = (np.empty(tall.shape, dtype) for dtype in (np.uint8, bool, np.uint8))
+    values = np.full((kernel, RUN, windows, windows, channels), -np.inf, np.float32)
+    numbers, equal = np.zeros(values.shape, np.uint8), np.empty(values.shape[1:], bool)
+    taps = [slice(i, i + 2 * windows - 1, 2) for i in range(kernel)]
+    places = np.empty(y.shape, np.uint8)
+    first = 2 * (np.arange(windows)[:, None] * size + np.arange(windows)) + most
+    first = np.arange(RUN)[:, None, None] * size * size + first
+    start = (first[..., None] * channels + np.arange(channels)).astype(np.int32)
+    short, index = np.empty_like(start), np.empty(start.shape, np.intp)
+
+    def of_rows(part: np.ndarray) -> None:
+        top, number[...] = part[:, taps[0]], 0
+        for i, rows in enumerate(taps[1:], 1):
+            tap = part[:, rows]
+            count = tap.shape[1]
+            np.greater(tap, top[:, :count], out=mask[:, :count])
+            np.multiply(mask.view(np.uint8), i * size, out=spare)
+            np.maximum(number[:, :count], spare[:, :count], out=number[:, :count])
+            np.maximum(tap, top[:, :count], out=tall[:, :count])
+            top = tall
+        np.subtract(most, number, out=number)
+
+    def of_columns(y: np.ndarray, places: np.ndarray) -> None:
+        for copies, whole in ((values, tall), (numbers, number)):
+            pixels = whole.view((np.void, channels * whole.itemsize)).reshape(RUN, windows, size)
+            for copy, columns in zip(
+                copies.view((np.void, channels * whole.itemsize))[..., 0], taps, strict=True
+            ):
+                copied = pixels[:, :, columns]
+                copy[:, :, : copied.shape[2]] = copied
+        np.maximum(values[0], values[1], out=y)
+        for value in values[2:]:
+            np.maximum(value, y, out=y)
+        for j, (value, earliest) in enumerate(zip(values, numbers, strict=True)):
+            np.equal(value, y, out=equal)
+            if j:
+                np.subtract(earliest, j, out=earliest)
+            np.multiply(earliest, equal.view(np.uint8), out=earliest if j else places)
+            if j:
+                np.maximum(places, earliest, out=places)
 
     def calls() -> None:
         for i in range(0, n, RUN):
-            upper, lower = x[i : i + RUN, ::2], x[i : i + RUN, 1::2]
-            np.maximum(upper, lower, out=tall)
-            np.greater(lower, upper, out=work)
-            np.maximum(tall[:, :, ::2], tall[:, :, 1::2], out=y[i : i + RUN])
-            np.greater(tall[:, :, 1::2], tall[:, :, ::2], out=work[:, :, :half])
+            before = np.setbufsize(16)
+            of_rows(lines[i : i + RUN])
+            np.setbufsize(before)
+            of_columns(y[i : i + RUN], places[i : i + RUN])
         for i in range(0, n, RUN):
+            short[...] = places[i : i + RUN]
+            np.multiply(short, -channels, out=short)
+            np.add(short, start, out=short)
+            index[...] = short
             d[i : i + RUN] = 0
-            d[i : i + RUN].reshape(-1)[places] = g[i : i + RUN].reshape(-1)
+            np.add.at(d[i : i + RUN].reshape(-1), index.reshape(-1), g[i : i + RUN].reshape(-1))
 
     return calls
 
 
-def max_pool_by_three(n: int, size: int, channels: int, windows: int) -> Calls:
-    """Windows of 3 x 3 at every second pixel: as ``max_pool_by_two``, but gradients are added.
-
-    The last of the windows may be smaller.
-    """
+def avg_pool_by_three(n: int, size: int, channels: int) -> Calls:
+    """Windows of 3 x 3 at every second pixel: sums of rows, then of columns; backward the transposes."""
     x, d = normal(2, n, size, size, channels)
+    windows = (size - 1) // 2
     y, g = normal(2, n, windows, windows, channels)
-    wide, work = (
-        np.empty((RUN, size, windows, channels), x.dtype),
-        np.empty((RUN, size, windows, channels), bool),
-    )
-    taps = [slice(i, i + 2 * windows - 1, 2) for i in range(3)]
-    places = np.arange(RUN * y[0].size) * (d.size // y.size)
+    tall, share = normal(1, RUN, windows, size, channels)[0], np.empty_like(g[:RUN])
+    lines, d_lines = (a.reshape(len(a), -1, size * channels) for a in (tall, d))
+    first, second, third = (slice(i, i + 2 * windows - 1, 2) for i in range(3))
+
+    def spread(share: np.ndarray, out: np.ndarray) -> None:
+        """Along the second axis: every other element is one share, the inner ones between are two."""
+        out[:, second], out[:, 0], out[:, -1] = share, share[:, 0], share[:, -1]
+        np.add(share[:, 1:], share[:, :-1], out=out[:, 2:-1:2])
 
     def calls() -> None:
         for i in range(0, n, RUN):
-            first, *others = (x[i : i + RUN, :, tap] for tap in taps)
-            for tap in others:
-                count = tap.shape[2]
-                np.greater(tap, first[:, :, :count], out=work[:, :, :count])
-                np.maximum(tap, first[:, :, :count], out=wide[:, :, :count])
-                first = wide
-            first, *others = (wide[:, tap] for tap in taps)
-            for tap in others:
-                count = tap.shape[1]
-                np.greater(tap, first[:, :count], out=work[:, :count])
-                np.maximum(tap, first[:, :count], out=y[i : i + RUN, :count])
-                first = y[i : i + RUN]
+            before = np.setbufsize(16)
+            part = x[i : i + RUN].reshape(RUN, size, -1)
+            np.add(part[:, first], part[:, second], out=lines)
+            np.add(lines, part[:, third], out=lines)
+            np.setbufsize(before)
+            np.add(tall[:, :, first], tall[:, :, second], out=y[i : i + RUN])
+            np.add(y[i : i + RUN], tall[:, :, third], out=y[i : i + RUN])
+            np.divide(y[i : i + RUN], 9, out=y[i : i + RUN])
         for i in range(0, n, RUN):
-            d[i : i + RUN] = 0
-            np.add.at(d[i : i + RUN].reshape(-1), places, g[i : i + RUN].reshape(-1))
+            np.divide(g[i : i + RUN], 9, out=share)
+            spread(share.swapaxes(1, 2), tall.swapaxes(1, 2))
+            before = np.setbufsize(16)
+            spread(lines, d_lines[i : i + RUN])
+            np.setbufsize(before)
+
+    return calls
+
+
+def rows_by_index(rows: int, width: int, count: int) -> Calls:
+    """One ``take``; backward the order of the indices: of equal ones a row is put, and others are added."""
+    (w, d), (y, g) = normal(2, rows, width), normal(2, count, width)
+    indices = np.random.default_rng(2).integers(0, rows, count)
+    order = np.argsort(indices, kind="stable")
+    _, starts, times = np.unique(indices[order], return_index=True, return_counts=True)
+    most_first = np.argsort(-times)
+    starts, times = starts[most_first], times[most_first]
+    turns = [order[starts[times > turn] + turn] for turn in range(times[0])]
+    sums, targets = np.empty((len(starts), width), np.float32), indices[order[starts]]
+
+    def calls() -> None:
+        np.take(w, indices, axis=0, out=y, mode="clip")
+        d.fill(0)
+        np.argsort(indices.astype(np.uint16), kind="stable")
+        np.take(g, turns[0], axis=0, out=sums, mode="clip")
+        for turn in turns[1:]:
+            np.add(sums[: len(turn)], np.take(g, turn, axis=0), out=sums[: len(turn)])
+        d[targets] = sums
 
     return calls
 
 
 def nearest_by_two(n: int, size: int, channels: int) -> Calls:
-    """Columns are copied twice, then rows; backward two rows are added, then two columns."""
+    """One copy that repeats columns and rows; backward two rows are added, then two columns."""
     x, d = normal(2, n, size, size, channels)
     y, g = normal(2, n, 2 * size, 2 * size, channels)
     tall = np.empty((RUN, size, 2 * size, channels), x.dtype)
+    rows = slice(None, None, 2), slice(1, None, 2)
+    squares = y.reshape(n, size, 2, size, 2, channels)
 
     def calls() -> None:
+        np.copyto(squares, x[:, :, None, :, None])
         for i in range(0, n, RUN):
-            tall[:, :, ::2] = x[i : i + RUN]
-            tall[:, :, 1::2] = x[i : i + RUN]
-            y[i : i + RUN, ::2] = tall
-            y[i : i + RUN, 1::2] = tall
-        for i in range(0, n, RUN):
-            np.add(g[i : i + RUN, ::2], g[i : i + RUN, 1::2], out=tall)
-            np.add(tall[:, :, ::2], tall[:, :, 1::2], out=d[i : i + RUN])
+            before = np.setbufsize(16)
+            np.add(*(g[i : i + RUN, row] for row in rows), out=tall)
+            np.setbufsize(before)
+            np.add(*(tall[:, :, column] for column in rows), out=d[i : i + RUN])
 
     return calls
 
 
 def bilinear_by_two(n: int, size: int, channels: int) -> Calls:
-    """3 x + its neighbour above or below, then a product along rows; backward the transpose of both."""
+    """A product along columns and one along rows; backward the transposes of both."""
     x, d = normal(2, n, size, size, channels)
     y, g = normal(2, n, 2 * size, 2 * size, channels)
     tall, matrix = normal(1, RUN, 2 * size, size, channels)[0], normal(1, 2 * size, size)[0]
-    three = np.empty_like(x[:RUN])
+    lines = tall.reshape(RUN, 2 * size, size * channels)
 
     def calls() -> None:
         for i in range(0, n, RUN):
-            part = x[i : i + RUN]
-            np.multiply(part, 3, out=three)
-            np.add(three[:, 1:], part[:, :-1], out=tall[:, 2::2])
-            np.add(three[:, :-1], part[:, 1:], out=tall[:, 1:-1:2])
+            np.matmul(matrix, x[i : i + RUN].reshape(RUN, size, -1), out=lines)
             np.matmul(matrix, tall, out=y[i : i + RUN])
         for i in range(0, n, RUN):
             np.matmul(matrix.T, g[i : i + RUN], out=tall)
-            part = d[i : i + RUN]
-            np.add(tall[:, ::2], tall[:, 1::2], out=part)
-            np.multiply(part, 3, out=part)
-            np.add(part[:, :-1], tall[:, 2::2], out=part[:, :-1])
-            np.add(part[:, 1:], tall[:, 1:-1:2], out=part[:, 1:])
+            np.matmul(matrix.T, lines, out=d[i : i + RUN].reshape(RUN, size, -1))
 
     return calls
 
@@ -692,10 +753,12 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     ),
     "conv1d 16->32 9 on 32x16x1000": lambda: convolution(32 * 1000, 16, 32, 9),
     "conv1d 64->64 3 on 16x64x256": lambda: convolution(16 * 256, 64, 64, 3),
-    "max_pool 2 64x32x32x32": lambda: max_pool_by_two(64, 32, 32),
-    "max_pool 3, stride 2 32x32x32x32": lambda: max_pool_by_three(32, 32, 32, 15),
-    "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool_by_three(32, 32, 32, 16),
-    "adaptive_max_pool 6 32x256x13x13": lambda: max_pool_by_three(32, 13, 256, 6),
+    "max_pool 2 64x32x32x32": lambda: max_pool(64, 32, 32, 2, 16),
+    "max_pool 3, stride 2 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 15),
+    "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 16),
+    "adaptive_max_pool 6 32x256x13x13": lambda: max_pool(32, 13, 256, 3, 6),
+    "adaptive_avg_pool 6 32x256x13x13": lambda: avg_pool_by_three(32, 13, 256),
+    "embedding 10000x256, 64x64": lambda: rows_by_index(10000, 256, 64 * 64),
     "upsample 2 nearest 32x64x16x16": lambda: nearest_by_two(32, 16, 64),
     "upsample 2 bilinear 32x64x16x16": lambda: bilinear_by_two(32, 16, 64),
 }

@@ -110,17 +110,20 @@ def argmax_pool(
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty((n, height, width, channels), g.dtype)
-        row, column = (np.array(axis.first, np.intp) for axis in axes)
-        first = np.add.outer(row * width, column)
-        start = np.add.outer(np.arange(room[0]) * (height * width), first)
-        start = start[..., None] * channels + np.arange(channels)
-        index = np.empty(start.shape, np.intp)
+        row, column = (np.array(axis.first, np.int64) for axis in axes)
+        first = np.add.outer(np.arange(room[0]) * (height * width), np.add.outer(row * width, column))
+        short = np.int32 if d[:1].size * room[0] < 1 << 31 else np.int64  # half of the time
+        start = (first[..., None] * channels + np.arange(channels)).astype(short)
+        index, place = np.empty(start.shape, np.intp), np.empty(start.shape, short)
         for images in runs:
-            part = index[: images.stop - images.start]
-            np.multiply(places[images], channels, out=part, dtype=np.intp)
-            part += start[: len(part)]
+            count = images.stop - images.start
+            part = place[:count]
+            part[...] = places[images]
+            part *= channels
+            part += start[:count]
+            index[:count] = part
             d[images] = 0
-            np.add.at(d[images].reshape(-1), part.reshape(-1), g[images].reshape(-1))
+            np.add.at(d[images].reshape(-1), index[:count].reshape(-1), g[images].reshape(-1))
         return d
 
     return y, to_x

@@ -5,16 +5,17 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``interpolate.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from .geometry import Geometry
-from .window_sums import image_runs, spread_over_windows, sums_of_windows
+from .window_sums import image_runs, lines, spread_over_windows, sums_of_windows
 
 Factors = tuple[int, int]
-WIDTH = 32  # columns of images that are blended by a product of matrices
+ROWS, COLUMNS = 24, 32  # of images, the most that are blended by a product of matrices
 
 
 def repeated(x: Array, factors: Factors) -> Array:
@@ -35,19 +36,26 @@ def tiles(factors: Factors) -> Geometry:
 def blended(x: Array, factors: Factors) -> Array:
     """Between neighbouring pixels of a column, and of a row."""
     xp, (n, height, width, channels), (down, across) = array_module(x), x.shape, factors
-    dtype = x.dtype if x.dtype.kind == "f" else float
+    dtype, scale = x.dtype if x.dtype.kind == "f" else float, 4 * down * across
     y = xp.empty((n, height * down, width * across, channels), dtype)
-    matrix = blending_matrix(width, across, y)
+    of_rows, of_columns = (
+        blending_matrix(*axis, y) for axis in ((height, down, ROWS), (width, across, COLUMNS))
+    )
     for images in image_runs(y):
-        part = xp.divide(x[images], 4 * down * across, dtype=dtype)
-        if matrix is not None and np.isfinite(part).all():
+        part, out = x[images], y[images]
+        if of_columns is not None:
             tall = np.empty((len(part), height * down, width, channels), dtype)
-            blend(part, down, tall)
-            np.matmul(matrix, tall, out=y[images])
-        else:
+            with np.errstate(invalid="ignore"):
+                if of_rows is None:
+                    blend(part / scale, down, tall)
+                else:
+                    np.matmul(of_rows / scale, lines(part), out=lines(tall))
+                np.matmul(of_columns, tall, out=out)
+        if of_columns is None or not np.isfinite(out[:, :, 0]).all():
+            part = xp.divide(part, scale, dtype=dtype)
             wide = xp.empty((len(part), height, width * across, channels), dtype)
             blend(part.swapaxes(1, 2), across, wide.swapaxes(1, 2))
-            blend(wide, down, y[images])
+            blend(wide, down, out)
     return y
 
 
@@ -56,29 +64,41 @@ def sum_of_blended(g: Array, factors: Factors) -> Array:
     xp, (n, rows, columns, channels), (down, across) = array_module(g), g.shape, factors
     height, width, scale = rows // down, columns // across, 4 * down * across
     d = xp.empty((n, height, width, channels), g.dtype)
-    matrix = blending_matrix(width, across, g)
-    transpose = None if matrix is None else matrix.T / scale
+    of_rows, of_columns = (
+        blending_matrix(*axis, g) for axis in ((height, down, ROWS), (width, across, COLUMNS))
+    )
     for images in image_runs(g):
         part, out = g[images], d[images]
-        if transpose is not None:
+        if of_columns is not None:
             with np.errstate(invalid="ignore"):
-                add_blends(np.matmul(transpose, part), down, out)
-        if transpose is None or not np.isfinite(out).all():
+                tall = np.matmul(of_columns.T / scale, part)
+                if of_rows is None:
+                    add_blends(tall, down, out)
+                else:
+                    np.matmul(of_rows.T, lines(tall), out=lines(out))
+        if of_columns is None or not np.isfinite(out[:, :, 0]).all():
             tall = xp.empty((len(part), height, columns, channels), g.dtype)
             add_blends(part / scale, down, tall)
             add_blends(tall.swapaxes(1, 2), across, out.swapaxes(1, 2))
     return d
 
 
-def blending_matrix(n: int, factor: int, like: Array) -> np.ndarray | None:
+def blending_matrix(n: int, factor: int, most: int, like: Array) -> np.ndarray | None:
     """What ``blend`` does along ``n`` pixels, (n factor, n); None where it pays no more than ``blend``.
 
-    Along a row of 16 pixels the product takes a fifth as long. Its zeros times what is infinite are NaN.
+    Along a row of 16 pixels the product takes a fifth as long. Its zeros times what is infinite are NaN, so
+    that a product along rows shows in any column whether there was something infinite.
     """
-    if on_gpu(like) or like.dtype.char not in "fd" or n > WIDTH:
+    if on_gpu(like) or like.dtype.char not in "fd" or n > most:
         return None
-    matrix = np.empty((1, n * factor, n), like.dtype)
-    blend(np.eye(n, dtype=like.dtype)[None], factor, matrix)
+    return blended_unit_vectors(n, factor, like.dtype)
+
+
+@lru_cache(64)
+def blended_unit_vectors(n: int, factor: int, dtype: np.dtype) -> np.ndarray:
+    """The matrix of ``blend``, of which nobody writes an element: to build it takes 10 us."""
+    matrix = np.empty((1, n * factor, n), dtype)
+    blend(np.eye(n, dtype=dtype)[None], factor, matrix)
     return matrix[0]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -78,9 +79,14 @@ def sizes_and_steps(
         raise ValueError(
             f"scale_factor {scale_factor} leaves no pixel of images of {image}; use a larger one"
         )
-    exact = (Fraction(str(float(factor))) for factor in factors)  # 1.1 is eleven tenths
-    axes = zip(image, sizes, exact, strict=True)
-    return [(m, Fraction(1) if m == n else 1 / factor) for n, m, factor in axes]
+    axes = zip(image, sizes, factors, strict=True)
+    return [(m, Fraction(1) if m == n else inverse(float(factor))) for n, m, factor in axes]
+
+
+@lru_cache(256)
+def inverse(factor: float) -> Fraction:
+    """One over the decimal number as which ``factor`` is written: 1.1 is eleven tenths."""
+    return 1 / Fraction(str(factor))
 
 
 def taps_of(mode: str, n: int, i: int, step: Fraction, align_corners: bool) -> tuple[int, int, float]:

@@ -8,11 +8,16 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
-from ..device import Array, array_module
+import numpy as np
+
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import Tensor, as_array
 from .axes import axis_of
 from .gather import gather, places_of
+
+GROUP = 8  # elements of a group, a power of two
+LONG = 32  # times k are the elements of rows in which groups pay; more than 2 GROUP
 
 
 @op
@@ -58,15 +63,44 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     if not (x.ndim == 0) <= k <= n:  # of a number k = 1
         raise ValueError(f"topk of {n} elements along axis {axis} takes k from 0 to {n}, got {k}")
     if 0 < k < n:
-        order = xp.argpartition(rows, n - k if largest else k - 1, -1)
-        chosen = order[..., n - k :] if largest else order[..., :k]
-        values = xp.take(rows.reshape(-1), places_of(chosen, rows, rows.ndim - 1))
-        order = turned(xp.argsort(values, -1), largest)
-        order = xp.take(chosen.reshape(-1), places_of(order, chosen, chosen.ndim - 1))
+        chosen = largest_of_rows(rows, k, largest)
+        order = elements(chosen, turned(xp.argsort(elements(rows, chosen), -1), largest))
     else:
         order = turned(xp.argsort(rows, -1), largest)[..., :k]
     indices = back(order, x.data, axis)
     return gather(x, indices, axis=axis), Tensor(indices)
+
+
+def largest_of_rows(rows: Array, k: int, largest: bool) -> Array:
+    """Indices of the k largest, or smallest, elements of each row, in any order.
+
+    The k largest are in the k groups whose largest elements are largest. Of 1,024 elements it takes a third
+    of the time to look for 8 there.
+    """
+    n = rows.shape[-1]
+    if not on_gpu(rows) and n >= LONG * k:
+        few = members_of_groups(rows, k, largest)
+        return elements(few, largest_of_rows(elements(rows, few), k, largest))
+    order = array_module(rows).argpartition(rows, n - k if largest else k - 1, -1)
+    return order[..., n - k :] if largest else order[..., :k]
+
+
+def members_of_groups(rows: np.ndarray, k: int, largest: bool) -> np.ndarray:
+    """Indices of the elements of k groups, among which the k largest, or smallest, of each row are."""
+    n, others = rows.shape[-1], rows.shape[:-1]
+    count = n // GROUP
+    best, better = rows[..., : GROUP * count], np.maximum if largest else np.fmin  # NaN is the largest
+    while best.shape[-1] > count:
+        half = best.shape[-1] // 2
+        best = better(best[..., :half], best[..., half:])
+    members = largest_of_rows(best, k, largest)[..., None, :] + count * np.arange(GROUP)[:, None]
+    rest = np.broadcast_to(np.arange(GROUP * count, n), (*others, n - GROUP * count))
+    return np.concatenate([members.reshape(*others, GROUP * k), rest], -1)
+
+
+def elements(rows: Array, order: Array) -> Array:
+    """The elements of each row at its indices in ``order``."""
+    return array_module(rows).take(rows.reshape(-1), places_of(order, rows, rows.ndim - 1))
 
 
 def rows_along(x: Array, axis: int) -> Array:

@@ -15,7 +15,7 @@ from ..op import OpResult, op
 from .argmax_pool import argmax_pool, window_axes
 from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
 from .pool_kernels import MOST_PLACES, max_of_places
-from .window_sums import spread_over_windows, sums_of_windows
+from .window_sums import are_tiles, spread_over_windows, sums_of_windows
 
 Place = tuple[slice, ...]
 Pooled = tuple[Array, Callable[[Array], Array]]
@@ -121,7 +121,7 @@ def avg_pool2d(
     images = nhwc(x if x.dtype.kind == "f" else x.astype(float))
     height, width = x.shape[2:]
     uneven = any(geometry.extra) or (any(geometry.padding) and not count_include_pad)
-    if are_tiles(images, geometry) and (on_gpu(x) or math.prod(geometry.kernel) > LARGE_TILE):
+    if are_tiles(geometry, height, width) and (on_gpu(x) or math.prod(geometry.kernel) > LARGE_TILE):
         y, to_x = mean_of_tiles(images, geometry)
     else:
         divisor = (
@@ -148,12 +148,6 @@ def mean_of_windows(x: Array, geometry: Geometry, divisor: Array | float) -> Poo
     _, height, width, _ = x.shape
     y = sums_of_windows(x, geometry, divisor)
     return y, (lambda g: spread_over_windows(g, geometry, height, width, divisor))
-
-
-def are_tiles(x: Array, geometry: Geometry) -> bool:
-    """Whether windows stand side by side on (N, H, W, C) images, and cover all of them."""
-    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
-    return apart and not (x.shape[1] % geometry.kernel[0] or x.shape[2] % geometry.kernel[1])
 
 
 def mean_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:

@@ -123,6 +123,8 @@ def elements_are_ordered() -> None:
         testing.gradient_matches_difference(partial(ops.sort, descending=descending), x)
         first = lambda x, **settings: ops.topk(x, **settings)[0]  # noqa: E731
         equals_its_form(first, "topk", x, k=2, largest=descending)
+        for many in (np.arange(70.0), np.where(np.arange(70) % 9, np.arange(70.0), np.nan)):
+            equals_its_form(first, "topk", many, k=2, largest=descending)
         order = ops.argsort(x, descending=descending, stable=True).numpy()
         assert np.array_equal(np.take_along_axis(x, order, -1), ops.sort(x, descending=descending).numpy()), (
             f"the order is {order}"
@@ -212,6 +214,10 @@ BUGS = [
     Bug("the largest are taken from the front", ORDER,
         "order[..., n - k :] if largest else order[..., :k]", "order[..., :k]",
         elements_are_ordered, "topk is"),
+    Bug("a group of NaN and small elements is one of NaN", ORDER, "np.maximum if largest else np.fmin",
+        "np.maximum if largest else np.minimum", elements_are_ordered, "topk is"),
+    Bug("elements behind the last whole group are forgotten", ORDER, "GROUP * k), rest], -1)",
+        "GROUP * k)], -1)", elements_are_ordered, "topk is"),
     Bug("a falling order counts from behind", ORDER, "turned(rows.shape[-1] - 1 - order, True)",
         "turned(order, True)", elements_are_ordered, "the order is"),
     Bug("a gradient rolls on", SHAPE, "(lambda g: rolled(g, -1),)", "(lambda g: rolled(g, 1),)",

@@ -88,6 +88,9 @@ def interpolation_is_its_definition() -> None:
         for scale in ({"scale_factor": (3, 2)}, {"size": (5, 3)}):
             window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), **scale, **mode)
             testing.gradient_matches_difference(partial(ops.interpolate, **scale, **mode), drawn(2, 2, 3, 4))
+    double = partial(ops.interpolate, scale_factor=2, mode="bilinear")
+    testing.gradient_matches_difference(double, drawn(1, 1, 40, 3))  # too many rows for a product of matrices
+    testing.gradient_matches_difference(double, drawn(1, 1, 3, 40))
     window_laws.interpolation_spreads_to_neighbours_only(ops.interpolate, np.inf)
 
 
@@ -220,9 +223,14 @@ BUGS = [
         interpolation_is_its_definition, "Mismatched elements"),
     Bug("what is before the first pixel keeps its gradient", ENLARGE, "d[:, 0] += left[:, 0]", "pass",
         interpolation_is_its_definition, DIFFERENCE),
-    Bug("zeros of a matrix are multiplied by infinity", ENLARGE,
-        "if transpose is None or not np.isfinite(out).all():", "if transpose is None:",
-        interpolation_is_its_definition, "the gradient"),
+    Bug("a product along columns has no scale", ENLARGE, "np.matmul(of_rows / scale,", "np.matmul(of_rows,",
+        interpolation_is_its_definition, "Mismatched elements"),
+    Bug("zeros of a matrix are multiplied by an infinite pixel", ENLARGE,
+        "if of_columns is None or not np.isfinite(out[:, :, 0]).all():\n            part = xp.divide",
+        "if of_columns is None:\n            part = xp.divide", interpolation_is_its_definition, "the value"),
+    Bug("zeros of a matrix are multiplied by an infinite gradient", ENLARGE,
+        "if of_columns is None or not np.isfinite(out[:, :, 0]).all():\n            tall",
+        "if of_columns is None:\n            tall", interpolation_is_its_definition, "the gradient"),
     Bug("a mean of groups is one of all channels", GROUPS, "pixels * channels // groups",
         "pixels * channels", samples_are_normalized, "Mismatched elements"),
     Bug("a group's mean is taken for a constant", GROUPS, "d += line(scale * mean(total))", "d += 0",

@@ -1,5 +1,7 @@
 """Ops compute what NumPy computes, also of ties and NaN, and order says where elements come from."""
 
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 
 from minigrad import ops, testing
 from minigrad.device import to_host
+from minigrad.ops import order
 from minigrad.testing import on_device
 from tests.minigrad.extremes import value_and_gradients
 from tests.minigrad.numpy_forms import FORMS, equals_its_form, sort
@@ -37,6 +40,15 @@ def test_what_is_equal_or_no_number_has_its_place_too(values, axis, descending, 
     np.testing.assert_array_equal(first.numpy(), np.take(in_order, np.arange(k), axis))
     np.testing.assert_array_equal(np.take_along_axis(x, indices.numpy(), axis), first.numpy())
     assert not indices.requires_grad and indices.dtype.kind == "i"
+
+
+@given(values=TIES, k=st.integers(1, 3), largest=st.booleans())
+def test_the_largest_of_long_rows_are_in_groups(values, k, largest):
+    x = np.reshape([*values, *values, 0.5], (1, 13))
+    with patch.multiple(order, GROUP=2, LONG=4):
+        first, indices = ops.topk(on_device(x), k=k, largest=largest)
+    np.testing.assert_array_equal(first.numpy(), sort(x, descending=largest)[:, :k])
+    np.testing.assert_array_equal(np.take_along_axis(x, indices.numpy(), -1), first.numpy())
 
 
 @given(values=st.lists(st.integers(0, 2), max_size=6))

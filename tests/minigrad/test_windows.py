@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from minigrad import ops
-from minigrad.ops import enlarge, window_sums
+from minigrad.ops import blocks, enlarge, window_sums
 from minigrad.testing import on_device
 from tests.minigrad import window_laws
 
@@ -39,7 +39,8 @@ def test_a_pool_is_its_definition(op, data):
     mean = op is ops.avg_pool2d
     sizes, settings = data.draw(poolings(mean))
     x = np.random.default_rng(0).integers(-9, 9, size=(2, 2, *sizes)).astype(float)
-    with patch.object(window_sums, "CACHE", data.draw(st.sampled_from([1, window_sums.CACHE]))):
+    cache, row = data.draw(st.sampled_from([1, window_sums.CACHE])), data.draw(st.sampled_from([1, 512]))
+    with patch.object(window_sums, "CACHE", cache), patch.object(blocks, "LONG_ROW", row):
         window_laws.pool_is_its_definition(op, x, mean, **settings)
         if mean:
             window_laws.is_the_transpose(partial(op, **settings), x)
@@ -124,12 +125,16 @@ FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4])
         [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
         + [{"mode": "bilinear", "align_corners": True}]
     ),
-    widest=st.sampled_from([0, enlarge.WIDTH]),
+    products=two(0, 4),
     cache=st.sampled_from([1, window_sums.CACHE]),
+    long_pixel=st.sampled_from([1, window_sums.LONG_PIXEL]),
 )
-def test_interpolation_is_its_definition(sizes, scale, mode, widest, cache):
+def test_interpolation_is_its_definition(sizes, scale, mode, products, cache, long_pixel):
     x = np.random.default_rng(0).integers(-4, 5, (2, 3, *sizes)).astype(float)
-    with patch.object(enlarge, "WIDTH", widest), patch.object(window_sums, "CACHE", cache):
+    with (
+        patch.multiple(enlarge, ROWS=products[0], COLUMNS=products[1]),
+        patch.multiple(window_sums, CACHE=cache, LONG_PIXEL=long_pixel),
+    ):
         window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)
         window_laws.is_the_transpose(partial(ops.interpolate, **scale, **mode), x)
 
