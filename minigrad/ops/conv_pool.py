@@ -23,7 +23,7 @@ from .conv import conv2d, fastest
 from .geometry import Geometry, Pair, Place, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
 
-CACHE = 3 << 20  # bytes of windows and of their products at a time
+CACHE = 5 << 19  # bytes of windows and of their products at a time
 MOST_PHASES = 255  # whose numbers are bytes
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
 ALGORITHMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd}
@@ -138,11 +138,14 @@ def by_phase(
     masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
 
     def before_pooling(g: Array) -> Iterator[tuple[slice, Array]]:
-        """Some images at a time, and the gradient of the convolution's value."""
+        """Some images at a time, and the gradient of the convolution's value, good until the next."""
         (height, width), (_, rows, columns, _) = geometry.output(*x.shape[2:]), y.shape
         whole = (rows * down, columns * across) == (height, width)
-        for run in blocks(len(x), height * width * filters * g.itemsize, CACHE):
-            d = (np.empty if whole else np.zeros)((len(g[run]), height, width, filters), g.dtype)
+        runs = blocks(len(x), height * width * filters * g.itemsize, CACHE)
+        n = runs[0].stop if runs else 0  # the first run is the longest
+        buffer = (np.empty if whole else np.zeros)((n, height, width, filters), g.dtype)
+        for run in runs:
+            d = buffer[: len(g[run])]
             image, row, column, channel = d.strides
             shape = down, across, len(d), rows, columns, filters
             strides = row, column, image, row * down, column * across, channel
