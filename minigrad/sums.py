@@ -120,7 +120,7 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
 
 
 def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.ndarray) -> np.ndarray:
-    """``sums`` of the rows of matrices (N, C), by pieces of a row, which are added in pairs.
+    """``sums`` of the rows of matrices (N, C), by pieces of a row, which one product adds, or pairs if many.
 
     Rows of up to 8 pieces stay whole where they do not divide evenly: a chain then has at most 64 additions.
     """
