@@ -2,8 +2,9 @@
 
 All peers take turns in one process, in shuffled order, float32, one thread; time is the process's own on
 the CPU, a figure the median over the rounds, a ratio the median of the rounds' ratios. Before the clock
-starts, the values and all gradients are compared with PyTorch's. The last column is the time of the fewest
-calls of NumPy that a row needs (``numpy_limits.py``), divided by PyTorch's, in the same rounds.
+starts, the values and all gradients are compared with PyTorch's. The last columns are times divided by
+PyTorch's, in the same rounds: of the fewest calls of NumPy that a row needs (``numpy_limits.py``), and of
+minigrad's step on the smallest image, which is Python's time where the kernel is small, too.
 
 python benchmarks/ops.py                      # the table, the worst row first
 python benchmarks/ops.py --only conv --rounds 15 --json ops.json
@@ -40,7 +41,7 @@ except ImportError as error:
 
 BOUND = 1.25  # the largest ratio that no row should pass
 ROUND_SECONDS = 0.03  # of one peer in one round, at least
-console = Console(width=None if sys.stdout.isatty() else 130)
+console = Console(width=None if sys.stdout.isatty() else 160)
 
 
 def main(
@@ -99,13 +100,23 @@ def results_table(results: list[dict[str, Any]]) -> Table:
         caption=f"{len(over)} of {len(results)} rows take more than {BOUND} times as long, NumPy alone in "
         f"{len(limited)} of them; NumPy {np.__version__}, PyTorch {torch.__version__}",
     )
-    for column in ("", "minigrad ms", "PyTorch ms", "channels_last ms", "ratio", "NumPy alone"):
+    for column in (
+        "",
+        "minigrad ms",
+        "PyTorch ms",
+        "channels_last ms",
+        "ratio",
+        "NumPy alone",
+        "smallest image",
+    ):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for result in results:
         ms = result["ms"]
         last = f"{ms['channels_last']:.3f}" if "channels_last" in ms else ""
-        limit = f"{result['limit']:.2f}" if "limit" in result else ""
-        figures = f"{ms['minigrad']:.3f}", f"{ms['torch']:.3f}", last, f"{result['minigrad']:.2f}", limit
+        ratios = (
+            f"{result[name]:.2f}" if name in result else "" for name in ("minigrad", "limit", "smallest")
+        )
+        figures = f"{ms['minigrad']:.3f}", f"{ms['torch']:.3f}", last, *ratios
         table.add_row(result["title"], *figures)
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Row:
     image: bool = False
     input_gradient: bool = True  # of the first input, as between layers; False as for data
     positive: bool = False
+    smallest: tuple[int, ...] | None = None  # shape of the first input, to time what a step takes on any
     tolerance: float = 2e-4  # in networks more: what rounding moves over a kink of ReLU or pooling differs
 
     def arrays(self) -> list[np.ndarray]:
@@ -49,6 +50,8 @@ class Row:
         peers = {"minigrad": self.minigrad(), "torch": self.torch(torch.contiguous_format)}
         if self.image:
             peers["channels_last"] = self.torch(torch.channels_last)
+        if self.smallest:
+            peers["smallest"] = replace(self, shapes=[self.smallest, *self.shapes[1:]]).minigrad()
         return peers
 
     def seed(self, value: Any) -> np.ndarray:
@@ -114,6 +117,7 @@ def conv(n: int, c: int, f: int, size: int, k: int, **settings: Any) -> Row:
         [(n, c, size, size), (f, c // groups, k, k), (f,)],
         image=True,
         input_gradient=not data,
+        smallest=(1, c, k, k),
     )
 
 
@@ -234,6 +238,7 @@ def lenet(batch: int) -> Row:
         + [(128, 1568), (128,), (10, 128), (10,)],
         image=True,
         input_gradient=False,
+        smallest=(1, 3, 1, 1),
         tolerance=KINKS,
     )
 
