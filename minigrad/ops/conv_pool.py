@@ -113,18 +113,10 @@ def by_phase(
     algorithm = ALGORITHMS[fastest(x, weight, geometry)]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
-    small = len(x) * bytes_each(images, geometry, tile, filters) <= min(im2col.KEPT, CACHE)
-    one_block = (
-        list(in_blocks(images, geometry, tile, filters)) if small and algorithm is not winograd else []
-    )
-
-    def windows() -> Iterable[tuple[Place, Array]]:
-        return one_block or in_blocks(images, geometry, tile, filters)
-
     if algorithm is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)
     else:
-        pool_products(windows(), weight, y, winners)
+        pool_products(in_blocks(images, geometry, tile, filters), weight, y, winners)
     pixels = y.shape[1] * y.shape[2]
     lines, zeros = y.reshape(len(y), pixels * filters), np.zeros(pixels * filters, x.dtype)
     biases = np.empty((pixels, filters), x.dtype)  # many channels at a time, as in ``conv2d``
@@ -165,7 +157,7 @@ def by_phase(
             parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
-        for place, stacks in windows():
+        for place, stacks in in_blocks(images, geometry, tile, filters):
             gs = shares(g[place], winners[place], down * across).reshape(*stacks.shape[:4], filters)
             d += (stacks.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)

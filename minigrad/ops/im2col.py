@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
-from ..op import Pullback
 from . import im2col_kernels
 from .geometry import (
     Convolved,
@@ -30,16 +29,15 @@ SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS 
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
 NARROW = 16  # numbers of a window that OpenBLAS takes together; with fewer the transposed product is faster
 SHORT_ROW = 64  # outputs; rows of images that are as short are copied once for a column of the kernel
-KEPT = 1 << 18  # bytes of windows that are kept for backward, at most
 FEW_CHANNELS = 8  # with fewer channels a window's rows are too short to copy one by one
 
 
 def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """The windows of a few images at a time, one per row, times the kernel as a (kh kw C, F) matrix.
 
-    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again
-    unless they are few: they are kh kw times as large as the images, and copying is cheaper than storing.
-    With few channels on the host the value may have a bias (F,).
+    x is (N, H, W, C), w (F, C / groups, kh, kw); the value is (N, H', W', F). Backward makes the rows again:
+    they are kh kw times as large as the images, and copying is cheaper than storing them. With few channels
+    on the host the value may have a bias (F,).
     """
     if on_gpu(x) and im2col_kernels.fits(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
@@ -52,49 +50,37 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
             return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
         return correlate_turned(g, w, geometry.backward())
 
-    if is_small(x, w, geometry, KEPT):
-        y, to_kernel = in_one_product(x, w, geometry, bias)
-        return y, (to_image, to_kernel)
     return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
 
-def is_small(x: Array, w: Array, geometry: Geometry, limit: int) -> bool:
-    """Whether all windows are of at most ``limit`` bytes, and make one product."""
+def is_small(x: Array, w: Array, geometry: Geometry) -> bool:
+    """Whether all windows fit in the cache, and make one product."""
     if geometry.groups > 1 or w.size > LARGE:
         return False
     n, height, width, channels = x.shape
     count = n * math.prod(geometry.output(height, width))
-    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= limit
+    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= CACHE
 
 
-def in_one_product(
-    x: Array, w: Array, geometry: Geometry, bias: Array | None = None
-) -> tuple[Array, Pullback]:
-    """The value, and the pullback to the kernel, by a matrix of all windows (m, kh kw C), which is kept."""
-    (n, height, width, channels), (kh, kw), filters = x.shape, geometry.kernel, len(w)
+def all_windows(x: Array, geometry: Geometry) -> Array:
+    """A matrix of all windows, (m, kh kw C)."""
+    (n, height, width, channels), (kh, kw) = x.shape, geometry.kernel
     rows, columns = geometry.output(height, width)
     padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
     patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
     m, size = n * rows * columns, kh * kw * channels
     if channels < FEW_CHANNELS:  # the rows of images are longer than those of windows
-        matrix = patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
-    else:
-        matrix = patches.reshape(m, size)
-
-    def to_kernel(g: Array) -> Array:
-        d = product(matrix.T, g.reshape(m, filters))
-        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
-
-    y = product(matrix, as_matrices(w, 1)[0]).reshape(n, rows, columns, filters)
-    if bias is not None:
-        add_to_pixels(bias, y)
-    return y, to_kernel
+        return patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
+    return patches.reshape(m, size)
 
 
 def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
     """The pullback to the kernel."""
     groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
     filters, size = len(w) // groups, math.prod(w.shape[1:])
+    if is_small(x, w, geometry):
+        d = product(all_windows(x, geometry).T, g.reshape(-1, filters))
+        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
     turned = size < NARROW or w.size > LARGE  # which takes less time then
     d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
     for place, stacks in in_blocks(x, geometry, len(w)):
@@ -107,13 +93,16 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
-    if is_small(x, w, geometry, CACHE):
-        return in_one_product(x, w, geometry, bias)[0]
     xp, groups = array_module(x), geometry.groups
-    matrices = as_matrices(w, groups)
+    matrices, (rows, columns) = as_matrices(w, groups), geometry.output(*x.shape[1:3])
+    if is_small(x, w, geometry):
+        y = product(all_windows(x, geometry), matrices[0]).reshape(len(x), rows, columns, len(w))
+        if bias is not None:
+            add_to_pixels(bias, y)
+        return y
     if bias is not None:
         matrices = xp.concatenate([matrices, bias.reshape(groups, 1, len(w) // groups)], axis=1)
-    y = xp.empty((len(x), *geometry.output(*x.shape[1:3]), len(w)), xp.result_type(x, w))
+    y = xp.empty((len(x), rows, columns, len(w)), xp.result_type(x, w))
     for place, stacks in in_blocks(x, geometry, len(w), ones=bias is not None):
         out = as_stacks(y[place], stacks)
         if stacks.shape[1] > 1:
