@@ -79,7 +79,8 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
     groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
     filters, size = len(w) // groups, math.prod(w.shape[1:])
     if is_small(x, w, geometry):
-        d = product(all_windows(x, geometry).T, g.reshape(-1, filters))
+        matrix = all_windows(x, geometry)
+        d = product(matrix.T, g.reshape(len(matrix), filters))
         return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
     turned = size < NARROW or w.size > LARGE  # which takes less time then
     d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
