@@ -78,6 +78,11 @@ def large_logits_swallow_no_loss() -> None:
     extremes.softmax_survives_offsets(ops.softmax, ops.log_softmax, x, 1)
 
 
+def no_probability_is_above_1() -> None:
+    x = np.array([[0.4296875, -30, -40]], np.float32)
+    extremes.softmax_survives_offsets(ops.softmax, ops.log_softmax, x, 1)
+
+
 def infinite_logits_are_summed() -> None:
     for row in ([-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 0.5]):
         extremes.logsumexp_knows_infinities(ops.logsumexp, np.array(row))
@@ -358,6 +363,9 @@ BUGS = [
     Bug("a large logit stays in its logarithm", "minigrad.ops.reduce",
         "np.subtract(x, largest_keepdims(x, (1,)), out=y)  #", "np.copyto(y, x)  #",
         large_logits_swallow_no_loss, "log_softmax: .* for"),
+    Bug("a logit is compared with a rounded logarithm", "minigrad.ops.reduce",
+        "np.subtract(x, largest_keepdims(x, (1,)), out=y)  #", "np.copyto(y, x)  #",
+        no_probability_is_above_1, "probability above 1"),
     Bug("infinity is taken from infinity", "minigrad.ops.reduce",
         "xp.where(xp.isfinite(largest), largest, 0)", "largest",
         infinite_logits_are_summed, "AssertionError"),
