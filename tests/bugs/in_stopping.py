@@ -21,7 +21,8 @@ def one_step_for_all() -> None:
 
 def the_step_is_saved_and_named() -> None:
     for requests, every in (({1: (2, TERM)}, 4), ({0: (4, TERM)}, 2), ({0: (3, TERM), 1: (1, INT)}, 1)):
-        stop_laws.a_stopped_training_goes_on(Layout(2, DataParallel), mlp, 8, requests, every)
+        layout, late = Layout(2, DataParallel), stop_laws.LateDisk()
+        stop_laws.a_stopped_training_goes_on(layout, mlp, 8, requests, every, disk=late)
 
 
 def a_failed_rank_ends_the_wait() -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from io import StringIO
 from pathlib import Path
@@ -16,7 +16,8 @@ from unittest.mock import patch
 import numpy as np
 
 from backends.checkpoint import checkpoints as checkpoints_module
-from backends.checkpoint.checkpoints import Checkpoints
+from backends.checkpoint.checkpoints import REAL, Checkpoints
+from backends.checkpoint.disk import Disk
 from backends.checkpoint.stop_agreement import StopAgreement
 from backends.checkpoint.training_state import gather_state
 from backends.cli.checkpointing import CheckpointOptions, TrainingCheckpoints
@@ -57,6 +58,16 @@ class ScriptedRequest(StopRequest):
 
     def act(self, number: int) -> None:
         self.resent = True
+
+
+class LateDisk(Disk):
+    """A disk so slow that no write begins before somebody waits for it."""
+
+    def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:
+        def finish() -> None:
+            Disk.start(self, job, meanwhile)()
+
+        return finish
 
 
 def ranks_stop_together(ranks: int, steps: int, requests: Requests, seed: int | None) -> None:
@@ -100,6 +111,7 @@ def trained(
     options: CheckpointOptions,
     requests: Requests,
     seed: int | None,
+    disk: Disk = REAL,
 ) -> list[Trained]:
     """Three epochs of ``data`` in batches of 4 on each rank, which hears its request."""
     epochs, batch = 3, 4
@@ -108,7 +120,7 @@ def trained(
     def work(comm: Communicator) -> Trained:
         request = ScriptedRequest(requests.get(comm.rank))
         backend, model = layout.backend(comm), build(np.random.default_rng(0)).to(dtype=np.float64)
-        checkpoints = TrainingCheckpoints(options, comm, {}, lambda text: None, request=request)
+        checkpoints = TrainingCheckpoints(options, comm, {}, lambda text: None, disk, request)
         checkpoints.load_model(model)
         model = backend.place(model)
         optimizer = optim.Adam(model.parameters(), 0.01, eps=1e-3)
@@ -144,6 +156,7 @@ def a_stopped_training_goes_on(
     requests: Requests,
     every: int,
     seed: int | None = None,
+    disk: Disk = REAL,
 ) -> None:
     """Assert that the step after which all ranks stop is the newest in the folder, and the one they name.
 
@@ -155,7 +168,7 @@ def a_stopped_training_goes_on(
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name) / "kept"
         options = CheckpointOptions(checkpoint=folder, every=every)
-        first = trained(layout, build, data, options, requests, seed)
+        first = trained(layout, build, data, options, requests, seed, disk)
         steps = {len(end.losses) for end in first}
         assert len(steps) == 1, f"ranks stop after {steps}"
         assert not any(end.resent for end in first), "a request was left to the signal's own handler"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backends.checkpoint.checkpoints import REAL
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
@@ -16,6 +17,7 @@ from backends.registry import OneRank
 from tests.backends.pipeline_nets import dropping, mlp
 from tests.checkpoints.resume_laws import Layout
 from tests.checkpoints.stop_laws import (
+    LateDisk,
     a_crashed_training_starts_again,
     a_stopped_training_goes_on,
     only_a_crash_starts_a_job_again,
@@ -53,12 +55,13 @@ def test_whoever_hears_a_request_all_ranks_stop_after_one_step(ranks, steps, see
     samples=st.integers(3, 12),
     every=st.integers(1, 5),
     seed=SEEDS,
+    disk=st.sampled_from([REAL, LateDisk()]),
     data=st.data(),
 )
-def test_a_stopped_training_goes_on_with_the_same_bits(layout, build, samples, every, seed, data):
+def test_a_stopped_training_goes_on_with_the_same_bits(layout, build, samples, every, seed, disk, data):
     steps = 3 * -(-samples // 4)
     requests_of_ranks = data.draw(requests(layout.ranks, steps, least=1))
-    a_stopped_training_goes_on(layout, build, samples, requests_of_ranks, every, seed)
+    a_stopped_training_goes_on(layout, build, samples, requests_of_ranks, every, seed, disk)
 
 
 def test_rank_0_does_not_wait_for_a_rank_that_failed(tmp_path):
