@@ -59,7 +59,8 @@ def in_long_rows(x: Array, *others: Array) -> Iterator[None]:
     1,024 takes 0.08 ms, not 0.16, and a sum of every other row of 2,048 elements with the next 0.11 ns an
     element, not 0.17. The buffer also converts dtypes, in parts that would be short.
     """
-    if type(x) is not np.ndarray or x.shape[-1] < LONG_ROW or any(a.dtype != x.dtype for a in others):
+    short = type(x) is not np.ndarray or not x.ndim or x.shape[-1] < LONG_ROW
+    if short or any(a.dtype != x.dtype for a in others):
         yield
         return
     before = np.setbufsize(LEAST_BUFFER)

@@ -19,6 +19,7 @@ from . import elementwise_kernels as kernels
 from .geometry import in_memory_order
 
 P = ParamSpec("P")
+LINE = 1 << 14  # elements that NumPy takes together without its buffers, which have half as many
 
 
 def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
@@ -111,7 +112,12 @@ def negative(x: Array) -> OpResult:
 def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
     xp = array_module(x)
-    return xp.abs(x), (lambda g: g * ((x > 0).astype(xp.int8) - (x < 0)),)
+
+    def to_x(g: Array) -> Array:
+        above, below = xp.asarray(x > 0), xp.asarray(x < 0)
+        return g * (above.view(xp.int8) - below.view(xp.int8))
+
+    return xp.abs(x), (to_x,)
 
 
 @elementwise
@@ -174,9 +180,36 @@ def sigmoid(x: Array) -> OpResult:
 @elementwise
 def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
+    if type(x) is np.ndarray and x.size >= LINE and x.dtype.char in "fd":
+        return relu_of_bits(x)
     xp = array_module(x)  # NumPy 2.2 clips floats four times as fast as it takes a maximum with a number
     y = x.clip(0, math.inf) if xp is np and x.dtype.kind == "f" else xp.maximum(x, 0)
     return y, (lambda g: kernels.where_positive(g, y) if kernels.fits(g, y) else masked(g, y != 0),)
+
+
+def relu_of_bits(x: np.ndarray) -> OpResult:
+    """The same of large arrays without a mask, in three passes, not four.
+
+    Where y is positive or NaN its bits are an integer with the sign 1, by which the bits of g are multiplied.
+    So y must not hold -0: of two zeros ``maximum`` takes the second, ``clip`` the first.
+    """
+    y = np.empty_like(x)
+    if y.strides != x.strides:
+        y[...] = x
+        x = y
+    flat, out, zeros = x.ravel("K"), y.ravel("K"), np.zeros(LINE, x.dtype)  # views, in the order of memory
+    lines = x.size // LINE * LINE  # of a line NumPy takes the maximum three times as fast as of a number
+    np.maximum(flat[:lines].reshape(-1, LINE), zeros, out=out[:lines].reshape(-1, LINE))
+    np.maximum(flat[lines:], zeros[: x.size - lines], out=out[lines:])
+
+    def to_x(g: np.ndarray) -> np.ndarray:
+        if g.dtype != y.dtype:
+            return masked(g, y != 0)
+        d = np.sign(y.view(f"u{y.itemsize}"))
+        d *= g.view(d.dtype)
+        return d.view(y.dtype)
+
+    return y, (to_x,)
 
 
 @elementwise

@@ -13,6 +13,7 @@ from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import as_array
 from .axes import axis_of
+from .blocks import in_long_rows
 from .elementwise import masked
 from .sum_by_row import sum_by_row
 
@@ -118,4 +119,5 @@ def places_of(indices: Array, x: Array, axis: int) -> Array:
     for i, size in enumerate(sizes):
         if i != axis:
             others = others + (xp.arange(size) * strides[i]).reshape(-1, *(1,) * (len(sizes) - 1 - i))
-    return (places if strides[axis] == 1 else places * strides[axis]) + others
+    with in_long_rows(places):
+        return (places if strides[axis] == 1 else places * strides[axis]) + others

@@ -102,6 +102,16 @@ def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope:
     assert np.array_equal(to_x(g), g * factor, equal_nan=True), "the gradient differs"
 
 
+def is_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray) -> None:
+    """Value and gradient, which is 0 at both zeros; NaN passes both ways."""
+    value, (to_x,) = form(x)
+    assert np.array_equal(value, np.where(x <= 0, 0, x), equal_nan=True), "the value differs"
+    d = to_x(g)
+    assert d.dtype == g.dtype and np.array_equal(d, np.where(x <= 0, 0, g), equal_nan=True), (
+        f"{d} for {g} at {x}"
+    )
+
+
 def is_the_softmax(softmax: Callable[..., Any], x: np.ndarray) -> None:
     """Of rows, as exactly as the distance from the largest logit allows; below 1e-30 no digit counts."""
     shifted = x.astype(np.longdouble) - x.max(axis=1, keepdims=True)

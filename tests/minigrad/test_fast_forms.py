@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minigrad import device, nn, ops, sums
-from minigrad.ops import blocks, scan, sum_by_row
-from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum
+from minigrad.ops import blocks, elementwise, scan, sum_by_row
+from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum, relu_of_bits
 from minigrad.ops.reduce import largest_keepdims
 from minigrad.testing import c_order, fortran_order, with_gaps
 from tests.minigrad.fast_form_laws import (
@@ -19,6 +19,7 @@ from tests.minigrad.fast_form_laws import (
     is_itself_in_parts,
     is_leaky_relu,
     is_one_stream,
+    is_relu,
     is_the_power,
     is_the_softmax,
     sums_over_axes,
@@ -111,6 +112,20 @@ def test_leaky_relu_by_maximum(data, dtype, slope):
     is_leaky_relu(
         leaky_relu_by_maximum, x, np.random.default_rng(0).standard_normal(x.shape).astype(dtype), slope
     )
+
+
+@given(
+    st.data(),
+    DTYPES,
+    DTYPES,
+    st.integers(1, 40),
+    st.sampled_from([c_order, fortran_order, with_gaps, np.flip]),
+)
+def test_relu_of_bits(data, dtype, of_gradient, line, order):
+    elements = st.sampled_from([-0.0, 0.0, 1e-40, -1e-40, 2.0, -2.0, np.inf, -np.inf, np.nan, -np.nan])
+    x, g = data.draw(hnp.arrays(dtype, (2, 3, 11), elements=elements))
+    with patch.object(elementwise, "LINE", line):
+        is_relu(relu_of_bits, order(x), order(g.astype(of_gradient)))
 
 
 @given(DTYPES, st.sampled_from([-120.0, -100.0, -20.0, 0.0, 60.0, 1e4]), st.sampled_from([0.1, 4.0, 30.0]))
