@@ -109,7 +109,7 @@ def sums_of_chains(sums: Callable[..., np.ndarray], most: int, *arrays: np.ndarr
     n, channels = arrays[0].shape
     if n <= CHAIN:
         return sums(*(x[None] for x in arrays))[0]
-    chain = divisor_near(n, CHAIN, CHAIN)
+    chain = largest_divisor(n, CHAIN, CHAIN // 2) or CHAIN
     together = max(min(most, n // chain), 1)
     count = n // (together * chain)
     covered = count * together * chain
@@ -126,7 +126,7 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
     """
     arrays = tuple(map(np.ascontiguousarray, arrays))
     n, size = arrays[0].shape
-    piece = divisor_near(size, longest, PIECE)
+    piece = largest_divisor(size, longest, longest // 2) or PIECE
     pieces, rest = divmod(size, piece)
     if pieces < 2 or (rest and pieces < 8):
         return sums(*arrays)
@@ -137,9 +137,9 @@ def sums_of_pieces(sums: Callable[..., np.ndarray], longest: int, *arrays: np.nd
 
 
 @cache
-def divisor_near(size: int, longest: int, otherwise: int) -> int:
-    """The largest divisor of ``size`` from longest / 2 to ``longest``, or ``otherwise``."""
-    return next((n for n in range(longest, longest // 2 - 1, -1) if size % n == 0), otherwise)
+def largest_divisor(n: int, most: int, least: int = 1) -> int:
+    """The largest divisor of n from ``least`` to ``most``, or 0 where none is there."""
+    return next((divisor for divisor in range(most, least - 1, -1) if n % divisor == 0), 0)
 
 
 def halved(x: np.ndarray) -> np.ndarray:

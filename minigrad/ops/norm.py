@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, cast
 
 import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
-from ..sums import column_dots, column_sums, halved, row_dots, row_sums
+from ..sums import column_dots, column_sums, halved, largest_divisor, row_dots, row_sums
 from ..tape import once
 from ..tensor import Tensor
 from .blocks import in_rows
@@ -211,12 +211,6 @@ def repeated(a: Array, count: int) -> Array:
     copies = xp.empty((*a.shape[:-1], count, a.shape[-1]), a.dtype)
     copies[...] = a[..., None, :]
     return copies.reshape(*a.shape[:-1], count * a.shape[-1])
-
-
-@cache
-def largest_divisor(n: int, most: int) -> int:
-    """The largest divisor of n up to ``most``, at least 1."""
-    return next((divisor for divisor in range(most, 1, -1) if n % divisor == 0), 1)
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
