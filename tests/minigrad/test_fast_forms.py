@@ -122,7 +122,7 @@ def test_leaky_relu_by_maximum(data, dtype, slope):
     st.sampled_from([c_order, fortran_order, with_gaps, np.flip]),
 )
 def test_relu_of_bits(data, dtype, of_gradient, line, order):
-    elements = st.sampled_from([-0.0, 0.0, 1e-40, -1e-40, 2.0, -2.0, np.inf, -np.inf, np.nan, -np.nan])
+    elements = st.sampled_from([-0.0, 0.0, 2**-149, -(2**-149), 2.0, -2.0, np.inf, -np.inf, np.nan, -np.nan])
     x, g = data.draw(hnp.arrays(dtype, (2, 3, 11), elements=elements))
     with patch.object(elementwise, "LINE", line):
         is_relu(relu_of_bits, order(x), order(g.astype(of_gradient)))
