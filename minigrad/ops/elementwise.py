@@ -174,9 +174,8 @@ def sigmoid(x: Array) -> OpResult:
 @elementwise
 def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
-    xp = array_module(x)  # NumPy 2.2 clips floats four times as fast as it takes a maximum with a number
-    y = x.clip(0, math.inf) if xp is np and x.dtype.kind == "f" else xp.maximum(x, 0)
-    return y, (lambda g: kernels.where_positive(g, y) if kernels.fits(g, y) else masked(g, y != 0),)
+    y = positive_part(x)
+    return y, (lambda g: where_positive(g, y),)
 
 
 @elementwise
@@ -255,22 +254,38 @@ def logistic(x: Array) -> Array:
     return xp.divide(1, y, out=y)
 
 
-def masked(g: Array, mask: Array) -> Array:
+def positive_part(x: Array, out: Array | None = None) -> Array:
+    """max(x, 0), also written into ``out``."""
+    xp = array_module(x)  # NumPy 2.2 clips floats four times as fast as it takes a maximum with a number
+    return x.clip(0, math.inf, out) if xp is np and x.dtype.kind == "f" else xp.maximum(x, 0, out=out)
+
+
+def where_positive(g: Array, y: Array, out: Array | None = None) -> Array:
+    """The gradient of y = max(x, 0), also written into ``out``: g where y is not 0."""
+    return kernels.where_positive(g, y, out) if kernels.fits(g, y) else masked(g, y != 0, out)
+
+
+def masked(g: Array, mask: Array, out: Array | None = None) -> Array:
     """g where ``mask`` holds, else 0, also where g is infinite or NaN, which times 0 is NaN.
 
     The bits are multiplied, as integers: as fast as g * mask, while a choice by the mask takes ten times.
     """
     xp = array_module(g)
     if g.dtype.itemsize > 8:
-        return xp.where(mask, g, 0)
+        d = xp.where(mask, g, 0)
+        if out is not None:
+            out[...] = d
+        return d
     kind = f"i{g.dtype.itemsize}"
     if xp is np and mask.shape == g.shape:
-        d = np.empty_like(mask, dtype=g.dtype)
+        d = np.empty_like(mask, dtype=g.dtype) if out is None else out
         bits = d.view(kind)
         bits[...] = mask
         bits *= g.view(kind)
         return d
-    d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
+    d = out
+    if d is None:
+        d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
     xp.multiply(g.view(kind), mask, out=d.view(kind))
     return d
 
