@@ -371,7 +371,7 @@ BUGS = [
         infinite_logits_are_summed, "AssertionError"),
     Bug("a half swallows the sigmoid's tail", ELEMENTWISE, "    return xp.divide(1, y, out=y)\n",
         "    return 0.5 * xp.tanh(0.5 * x) + 0.5\n", the_tail_of_the_sigmoid_is_there, "sigmoid: .* for"),
-    Bug("NaN ends at a ReLU", ELEMENTWISE, "masked(g, y != 0)", "masked(g, y > 0)",
+    Bug("NaN ends at a ReLU", ELEMENTWISE, "masked(g, y != 0, out)", "masked(g, y > 0, out)",
         nan_passes_and_nothing_else_does, "gradient 0 is"),
     Bug("what is not taken is multiplied by 0", ELEMENTWISE, "lambda g: masked(g, condition)",
         "lambda g: g * condition", nan_passes_and_nothing_else_does, "x gets"),
