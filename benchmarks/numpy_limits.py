@@ -453,7 +453,7 @@ def copies(count: int, width: int, step: int = 1) -> Calls:
 def conv_norm_relu(size: int) -> Calls:
     """Two blocks of convolution, batch norm and ReLU on 8 images, 16 channels."""
     pixels = 8 * size * size
-    rest = together(batch_norm(pixels, 16, 256), relu(8, 16, size, size))
+    rest = together(batch_norm(pixels, 16, 128), relu(8, 16, size, size))
     first, second = few_channels(8, size, 3, 16, 3), convolution(pixels, 16, 16, 9, rows=3)
     return together(first, rest, second, rest)
 
@@ -721,8 +721,8 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "log_softmax 128x10000": lambda: log_softmax(128, 10000),
     "layer_norm 32x128x256": lambda: layer_norm(32 * 128, 256),
     "layer_norm 512x768": lambda: layer_norm(512, 768),
-    "batch_norm 32x64x32x32": lambda: batch_norm(32 * 32 * 32, 64, 64),
-    "batch_norm 64x16x28x28": lambda: batch_norm(64 * 28 * 28, 16, 256),
+    "batch_norm 32x64x32x32": lambda: batch_norm(32 * 32 * 32, 64, 32),
+    "batch_norm 64x16x28x28": lambda: batch_norm(64 * 28 * 28, 16, 128),
     "batch_norm 128x512": lambda: batch_norm(128, 512),
     "group_norm 8 32x64x32x32": lambda: group_norm(32, 32 * 32, 64, 8, 32),
     "group_norm 32 8x256x14x14": lambda: group_norm(8, 14 * 14, 256, 32, 14),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -266,22 +267,24 @@ def vgg(batch: int) -> Row:
 
 
 def conv_norm_relu(size: int) -> Row:
-    """Two blocks of convolution, batch normalisation and ReLU, 16 channels."""
+    """Two blocks of convolution, batch normalisation and ReLU, 16 channels.
 
-    def network(conv: Function, norm: Function, relu: Function) -> Function:
+    The last two are the one op that a Sequential takes for them.
+    """
+
+    def network(conv: Function, norm_relu: Function) -> Function:
         def run(x: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any) -> Any:
-            x = relu(norm(conv(x, w1), s1, b1))
-            return relu(norm(conv(x, w2), s2, b2))
+            x = norm_relu(conv(x, w1), s1, b1)
+            return norm_relu(conv(x, w2), s2, b2)
 
         return run
 
     return Row(
         f"conv, batch norm, ReLU twice on 8x3x{size}x{size}",
-        network(lambda x, w: ops.conv2d(x, w, padding=1), ops.batch_norm, ops.relu),
+        network(lambda x, w: ops.conv2d(x, w, padding=1), partial(ops.batch_norm, relu=True)),
         network(
             lambda x, w: F.conv2d(x, w, padding=1),
-            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
-            F.relu,
+            lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True)),
         ),
         [(8, 3, size, size), (16, 3, 3, 3), (16,), (16,), (16, 16, 3, 3), (16,), (16,)],
         image=True,

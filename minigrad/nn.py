@@ -457,6 +457,21 @@ class BatchNorm(Module):
         gather = self.gather if self.gathers else None
         return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, observe=observe, gather=gather)
 
+    def in_one_pass(self, following: Sequence[Module]) -> int:
+        """A ReLU: see ``ops.batch_norm``. Subclasses may normalise otherwise, and ranks may fail halfway."""
+        alone = type(self) is not BatchNorm or self.gathers
+        return int(not alone and [type(layer) for layer in following[:1]] == [ReLU])
+
+    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+        settings: dict[str, Any] = {"observe": self.observe}
+        if not self.training:
+            settings = {"statistics": (self.running_mean, self.running_var)}
+        try:
+            return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, relu=True, **settings), 1
+        except (ValueError, TypeError):
+            pass  # the layer where it comes from raises it again
+        return self(x), 0
+
     def synchronize(self, axis: str, gather: Gather) -> None:
         """Use the statistics of all ranks along an axis of the grid, inner axes first.
 

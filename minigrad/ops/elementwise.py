@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -180,36 +181,8 @@ def sigmoid(x: Array) -> OpResult:
 @elementwise
 def relu(x: Array) -> OpResult:
     """max(x, 0), with gradient 0 at 0; NaN passes both ways."""
-    if type(x) is np.ndarray and x.size >= LINE and x.dtype.char in "fd":
-        return relu_of_bits(x)
-    xp = array_module(x)  # NumPy 2.2 clips floats four times as fast as it takes a maximum with a number
-    y = x.clip(0, math.inf) if xp is np and x.dtype.kind == "f" else xp.maximum(x, 0)
-    return y, (lambda g: kernels.where_positive(g, y) if kernels.fits(g, y) else masked(g, y != 0),)
-
-
-def relu_of_bits(x: np.ndarray) -> OpResult:
-    """The same of large arrays without a mask, in three passes, not four.
-
-    Where y is positive or NaN its bits are an integer with the sign 1, by which the bits of g are multiplied.
-    So y must not hold -0: of two zeros ``maximum`` takes the second, ``clip`` the first.
-    """
-    y = np.empty_like(x)
-    if y.strides != x.strides:
-        y[...] = x
-        x = y
-    flat, out, zeros = x.ravel("K"), y.ravel("K"), np.zeros(LINE, x.dtype)  # views, in the order of memory
-    lines = x.size // LINE * LINE  # of a line NumPy takes the maximum three times as fast as of a number
-    np.maximum(flat[:lines].reshape(-1, LINE), zeros, out=out[:lines].reshape(-1, LINE))
-    np.maximum(flat[lines:], zeros[: x.size - lines], out=out[lines:])
-
-    def to_x(g: np.ndarray) -> np.ndarray:
-        if g.dtype != y.dtype:
-            return masked(g, y != 0)
-        d = np.sign(y.view(f"u{y.itemsize}"))
-        d *= g.view(d.dtype)
-        return d.view(y.dtype)
-
-    return y, (to_x,)
+    y = positive_part(x)
+    return y, (lambda g: where_positive(g, y),)
 
 
 @elementwise
@@ -288,22 +261,71 @@ def logistic(x: Array) -> Array:
     return xp.divide(1, y, out=y)
 
 
-def masked(g: Array, mask: Array) -> Array:
+def positive_part(x: Array, out: Array | None = None) -> Array:
+    """max(x, 0), also written into ``out``, an array without gaps; in float32 and float64 never -0.
+
+    NumPy takes the maximum of lines three times as fast as that of an array and a number, and of two zeros
+    it takes the second. ``clip``, which is as fast, keeps -0.
+    """
+    if type(x) is not np.ndarray or x.dtype.char not in "fd":
+        return array_module(x).maximum(x, 0, out=out)
+    y = np.empty_like(x) if out is None else out
+    if y.strides != x.strides:
+        y[...] = x
+        x = y
+    flat, values, zeros = x.ravel("K"), y.ravel("K"), line_of_zeros(x.dtype)  # views, in the order of memory
+    whole = x.size // LINE * LINE
+    if whole:
+        np.maximum(flat[:whole].reshape(-1, LINE), zeros, out=values[:whole].reshape(-1, LINE))
+    np.maximum(flat[whole:], zeros[: x.size - whole], out=values[whole:])
+    return y
+
+
+@cache
+def line_of_zeros(dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeros that nobody writes."""
+    zeros = np.zeros(LINE, dtype)
+    zeros.flags.writeable = False
+    return zeros
+
+
+def where_positive(g: Array, y: Array, out: Array | None = None) -> Array:
+    """The gradient of y, a ``positive_part``, also written into ``out``: g where y is positive or NaN.
+
+    There the bits of y are an integer with the sign 1, by which the bits of g are multiplied: without a mask.
+    """
+    if kernels.fits(g, y):
+        return kernels.where_positive(g, y, out)
+    if type(y) is not np.ndarray or g.dtype != y.dtype or y.dtype.char not in "fd":
+        return masked(g, y != 0, out)
+    bits = f"u{y.itemsize}"
+    d = np.empty_like(y) if out is None else out
+    np.sign(y.view(bits), out=d.view(bits))
+    np.multiply(d.view(bits), g.view(bits), out=d.view(bits))
+    return d
+
+
+def masked(g: Array, mask: Array, out: Array | None = None) -> Array:
     """g where ``mask`` holds, else 0, also where g is infinite or NaN, which times 0 is NaN.
 
     The bits are multiplied, as integers: as fast as g * mask, while a choice by the mask takes ten times.
     """
     xp = array_module(g)
     if g.dtype.itemsize > 8:
-        return xp.where(mask, g, 0)
+        d = xp.where(mask, g, 0)
+        if out is not None:
+            out[...] = d
+        return d
     kind = f"i{g.dtype.itemsize}"
     if xp is np and mask.shape == g.shape:
-        d = np.empty_like(mask, dtype=g.dtype)
+        d = np.empty_like(mask, dtype=g.dtype) if out is None else out
         bits = d.view(kind)
         bits[...] = mask
         bits *= g.view(kind)
         return d
-    d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
+    d = out
+    if d is None:
+        d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
     xp.multiply(g.view(kind), mask, out=d.view(kind))
     return d
 

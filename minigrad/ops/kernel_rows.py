@@ -84,6 +84,9 @@ def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
     for place, shape, kernel_rows in in_bands(x, geometry, filters, SMALL):
         buffers = buffers if buffers.shape == (2, *shape) else np.empty((2, *shape), y.dtype)
         total, products = buffers
+        in_place = shape[1:] == (1, *y.shape[2:])  # of one image the sums are written where they stay
+        if in_place:
+            total = y[place].reshape(shape)
         whole = kernel_rows[0].outputs if kernel_rows else slice(0)
         total[: whole.start] = total[whole.stop :] = 0
         for number, outputs, windows in kernel_rows:
@@ -93,7 +96,8 @@ def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
                 total[outputs] += out
         if bias is not None:  # many channels at a time, as in ``conv2d``
             total.reshape(shape[0] * shape[1], shape[2] * filters)[...] += np.tile(bias, shape[2])
-        y[place] = total[:, :, : y.shape[2]].swapaxes(0, 1)
+        if not in_place:
+            y[place] = total[:, :, : y.shape[2]].swapaxes(0, 1)
     return y
 
 
@@ -112,9 +116,12 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     d = np.zeros((kh, groups, *sizes), g.dtype)
     most = SMALL if FEW_ROWS * math.prod(sizes) <= SMALL else 4 * SMALL
     for place, shape_of_band, kernel_rows in in_bands(x, geometry, g.shape[3], most):
-        gs = np.empty(shape_of_band, g.dtype)
-        gs[:, :, : g.shape[2]] = g[place].swapaxes(0, 1)
-        gs[:, :, g.shape[2] :] = 0
+        if shape_of_band[1:] == (1, *g.shape[2:]):
+            gs = np.ascontiguousarray(g[place]).reshape(shape_of_band)
+        else:
+            gs = np.empty(shape_of_band, g.dtype)
+            gs[:, :, : g.shape[2]] = g[place].swapaxes(0, 1)
+            gs[:, :, g.shape[2] :] = 0
         for number, outputs, windows in kernel_rows:
             a, b = windows, as_windows(gs[outputs], windows)
             if turned:

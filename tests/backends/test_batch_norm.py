@@ -164,7 +164,7 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
 
 
 EXCHANGE = "if gather is None else xp.sum"
-SUMS = "        return total, scale * along\n"
+SUMS = "        return [total, scale * along, *masks[1:]]\n"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
@@ -175,8 +175,8 @@ BUGS = {
     ),
     "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
     "sums of g exchanged for the weights too": broken(
-        (SUMS, "        return xp.sum(xp.stack((gather or (lambda a: [a]))("
-         "xp.stack([total, scale * along]))), axis=0)\n"),
+        (SUMS, "        return list(xp.sum(xp.stack((gather or (lambda a: [a]))("
+         "xp.stack([total, scale * along]))), axis=0))\n"),
         (EXCHANGE, "if True else xp.sum"),
     ),
     "running variance by this rank's count": broken(

@@ -101,9 +101,9 @@ def nan_passes_and_nothing_else_does() -> None:
     extremes.pooling_takes_one(ops.max_pool2d, images, np.ones((1, 1, 1, 2)), 2, 2)
 
 
-def large_arrays_have_relus_gradient() -> None:
+def a_relu_of_bits_has_its_gradient() -> None:
     x = np.tile(np.array([-0.0, 0.0, np.nan, -1.0, 2.0]), elementwise.LINE // 4)
-    fast_form_laws.is_relu(elementwise.relu_of_bits, x, np.ones_like(x))
+    fast_form_laws.is_relu(elementwise.positive_part, elementwise.where_positive, x, np.ones_like(x))
 
 
 def an_exponent_has_pytorchs_gradient() -> None:
@@ -376,10 +376,10 @@ BUGS = [
         infinite_logits_are_summed, "AssertionError"),
     Bug("a half swallows the sigmoid's tail", ELEMENTWISE, "    return xp.divide(1, y, out=y)\n",
         "    return 0.5 * xp.tanh(0.5 * x) + 0.5\n", the_tail_of_the_sigmoid_is_there, "sigmoid: .* for"),
-    Bug("NaN ends at a ReLU", ELEMENTWISE, "else masked(g, y != 0)", "else masked(g, y > 0)",
+    Bug("NaN ends at a ReLU", ELEMENTWISE, "np.sign(y.view(bits)", "np.sign(y.view(bits) << 1 > 0",
         nan_passes_and_nothing_else_does, "gradient 0 is"),
-    Bug("-0 is positive in large arrays", ELEMENTWISE, "zeros[: x.size - lines]", "-zeros[: x.size - lines]",
-        large_arrays_have_relus_gradient, "for .* at"),
+    Bug("-0 is positive", ELEMENTWISE, "zeros[: x.size - whole]", "-zeros[: x.size - whole]",
+        a_relu_of_bits_has_its_gradient, "for .* at"),
     Bug("what is not taken is multiplied by 0", ELEMENTWISE, "lambda g: masked(g, condition)",
         "lambda g: g * condition", nan_passes_and_nothing_else_does, "x gets"),
     Bug("a condition is a factor", ELEMENTWISE, "    condition = xp.asarray(condition, dtype=bool)\n", "",

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import nn, ops, testing
-from minigrad.ops import conv_pool
+from minigrad.ops import conv_pool, kernel_rows
 from minigrad.ops.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
@@ -115,6 +115,24 @@ def one_pass_is_the_ops_one_by_one() -> None:
             window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
 
 
+def convolutions_of_bands_are_the_direct_one() -> None:
+    with patch.object(kernel_rows, "CACHE", 1):
+        fast_convolutions_are_the_direct_one()
+
+
+def a_relu_goes_with_batch_norm() -> None:
+    x, weight = np.random.default_rng(0).normal(size=(2, 6, 3)), np.array([1.0, 0, -2])
+    norm_laws.takes_the_relu_behind_it(ops.batch_norm, x[0], x[1], weight, weight)
+
+
+def another_batch_norm_has_no_relu() -> None:
+    class Doubled(nn.BatchNorm):
+        def forward(self, x):
+            return super().forward(x) * 2.0
+
+    norm_laws.stands_for_its_layers(nn.Sequential(Doubled(3), nn.ReLU()), drawn(6, 3), ops_less=0)
+
+
 def only_windows_side_by_side_are_one_pass() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3, rng=0), nn.ReLU(), nn.MaxPool2d(2, stride=1))
     x = drawn(1, 1, 64, 64).astype(np.float32)
@@ -210,6 +228,14 @@ BUGS = [
         one_pass_is_the_ops_one_by_one, "the value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
         "stride in (None, kernel) and ", "", only_windows_side_by_side_are_one_pass, "other layers"),
+    Bug("a band is written over the first one", "minigrad.ops.kernel_rows",
+        "total = y[place].reshape(shape)", "total = y[:1, : shape[0]].reshape(shape)",
+        convolutions_of_bands_are_the_direct_one, "kernel_rows"),
+    Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.norm",
+        "where_positive(g, *masks) if masks else g", "g", a_relu_goes_with_batch_norm, "gradient of x"),
+    Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
+        "type(self) is not BatchNorm or self.gathers", "self.gathers",
+        another_batch_norm_has_no_relu, "ops, one by one"),
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",
         "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
     Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",

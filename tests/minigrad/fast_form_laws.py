@@ -102,11 +102,14 @@ def is_leaky_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray, slope:
     assert np.array_equal(to_x(g), g * factor, equal_nan=True), "the gradient differs"
 
 
-def is_relu(form: Callable[..., Any], x: np.ndarray, g: np.ndarray) -> None:
+def is_relu(
+    positive_part: Callable[..., Any], gradient: Callable[..., Any], x: np.ndarray, g: np.ndarray
+) -> None:
     """Value and gradient, which is 0 at both zeros; NaN passes both ways."""
-    value, (to_x,) = form(x)
-    assert np.array_equal(value, np.where(x <= 0, 0, x), equal_nan=True), "the value differs"
-    d = to_x(g)
+    y = positive_part(x)
+    assert np.array_equal(y, np.where(x <= 0, 0, x), equal_nan=True), "the value differs"
+    assert not np.signbit(y[y == 0]).any(), f"-0 for {x[y == 0]}"
+    d = gradient(g, y)
     assert d.dtype == g.dtype and np.array_equal(d, np.where(x <= 0, 0, g), equal_nan=True), (
         f"{d} for {g} at {x}"
     )

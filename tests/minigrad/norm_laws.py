@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import Tensor
+from minigrad import Tape, Tensor, nn, ops
+from minigrad.device import to_host
 from minigrad.testing import on_device
 
 Op = Callable[..., Tensor]
@@ -39,3 +40,33 @@ def several_axes_are_one(op: Op, x: np.ndarray, *parameters: np.ndarray) -> None
     flat = op(on_device(rows), *(on_device(p.reshape(-1)) for p in parameters)).numpy()
     y = op(on_device(x), *map(on_device, parameters)).numpy()
     np.testing.assert_array_equal(y, flat.reshape(x.shape))
+
+
+def takes_the_relu_behind_it(op: Op, g: np.ndarray, *inputs: np.ndarray, **settings: Any) -> None:
+    """With ``relu`` the op has the bits of a ReLU behind it, in the value and in all gradients of g."""
+    runs = []
+    for relu in (True, False):
+        tensors = [Tensor(on_device(a), requires_grad=True) for a in inputs]
+        with Tape() as tape:
+            y = op(*tensors, relu=True, **settings) if relu else ops.relu(op(*tensors, **settings))
+        tape.backward(y, on_device(g))
+        runs.append([y.numpy(), *(to_host(x.grad) for x in tensors)])
+    for what, a, b in zip(("value", "gradient of x", "weight's", "bias's"), *runs, strict=True):
+        assert a.dtype == b.dtype, f"the {what} has dtype {a.dtype}, not {b.dtype}"
+        np.testing.assert_array_equal(a, b, what)
+
+
+def stands_for_its_layers(model: nn.Sequential, x: Any, ops_less: int) -> None:
+    """A Sequential does what its layers do one by one, bit for bit, in ``ops_less`` fewer ops."""
+    state, runs, entries = model.state_dict(), [], []
+    for layers in ([model], model.layers):
+        model.load_state_dict(state)
+        with Tape() as tape:
+            y = Tensor(x, requires_grad=True)
+            for layer in layers:
+                y = layer(y)
+        entries.append(len(tape.entries))
+        runs.append([y.numpy(), *model.state_dict().values()])
+    assert entries[0] == entries[1] - ops_less, f"{entries[0]} ops, one by one {entries[1]}"
+    for a, b in zip(*runs, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,6 +1,7 @@
 """Layers that behave differently in training and in eval mode: batch normalisation and dropout."""
 
 import warnings
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from minigrad import Tape, nn, ops, testing
 from minigrad.data import shares
 from minigrad.device import to_host
+from minigrad.ops import blocks
+from minigrad.ops import norm as norm_module
 from minigrad.ops.norm import merged
 from minigrad.testing import DEVICE, on_device
-from tests.minigrad import op_laws
+from tests.minigrad import norm_laws, op_laws
 
 SHAPES = [(6, 3), (2, 3, 4, 5)]
 
@@ -138,6 +141,46 @@ def test_gathering_keeps_no_memory_for_backward(shape):
             norm(on_device(drawn(shape)[0]))
         sizes.append(tape.nbytes)
     assert sizes[0] == sizes[1]
+
+
+# With the ReLU behind it
+
+
+@pytest.mark.filterwarnings("ignore:batch_norm of one value")
+@given(
+    shape=st.sampled_from([(0, 3), (1, 3), (8, 3), (4, 3, 5), (1, 3, 1, 2), (3, 3, 4, 2)]),
+    order=st.sampled_from(
+        [testing.c_order, testing.fortran_order, testing.with_gaps, testing.reversed_order]
+    ),
+    dtype=st.sampled_from("fd"),
+    statistics=st.sampled_from(["own", "gathered", "fixed"]),
+    many=st.booleans(),
+)
+def test_it_takes_the_relu_behind_it(shape, order, dtype, statistics, many):
+    rng = np.random.default_rng(0)
+    x, g = (order(rng.integers(-2, 3, shape).astype(dtype)) for _ in range(2))
+    weight, bias = np.array([1, 0, -2], dtype), np.array([0, -1, 1], dtype)
+    settings = {"gathered": {"gather": lambda a: [a, a]}, "own": {}}.get(
+        statistics, {"statistics": (on_device(bias), on_device(weight**2))}
+    )
+    part, line = (8, 6) if many else (blocks.ROWS_SIZE, norm_module.LINE)
+    with patch.multiple(blocks, ROWS_SIZE=part, LONG_ROW=4), patch.object(norm_module, "LINE", line):
+        norm_laws.takes_the_relu_behind_it(ops.batch_norm, g, x, weight, bias, **settings)
+
+
+class Doubled(nn.BatchNorm):
+    """A batch-norm of another kind, which computes no ReLU."""
+
+    def forward(self, x):
+        return super().forward(x) * 2.0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_sequential_computes_a_relu_with_the_batch_norm_before_it(training):
+    first, other, last = (kind(3, dtype=np.float64) for kind in (nn.BatchNorm, Doubled, nn.BatchNorm))
+    model = nn.Sequential(first, nn.ReLU(), other, nn.ReLU(), last)
+    model.to(device=DEVICE).train(training)
+    norm_laws.stands_for_its_layers(model, on_device(drawn((2, 3, 4, 5))[0]), ops_less=1)
 
 
 # Groups

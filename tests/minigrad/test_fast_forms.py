@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from minigrad import device, nn, ops, sums
 from minigrad.ops import blocks, elementwise, scan, sum_by_row
-from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum, relu_of_bits
+from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum, positive_part, where_positive
 from minigrad.ops.reduce import largest_keepdims
 from minigrad.testing import c_order, fortran_order, with_gaps
 from tests.minigrad.fast_form_laws import (
@@ -121,11 +121,11 @@ def test_leaky_relu_by_maximum(data, dtype, slope):
     st.integers(1, 40),
     st.sampled_from([c_order, fortran_order, with_gaps, np.flip]),
 )
-def test_relu_of_bits(data, dtype, of_gradient, line, order):
+def test_relu_without_a_mask(data, dtype, of_gradient, line, order):
     elements = st.sampled_from([-0.0, 0.0, 2**-149, -(2**-149), 2.0, -2.0, np.inf, -np.inf, np.nan, -np.nan])
     x, g = data.draw(hnp.arrays(dtype, (2, 3, 11), elements=elements))
     with patch.object(elementwise, "LINE", line):
-        is_relu(relu_of_bits, order(x), order(g.astype(of_gradient)))
+        is_relu(positive_part, where_positive, order(x), order(g.astype(of_gradient)))
 
 
 @given(DTYPES, st.sampled_from([-120.0, -100.0, -20.0, 0.0, 60.0, 1e4]), st.sampled_from([0.1, 4.0, 30.0]))
