@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device import Array, on_gpu
+from .argmax_pool import pixels
 from .geometry import Convolved, Geometry, Place, cut_off, extended, strided_view
 from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
@@ -127,7 +128,10 @@ def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place
             first = min(max(top, 0), height)
             last = max(min(top + size, height), first)
             padded = np.zeros((groups, n, size, width + 2 * pw, channels), x.dtype)
-            padded[:, :, first - top : last - top, pw : pw + width] = x[:, images, first:last]
+            part, inside = x[:, images, first:last], padded[:, :, first - top : last - top, pw : pw + width]
+            if groups > 1:  # rows of few numbers
+                part, inside = pixels(part), pixels(inside)
+            inside[...] = part
             group, image, row, pixel, number = padded.strides
             shape, strides = (groups, n, count, IN, line), (group, image, out * row, row, number)
             tiles = np.empty((IN, groups, n, count, line), x.dtype)
