@@ -19,7 +19,7 @@ from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..sums import axis_sums
 from ..tape import once
-from . import depthwise, kernel_rows, winograd
+from . import depthwise, kernel_rows, winograd, winograd_rows
 from .dilation import by_remainders, smaller
 from .geometry import (
     Convolved,
@@ -83,6 +83,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "im2col": im2col,
     "kernel_rows": kernel_rows.kernel_rows,
     "winograd": by_remainders(one_by_one(winograd.winograd)),
+    "winograd_rows": winograd_rows.winograd_rows,
     "depthwise": depthwise.depthwise,
 }
 
@@ -94,8 +95,8 @@ exact: ContextVar[bool] = ContextVar("minigrad.exact_convolutions", default=Fals
 def exact_convolutions(mode: bool = True) -> Iterator[None]:
     """Inside the ``with``, convolutions of this thread round like plain sums of products.
 
-    "auto" does not take Winograd's algorithm then, whose errors in float32 are about ten times as large: 1e-5
-    of the largest element instead of 1e-6. With ``mode=False`` it may take it again.
+    "auto" does not take Winograd's algorithms then, whose errors in float32 are up to ten times as large:
+    1e-5 of the largest element instead of 1e-6. With ``mode=False`` it may take them again.
     """
     token = exact.set(mode)
     try:
@@ -108,18 +109,20 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     """The algorithm that "auto" means here; all but Winograd's round like the plain sum of products.
 
     Winograd's pays from 32 channels on, where its transforms cost less than the products they save, and for
-    enough tiles that are not mostly padding; it is left to float32, since gradients are proved in float64.
-    On a GPU im2col is a kernel of its own.
+    enough tiles that are not mostly padding; along rows only it pays from 4 channels on. They are left to
+    float32, since gradients are proved in float64. On a GPU im2col is a kernel of its own.
     """
     if depthwise.fits(w, geometry):
         return "depthwise"
     if array_module(x) is not np:
         return "im2col"
-    enough_channels = min(w.shape[0] // geometry.groups, w.shape[1]) >= 32
-    if enough_channels and winograd.fits(geometry) and x.dtype == w.dtype == np.float32 and not exact.get():
-        outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
-        if winograd.pays(*outputs):
-            return "winograd"
+    if x.dtype == w.dtype == np.float32 and not exact.get():
+        if min(w.shape[0] // geometry.groups, w.shape[1]) >= 32 and winograd.fits(geometry):
+            outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
+            if winograd.pays(*outputs):
+                return "winograd"
+        if winograd_rows.fits(geometry) and winograd_rows.pays(len(x), w, geometry, *x.shape[2:]):
+            return "winograd_rows"
     if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
         return "kernel_rows"
     return "im2col"
@@ -141,8 +144,9 @@ def conv2d(
 
     Padding "same" makes H' = H and W' = W; where it is odd, one row or column more stands at the end, as in
     PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. In float32 "auto" takes Winograd's for 3 x 3
-    kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6; inside
-    ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
+    kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6, and along
+    rows for kernels of 3 to 5 rows from 4 channels on, with 3e-6; inside ``with exact_convolutions():`` it
+    does not. Raises ValueError where something does not fit.
     """
     return convolution(
         x, weight, bias, checked_geometry(x, weight, stride, padding, dilation, groups), algorithm
@@ -185,7 +189,8 @@ def convolution(
 
 def adds_bias(form: Algorithm, x: Array, w: Array, bias: Array) -> bool:
     """Whether the algorithm takes the bias, too, which it adds in the cache: on the host, in one dtype."""
-    takes_it = form is kernel_rows.kernel_rows or form is im2col and w.shape[1] < FEW_CHANNELS
+    in_cache = kernel_rows.kernel_rows, winograd_rows.winograd_rows
+    takes_it = form in in_cache or form is im2col and w.shape[1] < FEW_CHANNELS
     return takes_it and x.dtype == w.dtype == bias.dtype and not on_gpu(x)
 
 
@@ -250,6 +255,11 @@ def checked_algorithm(name: str, geometry: Geometry) -> Algorithm:
         raise ValueError(
             f"winograd needs a 3 x 3 kernel at stride 1, got {geometry.kernel} at stride {geometry.stride}; "
             "use algorithm='auto'"
+        )
+    if name == "winograd_rows" and not winograd_rows.fits(geometry):
+        raise ValueError(
+            f"winograd_rows needs a kernel of 3 to 5 rows at stride and dilation 1, got {geometry.kernel} at "
+            f"stride {geometry.stride} and dilation {geometry.dilation}; use algorithm='auto'"
         )
     if name == "kernel_rows" and not kernel_rows.fits(geometry):
         raise ValueError(

@@ -18,7 +18,7 @@ from ..device import Array
 from ..op import OpResult, op, shape_of
 from ..tape import once, undo_broadcast
 from ..tensor import Tensor
-from . import elementwise, im2col, kernel_rows, winograd
+from . import elementwise, im2col, kernel_rows, winograd, winograd_rows
 from .conv import conv2d, fastest
 from .geometry import Geometry, Pair, Place, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
@@ -26,7 +26,12 @@ from .pool import max_pool2d
 CACHE = 5 << 19  # bytes of windows and of their products at a time
 MOST_PHASES = 255  # whose numbers are bytes
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
-ALGORITHMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd}
+ALGORITHMS = {
+    "im2col": im2col,
+    "kernel_rows": kernel_rows,
+    "winograd": winograd,
+    "winograd_rows": winograd_rows,
+}
 
 
 def conv_pool2d(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
+from .argmax_pool import pixels
 from .geometry import (
     Convolved,
     Geometry,
@@ -168,14 +169,16 @@ def in_blocks(
     With ``ones``, for few channels, each window has a 1 at its end.
 
     They are good until the next. The padded images and the matrices lie in two buffers, which therefore stay
-    in cache; both are stored channel by channel where there are few, so that whole rows can be copied.
+    in cache; both are stored channel by channel where a window sees few numbers of a row, so that whole rows
+    can be copied.
     """
     xp, itemsize, groups = array_module(x), x.itemsize, geometry.groups
     rows, columns = geometry.output(*x.shape[1:3])
     x, (ph, pw) = cut_off(x, geometry.padding)
     x = split_groups(x, groups)
     _, n, h, w, c = x.shape
-    few, size, filters = c < FEW_CHANNELS, geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
+    few = c < FEW_CHANNELS and (geometry.kernel[1] * c < NARROW or geometry.dilation[1] > 1)
+    size, filters = geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
     cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
     runs = blocks(n, groups * rows * columns * size * itemsize, cache)
     if (
@@ -201,8 +204,10 @@ def in_blocks(
             parts, m = parts_of(count, size + ones, filters)
             copy = buffer[: groups * count * (size + ones)]
             if not few:
-                copy.reshape(part.shape)[...] = part
-                yield (images, band), copy.reshape(groups, parts, m, size)
+                matrix = copy.reshape(groups, count, size + ones)
+                matrix[..., size:] = 1
+                copy_windows(part, matrix[..., :size].reshape(part.shape), geometry)
+                yield (images, band), matrix.reshape(groups, parts, m, size + ones)
                 continue
             part, copy = part.transpose(0, 4, 5, 6, 1, 2, 3), copy.reshape(groups, size + ones, count)
             copy[:, size:] = 1
@@ -212,6 +217,13 @@ def in_blocks(
             else:
                 taps[...] = part
             yield (images, band), copy.reshape(groups, size + ones, parts, m).transpose(0, 2, 3, 1)
+
+
+def copy_windows(part: Array, out: Array, geometry: Geometry) -> None:
+    """Write windows (..., kh, kw, C) into ``out``; on the host what stands in a row is one element."""
+    if geometry.dilation[1] == 1 and not on_gpu(part):
+        part, out = (pixels(a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])) for a in (part, out))
+    out[...] = part
 
 
 def copy_by_columns(border: Array, geometry: Geometry, band: slice, out: Array) -> None:

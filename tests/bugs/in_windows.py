@@ -69,6 +69,7 @@ def fast_convolutions_are_the_direct_one() -> None:
         ("im2col", 1, 4, 1, (1, 1), (1, 1), (1, 1)),
         ("kernel_rows", 4, 6, 2, (1, 1), (1, 1), (1, 1)),
         ("winograd", 2, 3, 1, (1, 1), (2, 1), (2, 2)),
+        ("winograd_rows", 4, 6, 2, (1, 1), (1, 1), (1, 1)),
     ):
         geometry = Geometry((3, 3), stride, padding, dilation, groups)
         shapes = (
@@ -186,6 +187,12 @@ BUGS = [
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("columns are put side by side without the padding", "minigrad.ops.depthwise",
         "divmod(first + pw, across)", "divmod(first, across)",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("tiles of rows begin without the padding", "minigrad.ops.winograd_rows",
+        "band.start * out - ph", "band.start * out",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("the last product of six rows counts for the first output", "minigrad.ops.winograd_rows",
+        "np.eye(count, dtype=int)[-1]", "np.eye(count, dtype=int)[0]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("a phase of the image begins with the gradient", "minigrad.ops.phases",
         "start = above - (taps[-1]", "start = -(taps[-1]",

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from minigrad import exact_convolutions, ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.ops import depthwise, dilation, im2col, im2col_kernels, kernel_rows, winograd
+from minigrad.ops import depthwise, dilation, im2col, im2col_kernels, kernel_rows, winograd, winograd_rows
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
+from minigrad.ops.winograd_rows import of_kernel, of_outputs
 from minigrad.testing import on_device
 from tests.minigrad import op_laws
 
@@ -36,6 +37,9 @@ class Convolution(NamedTuple):
         """Value, input gradient and weight gradient."""
         y, (to_image, to_kernel) = ALGORITHMS[name](self.x, self.w, self.geometry)
         return y, to_image(self.g), to_kernel(self.g)
+
+    def magnitudes(self):
+        return self._replace(x=abs(self.x), w=abs(self.w), g=abs(self.g))
 
 
 def integers(rng, shape):
@@ -142,15 +146,41 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
         fast = c.by("winograd")
     magnitudes = {name: abs(getattr(winograd, name)) for name in ("BT", "G", "AT")}
     with patch.multiple(winograd, **magnitudes):
-        bounds = c._replace(x=abs(c.x), w=abs(c.w), g=abs(c.g)).by("winograd")
+        bounds = c.magnitudes().by("winograd")
     n, height, width, _ = c.g.shape
     count, rows, columns = dilation.smaller(n, height, width, c.geometry.dilation)
     tiles = count * -(-rows // 4) * -(-columns // 4)
-    terms = c.w.shape[1], c.w.shape[0], tiles
+    assert_within_rounding(c, fast, bounds, (c.w.shape[1], c.w.shape[0], tiles))
+
+
+@given(
+    c=convolutions(normal, geometries(kernel=(3, 5), stride=(1, 1), dilation=(1, 1))),
+    cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
+)
+def test_winograd_rows_are_direct_up_to_rounding(c, cache):
+    """As above; a product adds up kw times as many terms."""
+    with patch.object(kernel_rows, "CACHE", cache):
+        fast = c.by("winograd_rows")
+    matrices = {
+        "BT": abs(winograd.BT),
+        "of_kernel": lambda rows: abs(of_kernel(rows)),
+        "of_outputs": lambda rows: abs(of_outputs(rows)),
+    }
+    with patch.multiple(winograd_rows, **matrices):
+        bounds = c.magnitudes().by("winograd_rows")
+    kw = c.geometry.kernel[1]
+    assert_within_rounding(c, fast, bounds, (kw * c.w.shape[1], kw * c.w.shape[0], c.g[..., 0].size))
+
+
+def assert_within_rounding(c, fast, bounds, terms):
     for a, b, bound, n in zip(fast, c.by("direct"), bounds, terms, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         slack = (n + 50) * np.finfo(to_host(a).dtype).eps * to_host(bound)
         assert np.all(abs(to_host(a) - to_host(b)) <= slack)
+
+
+def test_the_matrices_of_winograd_rows_are_winograd_s():
+    assert np.array_equal(of_kernel(3), winograd.G) and np.array_equal(of_outputs(3).T, winograd.AT)
 
 
 @given(c=convolutions(normal, geometries(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), groups=(1, 1))))
@@ -188,7 +218,7 @@ def test_any_memory_layout_gives_the_same(name, layout):
         assert np.allclose(to_host(fast(layout(g))), to_host(plain(g)), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["im2col", "kernel_rows", "winograd"])
+@pytest.mark.parametrize("name", ["im2col", "kernel_rows", "winograd", "winograd_rows"])
 def test_backward_holds_the_image_and_the_kernel_and_no_columns(name):
     x, w = on_device(np.ones((4, 6, 6, 8))), on_device(np.ones((8, 8, 3, 3)))
     _, pullbacks = ALGORITHMS[name](x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)))
@@ -212,9 +242,10 @@ def test_auto_takes_what_pays_and_winograd_only_where_it_is_not_asked_to_be_exac
     assert choice(64, 64, kernel=5) == choice(64, 64, stride=2) == choice(7, 64) == choice(64, 7) == "im2col"
     assert choice(31, 64) == choice(64, 64, n=1) == "im2col"
     others = [choice(31, 64, n=8), choice(64, 31, n=8), choice(64, 64, kernel=5, size=32)]
-    assert {*others, choice(64, 64, groups=4, n=8), choice(64, 64, dtype="d", n=8)} == {"kernel_rows"}
+    assert {*others, choice(64, 64, groups=4, n=8), choice(4, 4, size=32)} == {"winograd_rows"}
+    assert {choice(64, 64, dtype="d", n=8), choice(64, 64, kernel=7, size=32)} == {"kernel_rows"}
     with exact_convolutions():
-        assert choice(32, 32) == "im2col" and choice(32, 32, n=8) == "kernel_rows"
+        assert choice(32, 32) == "im2col" and choice(32, 32, n=8) == choice(16, 16, n=16) == "kernel_rows"
         with exact_convolutions(False):
             assert choice(32, 32) == "winograd"
     assert choice(32, 32) == "winograd"
@@ -232,6 +263,10 @@ def test_an_algorithm_that_does_not_exist_or_fit_is_refused():
         ops.conv2d(x, w, algorithm="fft")
     with pytest.raises(ValueError, match=r"3 x 3.*stride.*\(2, 2\)"):
         ops.conv2d(x, w, stride=2, algorithm="winograd")
+    with pytest.raises(
+        ValueError, match=r"3 to 5 rows at stride and dilation 1, got \(3, 3\) at stride \(2, 1\)"
+    ):
+        ops.conv2d(x, w, stride=(2, 1), algorithm="winograd_rows")
     with pytest.raises(ValueError, match=r"dilation 1 along the rows of images, got 2"):
         ops.conv2d(x, w, dilation=(1, 2), algorithm="kernel_rows")
 

@@ -1,0 +1,167 @@
+"""Winograd's algorithm down the columns of images only, which pays from four channels on (Winograd 1980).
+
+As in ``kernel_rows`` a window sees one piece of memory in each row of the image, of kw C numbers, and the
+windows that begin in one column are the rows of a matrix that need not be made. On six rows of the image
+stand four rows of windows of 3 rows, three of 4, or two of 5. Their outputs are
+
+    outputs = A.T [ (G kernel) * (B.T rows) ]
+
+where * is such a product of windows with a row of the kernel: 6 products instead of 12, 12 or 10. The
+matrices are those of ``winograd``; the transforms are matrix products, too. Errors in float32 are about 3e-6
+of the largest element.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..device import Array, on_gpu
+from .argmax_pool import pixels
+from .geometry import Convolved, Geometry, Place, cut_off, extended, strided_view
+from .groups import rotated_kernel, split_groups
+from .im2col import SMALL, im2col
+from .kernel_rows import FEW_FILTERS, LEAST, equal_blocks
+from .winograd import BT, IN
+
+
+def fits(geometry: Geometry) -> bool:
+    """Whether the kernel has three to five rows, at stride and dilation 1."""
+    return 3 <= geometry.kernel[0] <= 5 and geometry.stride == geometry.dilation == (1, 1)
+
+
+def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
+    """Whether it takes less time than sums of products: for many windows, and small enough products.
+
+    It needs 4 channels and filters (measured for 1 to 256 of them, and images of 7 x 7 to 32 x 32).
+    """
+    kw, (filters, channels) = geometry.kernel[1], w.shape[:2]
+    filters //= geometry.groups
+    enough = images * math.prod(geometry.output(height, width)) * min(filters, channels) * geometry.groups
+    return (
+        kw >= 3 and min(filters, channels) >= 4 and enough >= LEAST and 16 * kw * channels * filters <= SMALL
+    )
+
+
+def winograd_rows(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
+    """x (N, H, W, C) and w (F, C / groups, kh, kw) where it ``fits``; the value is (N, H', W', F).
+
+    On the host the value may have a bias (F,). On a GPU it is im2col.
+    """
+    if on_gpu(x):
+        return im2col(x, w, geometry)
+
+    def to_image(g: Array) -> Array:
+        return correlate(g, rotated_kernel(w, geometry.groups), geometry.backward())
+
+    return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
+
+
+def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
+    """The value of the convolution; the bias stands in a seventh product, which is there already."""
+    (rows, columns), (kh, kw), groups = geometry.output(*x.shape[1:3]), geometry.kernel, geometry.groups
+    filters, channels = w.shape[:2]
+    kernel = w.reshape(groups, filters // groups, channels, kh, kw).transpose(3, 0, 4, 2, 1)
+    kernel = of_kernel(kh).astype(w.dtype) @ kernel.reshape(kh, w.size // kh)
+    kernel = kernel.reshape(IN, groups, 1, kw * channels, filters // groups)
+    out = IN + 1 - kh
+    y = np.empty((len(x), -(-rows // out), out, columns * filters), np.result_type(x, w))
+    sums = of_outputs(kh).T.astype(y.dtype)
+    if bias is not None:
+        sums = np.concatenate([sums, np.ones_like(sums[:, :1])], axis=1)
+    products = np.empty((sums.shape[1], 0, 0), y.dtype)
+    for place, windows in in_tiles(x, geometry, filters):
+        shape = sums.shape[1], *y[place].shape[:2], columns * filters
+        if products.shape != shape:
+            products = np.empty(shape, y.dtype)
+            if bias is not None:
+                products[IN] = np.tile(bias, columns)
+        np.matmul(windows, kernel, out=as_windows(products[:IN], windows))
+        np.matmul(sums, products.transpose(1, 2, 0, 3), out=y[place])
+    return np.ascontiguousarray(y.reshape(len(x), y.shape[1] * out, columns, filters)[:, :rows])
+
+
+def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
+    """The pullback to the kernel, (F, C / groups, kh, kw)."""
+    groups, (kh, kw), (filters, channels) = geometry.groups, geometry.kernel, shape[:2]
+    (n, rows, columns, _), out = g.shape, IN + 1 - kh
+    gs = extended(g, (-rows % out, 0)).reshape(n, -(-rows // out), out, columns * filters)
+    filters //= groups
+    turned = filters < FEW_FILTERS
+    sizes = (filters, kw * channels) if turned else (kw * channels, filters)
+    d = np.zeros((IN, groups, *sizes), g.dtype)
+    for place, windows in in_tiles(x, geometry, shape[0]):
+        part = gs[place]
+        gradients = np.empty((IN, *part.shape[:2], part.shape[3]), g.dtype)
+        np.matmul(of_outputs(kh).astype(g.dtype), part, out=gradients.transpose(1, 2, 0, 3))
+        a, b = windows, as_windows(gradients, windows)
+        if turned:
+            a, b = b, a
+        d += (a.swapaxes(-1, -2) @ b).sum(axis=2)
+    if turned:
+        d = d.swapaxes(-1, -2)
+    d = of_kernel(kh).T.astype(g.dtype) @ d.reshape(IN, d[0].size)
+    return d.reshape(kh, groups, kw, channels, filters).transpose(1, 4, 3, 0, 2).reshape(shape)
+
+
+def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Array]]:
+    """Some images and some of their tiles, transformed, as windows (6, groups, starts, m, kw C), a view.
+
+    A tile is six rows of an image; of all m of them windows begin in each of ``starts`` columns.
+    """
+    (rows, columns), (kh, kw) = geometry.output(*x.shape[1:3]), geometry.kernel
+    x, (ph, pw) = cut_off(x, geometry.padding)
+    x = split_groups(x, geometry.groups)
+    groups, n, height, width, channels = x.shape
+    out = IN + 1 - kh
+    down, line = -(-rows // out), (width + 2 * pw) * channels
+    bytes_each = IN * (groups * line + columns * filters) * x.itemsize
+    runs = equal_blocks(n, down * bytes_each)
+    bands = equal_blocks(down, (runs[0].stop if runs else 0) * bytes_each)
+    for images in runs:
+        for band in bands:
+            n, count = images.stop - images.start, band.stop - band.start
+            top, size = band.start * out - ph, count * out + kh - 1
+            first = min(max(top, 0), height)
+            last = max(min(top + size, height), first)
+            padded = np.zeros((groups, n, size, width + 2 * pw, channels), x.dtype)
+            part, inside = x[:, images, first:last], padded[:, :, first - top : last - top, pw : pw + width]
+            if groups > 1:  # rows of few numbers
+                part, inside = pixels(part), pixels(inside)
+            inside[...] = part
+            group, image, row, pixel, number = padded.strides
+            shape, strides = (groups, n, count, IN, line), (group, image, out * row, row, number)
+            tiles = np.empty((IN, groups, n, count, line), x.dtype)
+            overlapping = strided_view(padded, 0, shape, strides)
+            np.matmul(BT.astype(x.dtype), overlapping, out=tiles.transpose(1, 2, 3, 0, 4))
+            place, group, _, tile, number = tiles.strides
+            shape, strides = (
+                (IN, groups, columns, n * count, kw * channels),
+                (place, group, pixel, tile, number),
+            )
+            yield (images, band), strided_view(tiles, 0, shape, strides)
+
+
+def as_windows(outputs: Array, windows: Array) -> Array:
+    """Outputs (6, n, tiles, W' F) in the order of ``windows``, (6, groups, starts, m, F / groups)."""
+    _, groups, starts, m, _ = windows.shape
+    filters = outputs.shape[3] // (starts * groups)
+    return outputs.reshape(IN, m, starts, groups, filters).transpose(0, 3, 2, 1, 4)
+
+
+def of_outputs(kernel_rows: int) -> np.ndarray:
+    """A, (6, 7 - kernel_rows): powers of 0, 1, -1, 2 and -2; the last product counts for the last output."""
+    return powers(IN + 1 - kernel_rows)
+
+
+def of_kernel(kernel_rows: int) -> np.ndarray:
+    """G, (6, kernel_rows): the same powers, each row divided by what its product has too much."""
+    return powers(kernel_rows) * np.array([[6], [-4], [-4], [1], [1], [24]]) / 24
+
+
+def powers(count: int) -> np.ndarray:
+    """The first powers of five numbers, and a sixth row for infinity, of which only the highest counts."""
+    return np.array([*np.vander([0, 1, -1, 2, -2], count, increasing=True), np.eye(count, dtype=int)[-1]])
