@@ -14,7 +14,6 @@ from .geometry import (
     Convolved,
     Geometry,
     Place,
-    add_to_pixels,
     blocks,
     cut_off,
     pad_rows_and_columns,
@@ -57,21 +56,24 @@ def is_small(x: Array, w: Array, geometry: Geometry) -> bool:
     """Whether all windows fit in the cache, and make one product."""
     if geometry.groups > 1 or w.size > LARGE:
         return False
-    n, height, width, channels = x.shape
-    count = n * math.prod(geometry.output(height, width))
-    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= CACHE
+    rows, columns = geometry.output(*x.shape[1:3])
+    count = len(x) * rows * columns
+    return 0 < count * w.size <= SMALL and count * w[0].size * x.itemsize <= CACHE
 
 
-def all_windows(x: Array, geometry: Geometry) -> Array:
-    """A matrix of all windows, (m, kh kw C)."""
+def all_windows(x: Array, geometry: Geometry, ones: bool = False) -> Array:
+    """A matrix of all windows, (m, kh kw C); with few channels (m, C kh kw), and with ``ones`` a 1 behind."""
     (n, height, width, channels), (kh, kw) = x.shape, geometry.kernel
     rows, columns = geometry.output(height, width)
     padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
     patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
     m, size = n * rows * columns, kh * kw * channels
-    if channels < FEW_CHANNELS:  # the rows of images are longer than those of windows
-        return patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
-    return patches.reshape(m, size)
+    if channels >= FEW_CHANNELS:
+        return patches.reshape(m, size)
+    matrix = array_module(x).empty((size + ones, m), x.dtype)  # rows of images are longer than of windows
+    matrix[:size].reshape(channels, kh, kw, n, rows, columns)[...] = patches.transpose(5, 3, 4, 0, 1, 2)
+    matrix[size:] = 1
+    return matrix.T
 
 
 def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
@@ -80,8 +82,9 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
     filters, size = len(w) // groups, math.prod(w.shape[1:])
     if is_small(x, w, geometry):
         matrix = all_windows(x, geometry)
-        d = product(matrix.T, g.reshape(len(matrix), filters))
-        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
+        d = product(g.reshape(len(matrix), filters).T, matrix)
+        few = channels < FEW_CHANNELS
+        return d.reshape(w.shape) if few else d.reshape(filters, kh, kw, channels).transpose(0, 3, 1, 2)
     turned = size < NARROW or w.size > LARGE  # which takes less time then
     d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
     for place, stacks in in_blocks(x, geometry, len(w)):
@@ -94,13 +97,14 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
-    xp, groups = array_module(x), geometry.groups
-    matrices, (rows, columns) = as_matrices(w, groups), geometry.output(*x.shape[1:3])
+    xp, groups, (rows, columns) = array_module(x), geometry.groups, geometry.output(*x.shape[1:3])
     if is_small(x, w, geometry):
-        y = product(all_windows(x, geometry), matrices[0]).reshape(len(x), rows, columns, len(w))
+        kernel = (w if w.shape[1] < FEW_CHANNELS else w.transpose(0, 2, 3, 1)).reshape(len(w), w[0].size)
         if bias is not None:
-            add_to_pixels(bias, y)
-        return y
+            kernel = xp.concatenate([kernel, bias[:, None]], axis=1)
+        y = product(all_windows(x, geometry, ones=bias is not None), kernel.T)
+        return y.reshape(len(x), rows, columns, len(w))
+    matrices = as_matrices(w, groups)
     if bias is not None:
         matrices = xp.concatenate([matrices, bias.reshape(groups, 1, len(w) // groups)], axis=1)
     y = xp.empty((len(x), rows, columns, len(w)), xp.result_type(x, w))
@@ -127,7 +131,8 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     """
     xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
     (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
-    (n, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
+    (n, rows, columns, filters), few = g.shape, channels // groups
+    matrices = w.reshape(groups, filters // groups, few * kh * kw).swapaxes(1, 2)
     top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
     d = xp.empty((groups, few, n, height, width), g.dtype)
@@ -136,14 +141,14 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         part = split_groups(g[images], groups)
         m = part.shape[1]
         shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
-        apart = xp.zeros((groups, kh, kw, few, m, bottom, end), g.dtype)
+        apart = xp.zeros((groups, few, kh, kw, m, bottom, end), g.dtype)
         places = slice(top, top + rows * down, down), slice(left, left + columns * right, right)
-        apart[(..., *places)] = shares.reshape(groups, kh, kw, few, m, rows, columns)
-        group, tap_row, tap_column, *others, row, column = apart.strides
-        strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
-        pixels = groups, kh, kw, few, m, height, width
+        apart[(..., *places)] = shares.reshape(groups, few, kh, kw, m, rows, columns)
+        *outer, tap_row, tap_column, image, row, column = apart.strides
+        strides = *outer, tap_row - i * row, tap_column - j * column, image, row, column
+        pixels = groups, few, kh, kw, m, height, width
         of_pixels = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
-        of_pixels.sum(axis=(1, 2), out=d[:, :, images])
+        of_pixels.sum(axis=(2, 3), out=d[:, :, images])
     return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(n, height, width, channels))
 
 
