@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
@@ -52,13 +53,12 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
 
-def is_small(x: Array, w: Array, geometry: Geometry) -> bool:
-    """Whether all windows fit in the cache, and make one product."""
-    if geometry.groups > 1 or w.size > LARGE:
-        return False
-    rows, columns = geometry.output(*x.shape[1:3])
-    count = len(x) * rows * columns
-    return 0 < count * w.size <= SMALL and count * w[0].size * x.itemsize <= CACHE
+@lru_cache
+def is_small(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry, itemsize: int) -> bool:
+    """Whether all windows fit in the cache, and make one product; x and w are shapes."""
+    weights, count = math.prod(w), x[0] * math.prod(geometry.output(*x[1:3]))
+    one = geometry.groups == 1 and weights <= LARGE and 0 < count * weights <= SMALL
+    return one and count * math.prod(w[1:]) * itemsize <= CACHE
 
 
 def all_windows(x: Array, geometry: Geometry, ones: bool = False) -> Array:
@@ -80,7 +80,7 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
     """The pullback to the kernel."""
     groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
     filters, size = len(w) // groups, math.prod(w.shape[1:])
-    if is_small(x, w, geometry):
+    if is_small(x.shape, w.shape, geometry, x.itemsize):
         matrix = all_windows(x, geometry)
         d = product(g.reshape(len(matrix), filters).T, matrix)
         few = channels < FEW_CHANNELS
@@ -98,7 +98,7 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
     xp, groups, (rows, columns) = array_module(x), geometry.groups, geometry.output(*x.shape[1:3])
-    if is_small(x, w, geometry):
+    if is_small(x.shape, w.shape, geometry, x.itemsize):
         kernel = (w if w.shape[1] < FEW_CHANNELS else w.transpose(0, 2, 3, 1)).reshape(len(w), w[0].size)
         if bias is not None:
             kernel = xp.concatenate([kernel, bias[:, None]], axis=1)
