@@ -208,8 +208,7 @@ def maxima(phases: Sequence[Array] | Array, y: Array, winners: Array) -> None:
         else:
             np.maximum(winners, (phase > best).view(np.uint8) * np.uint8(number), out=winners)
         best = np.maximum(best, phase, out=y)
-    largest = y.max()
-    if largest != largest:  # NaN
+    if np.isnan(y.max()):
         for number, phase in enumerate(phases):
             winners[np.isnan(phase)] = number
 
