@@ -16,7 +16,7 @@ from .device import Array, on_gpu
 
 def base_of(a: Array) -> Array:
     """The array that owns ``a``'s memory."""
-    while isinstance(a.base, np.ndarray | type(a)):
+    while isinstance(a.base, (np.ndarray, type(a))):
         a = a.base
     return a
 

@@ -136,7 +136,7 @@ class Tape:
         grads[loss.index] = seed_for(loss, seed, own=weights_later)
         borrowed = {loss.index}  # slots whose array someone else may hold too
         later: list[WeightGradient] | None = [] if weights_later else None
-        buffers = any(self.entries[i].grad_buffer is not None for i in self.leaves.values())
+        buffers = any([self.entries[i].grad_buffer is not None for i in self.leaves.values()])
         entries, self.entries, self.leaves = self.entries, _Spent(), {}
         while entries:  # ``walk``, which frees what it passes and adds in place where nobody else holds a sum
             entry, g = entries.pop(), grads.pop()

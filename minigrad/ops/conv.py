@@ -161,12 +161,10 @@ def convolution(
         raise ValueError(
             f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
         )
-    if algorithm == "auto":
-        algorithm = fastest(x, weight, geometry)
-    image = nhwc(x)
+    auto, image = algorithm == "auto", nhwc(x)
+    form = ALGORITHMS[fastest(x, weight, geometry)] if auto else checked_algorithm(algorithm, geometry)
     if geometry.extra != (0, 0):
         image, geometry = extended(image, geometry.extra), geometry._replace(extra=(0, 0))
-    form = checked_algorithm(algorithm, geometry)
     added = bias is not None and adds_bias(form, image, weight, bias)
     y, (to_image, to_kernel) = form(image, weight, geometry, *((bias,) if added else ()))
     images, (height, width) = once(nhwc), x.shape[2:]
@@ -198,7 +196,7 @@ def checked_geometry(
     x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
 ) -> Geometry:
     """The window of ``conv2d``; raises its ValueErrors."""
-    if not are_integers((groups,), 1, 1):
+    if not (type(groups) is int and groups > 0 or are_integers((groups,), 1, 1)):
         raise ValueError(f"groups must be an integer of at least 1, got {groups}")
     padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
     settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), int(groups)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..device import Array
 from ..op import OpResult, op, shape_of
-from ..tape import once, undo_broadcast
+from ..sums import axis_sums
+from ..tape import once
 from ..tensor import Tensor
 from . import elementwise, im2col, kernel_rows, winograd, winograd_rows
 from .conv import conv2d, fastest
@@ -94,6 +96,7 @@ def geometry_of(weight: Array, padding: tuple[int, int]) -> Geometry:
     return Geometry(weight.shape[2:], (1, 1), padding, (1, 1))
 
 
+@lru_cache  # asked six times for each layer of a network
 def tiles_of(image: tuple[int, int], geometry: Geometry, tile: tuple[int, int]) -> tuple[int, int]:
     """How many rows and columns of pooling windows there are."""
     height, width = geometry.output(*image)
@@ -169,7 +172,7 @@ def by_phase(
 
     if bias is None:
         return nchw(y), (to_x, to_weight)
-    return nchw(y), (to_x, to_weight, lambda g: undo_broadcast(masked(g), bias.shape))
+    return nchw(y), (to_x, to_weight, lambda g: axis_sums(masked(g).reshape(len(y) * pixels, filters), (0,)))
 
 
 def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array) -> None:

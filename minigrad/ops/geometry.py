@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,7 @@ class Geometry(NamedTuple):
         rows, columns = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
         return rows, columns
 
+    @lru_cache(maxsize=1024)  # noqa: B019  (a convolution asks six times, of a network's few sizes)
     def output(self, height: int, width: int) -> tuple[int, int]:
         """Windows per axis: floor((size + 2 padding + extra - extent) / stride) + 1."""
         (kh, kw), (sh, sw), (ph, pw), (dh, dw), _, (eh, ew) = self
@@ -129,8 +130,9 @@ def pad_rows_and_columns(x: Array, padding: tuple[int, int], value: float = 0) -
     if not ph and not pw:
         return x
     n, h, w, c = x.shape
-    padded = array_module(x).empty((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
-    padded.fill(value)
+    padded = array_module(x).zeros((n, h + 2 * ph, w + 2 * pw, c), x.dtype)
+    if value:
+        padded.fill(value)
     padded[:, ph : ph + h, pw : pw + w] = x
     return padded
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
@@ -15,7 +16,6 @@ from .geometry import (
     Convolved,
     Geometry,
     Place,
-    add_to_pixels,
     blocks,
     cut_off,
     pad_rows_and_columns,
@@ -54,35 +54,38 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
 
-def is_small(x: Array, w: Array, geometry: Geometry) -> bool:
-    """Whether all windows fit in the cache, and make one product."""
-    if geometry.groups > 1 or w.size > LARGE:
-        return False
-    n, height, width, channels = x.shape
-    count = n * math.prod(geometry.output(height, width))
-    return 0 < count * w.size <= SMALL and count * math.prod(geometry.kernel) * channels * x.itemsize <= CACHE
+@lru_cache
+def is_small(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry, itemsize: int) -> bool:
+    """Whether all windows fit in the cache, and make one product; x and w are shapes."""
+    weights, count = math.prod(w), x[0] * math.prod(geometry.output(*x[1:3]))
+    one = geometry.groups == 1 and weights <= LARGE and 0 < count * weights <= SMALL
+    return one and count * math.prod(w[1:]) * itemsize <= CACHE
 
 
-def all_windows(x: Array, geometry: Geometry) -> Array:
-    """A matrix of all windows, (m, kh kw C)."""
+def all_windows(x: Array, geometry: Geometry, ones: bool = False) -> Array:
+    """A matrix of all windows, (m, kh kw C); with few channels (m, C kh kw), and with ``ones`` a 1 behind."""
     (n, height, width, channels), (kh, kw) = x.shape, geometry.kernel
     rows, columns = geometry.output(height, width)
     padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
     patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
     m, size = n * rows * columns, kh * kw * channels
-    if channels < FEW_CHANNELS:  # the rows of images are longer than those of windows
-        return patches.transpose(3, 4, 5, 0, 1, 2).reshape(size, m).T
-    return patches.reshape(m, size)
+    if channels >= FEW_CHANNELS:
+        return patches.reshape(m, size)
+    matrix = array_module(x).empty((size + ones, m), x.dtype)  # rows of images are longer than of windows
+    matrix[:size].reshape(channels, kh, kw, n, rows, columns)[...] = patches.transpose(5, 3, 4, 0, 1, 2)
+    matrix[size:] = 1
+    return matrix.T
 
 
 def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
     """The pullback to the kernel."""
     groups, channels, (kh, kw) = geometry.groups, w.shape[1], geometry.kernel
     filters, size = len(w) // groups, math.prod(w.shape[1:])
-    if is_small(x, w, geometry):
+    if is_small(x.shape, w.shape, geometry, x.itemsize):
         matrix = all_windows(x, geometry)
-        d = product(matrix.T, g.reshape(len(matrix), filters))
-        return d.reshape(kh, kw, channels, filters).transpose(3, 2, 0, 1)
+        d = product(g.reshape(len(matrix), filters).T, matrix)
+        few = channels < FEW_CHANNELS
+        return d.reshape(w.shape) if few else d.reshape(filters, kh, kw, channels).transpose(0, 3, 1, 2)
     turned = size < NARROW or w.size > LARGE  # which takes less time then
     d = array_module(g).zeros((groups, filters, size) if turned else (groups, size, filters), g.dtype)
     for place, stacks in in_blocks(x, geometry, len(w)):
@@ -95,13 +98,14 @@ def kernel_gradient(x: Array, g: Array, w: Array, geometry: Geometry) -> Array:
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
     """The value of the convolution, with the bias: it is a row of the kernel, for a column of ones."""
-    xp, groups = array_module(x), geometry.groups
-    matrices, (rows, columns) = as_matrices(w, groups), geometry.output(*x.shape[1:3])
-    if is_small(x, w, geometry):
-        y = product(all_windows(x, geometry), matrices[0]).reshape(len(x), rows, columns, len(w))
+    xp, groups, (rows, columns) = array_module(x), geometry.groups, geometry.output(*x.shape[1:3])
+    if is_small(x.shape, w.shape, geometry, x.itemsize):
+        kernel = (w if w.shape[1] < FEW_CHANNELS else w.transpose(0, 2, 3, 1)).reshape(len(w), w[0].size)
         if bias is not None:
-            add_to_pixels(bias, y)
-        return y
+            kernel = xp.concatenate([kernel, bias[:, None]], axis=1)
+        y = product(all_windows(x, geometry, ones=bias is not None), kernel.T)
+        return y.reshape(len(x), rows, columns, len(w))
+    matrices = as_matrices(w, groups)
     if bias is not None:
         matrices = xp.concatenate([matrices, bias.reshape(groups, 1, len(w) // groups)], axis=1)
     y = xp.empty((len(x), rows, columns, len(w)), xp.result_type(x, w))
@@ -128,7 +132,8 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     """
     xp, groups, (_, height, width, channels) = array_module(g), geometry.groups, shape
     (kh, kw), (down, right), (ph, pw), (i, j), *_ = geometry
-    (n, rows, columns, filters), matrices, few = g.shape, as_matrices(w, groups), channels // groups
+    (n, rows, columns, filters), few = g.shape, channels // groups
+    matrices = w.reshape(groups, filters // groups, few * kh * kw).swapaxes(1, 2)
     top, left = max(i * (kh - 1) - ph, 0), max(j * (kw - 1) - pw, 0)
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
     d = xp.empty((groups, few, n, height, width), g.dtype)
@@ -137,14 +142,14 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
         part = split_groups(g[images], groups)
         m = part.shape[1]
         shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
-        apart = xp.zeros((groups, kh, kw, few, m, bottom, end), g.dtype)
+        apart = xp.zeros((groups, few, kh, kw, m, bottom, end), g.dtype)
         places = slice(top, top + rows * down, down), slice(left, left + columns * right, right)
-        apart[(..., *places)] = shares.reshape(groups, kh, kw, few, m, rows, columns)
-        group, tap_row, tap_column, *others, row, column = apart.strides
-        strides = group, tap_row - i * row, tap_column - j * column, *others, row, column
-        pixels = groups, kh, kw, few, m, height, width
+        apart[(..., *places)] = shares.reshape(groups, few, kh, kw, m, rows, columns)
+        *outer, tap_row, tap_column, image, row, column = apart.strides
+        strides = *outer, tap_row - i * row, tap_column - j * column, image, row, column
+        pixels = groups, few, kh, kw, m, height, width
         of_pixels = strided_view(apart, (top + ph) * end + left + pw, pixels, strides)
-        of_pixels.sum(axis=(1, 2), out=d[:, :, images])
+        of_pixels.sum(axis=(2, 3), out=d[:, :, images])
     return xp.ascontiguousarray(d.transpose(2, 3, 4, 0, 1).reshape(n, height, width, channels))
 
 
