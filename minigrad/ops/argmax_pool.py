@@ -3,8 +3,9 @@
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``. Every s-th column of images has
 few numbers in a row of memory, which NumPy takes one row at a time. So the pixels that are tap j of some
 window, and those of every other tap a whole number of strides away, are copied to an array of their own:
-there a tap is the array, moved, and one call of NumPy compares all windows of some images. Backward adds
-each gradient at its place, which takes a third to a half of the time that comparing again would take.
+there a tap is the array, moved, and one call of NumPy compares all windows of some images. Maxima overwrite
+what no other window needs, which leaves room in the cache. Backward adds each gradient at its place, which
+takes a third to a half of the time that comparing again would take.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .geometry import Geometry, blocks
 
-CACHE = 1 << 20  # bytes of up to four copies of images: they stay in cache with what is computed of them
+CACHE = 5 << 17  # bytes of the copies of some images: they stay in cache with what is computed of them
 
 
 class WindowAxis(NamedTuple):
@@ -37,6 +38,19 @@ class WindowAxis(NamedTuple):
     @property
     def reach(self) -> int:
         return self.length - len(self.first)
+
+    @property
+    def home(self) -> int | None:
+        """The copy that maxima may overwrite: the second tap's, if it is of no other tap and has no border.
+
+        Of a single tap it is the copy that holds them already.
+        """
+        if len(self.taps) == 1:
+            return self.taps[0][0]
+        (copy, move), inside = self.taps[1], range(self.length)
+        inside = inside[self.copies[copy][0]]
+        alone = move == 0 and [other for other, _ in self.taps].count(copy) == 1
+        return copy if alone and inside.start == 0 and len(inside) >= len(self.first) else None
 
 
 @lru_cache(256)  # half of the time that a single small image takes
@@ -76,67 +90,65 @@ def argmax_pool(
     First the maximum of a window's rows, then that of these maxima, with their places: so the first in
     reading order. Of a window of nothing but ``border`` the place may be outside of the image.
     """
-    (n, height, width, channels), (rows, columns) = x.shape, axes
+    (n, _, width, channels), (rows, columns) = x.shape, axes
     shape = n, len(rows.first), len(columns.first), channels
-    kind = np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1]).type
+    kind = np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1])
     y, places = np.empty(shape, x.dtype), np.empty(shape, kind)
-    count = len(rows.copies) * len(columns.copies)
-    each = count * rows.length * columns.length * channels * x.itemsize
-    runs = blocks(n, each, CACHE * max(count // 4, 1))  # many copies are small, and take many calls
-    room = runs[0].stop if runs else 0, rows.length, columns.length, channels  # the first run is the longest
-    size, line, down, across = math.prod(room), math.prod(room[2:]), rows.reach, columns.reach
-    whole = len(rows.copies) * size
-    starts = {copy: number * size for number, copy in enumerate(rows.copies)}
+    of_image = math.prod(len(axis.copies) * axis.length for axis in axes) * channels * x.itemsize
+    n_runs = max(-(-n * of_image // CACHE), 1)
+    runs = blocks(n, 1, -(-n // n_runs))  # all of about one length
+    if x.size and y.size:
+        find_largest(x, axes, border, runs, y, places)
+    return y, (lambda g: add_at_places(g, places, axes, runs, x.shape))
+
+
+def find_largest(
+    x: np.ndarray,
+    axes: tuple[WindowAxis, WindowAxis],
+    border: float,
+    runs: list[slice],
+    y: np.ndarray,
+    places: np.ndarray,
+) -> None:
+    """Write the maxima to y, and to ``places`` how many pixels behind the window's first each stood."""
+    (rows, columns), (_, _, width, channels), kind = axes, x.shape, places.dtype
+    room = runs[0].stop, rows.length, columns.length, channels  # the first run is the longest
+    size, line, across = math.prod(room), math.prod(room[2:]), columns.reach * channels
     copies = {j: np.full((len(rows.copies), *room), border, x.dtype) for j in columns.copies}
-    copied_pixels = {j: pixels(copy) for j, copy in copies.items()}
-    wide = np.empty(whole, x.dtype), np.empty(whole, kind)
-    tall = np.empty(size, x.dtype), np.empty(size, kind)
-    work = np.empty(whole, bool), np.empty(whole, kind)
-    stop = max(whole - across * channels, 0)
-    column_taps = [copies[j].reshape(-1)[k * channels :][:stop] for j, k in columns.taps]
-    column_numbers = [np.zeros(stop, kind), *map(kind, columns.offsets[1:])]
+    copying = [
+        (pixels(copies[j])[i, :, inner_rows, inner_columns], own_rows, own_columns)
+        for j, (inner_columns, own_columns) in columns.copies.items()
+        for i, (inner_rows, own_rows) in enumerate(rows.copies.values())
+    ]
+    flat, whole = {j: copy.reshape(-1) for j, copy in copies.items()}, len(rows.copies) * size
+    starts = {i: number * size for number, i in enumerate(rows.copies)}
+    wide = np.empty(whole, x.dtype) if columns.home is None else flat[columns.home]
+    larger, numbers, candidate = np.empty(whole, bool), np.zeros(whole, kind), np.empty(whole, kind)
+    tall, tall_numbers = np.empty(size, x.dtype), np.zeros(size, kind)
+    if rows.home is not None:
+        tall = wide[starts[rows.home] :][:size]
+        if len(columns.taps) > 1:  # or the numbers must stay 0
+            tall_numbers = numbers[starts[rows.home] :][:size]
+    stop, end = whole - across, size - rows.reach * line - across
+    column_taps = [flat[j][k * channels :][:stop] for j, k in columns.taps]
+    row_taps, row_numbers = ([a[starts[i] + k * line :][:end] for i, k in rows.taps] for a in (wide, numbers))
+    row_offsets = [width * offset for offset in rows.offsets]
+    of_columns = [a[:stop] for a in (wide, numbers, larger, candidate)]
+    of_rows = [a[:end] for a in (tall, tall_numbers, larger, candidate)]
     for images in runs:
         part = pixels(x[images])
-        for j, (inner_columns, own_columns) in columns.copies.items():
-            for copy, (inner_rows, own_rows) in zip(copied_pixels[j], rows.copies.values(), strict=True):
-                copy[: len(part), inner_rows, inner_columns] = part[:, own_rows][:, :, own_columns]
-        largest(column_taps, column_numbers, *(a[:stop] for a in (*wide, *work)))
-        end = (len(part) * rows.length - down) * line - across * channels
-        taps, numbers = ([a[starts[i] + k * line :][:end] for i, k in rows.taps] for a in wide)
-        numbers[1:] = [a + kind(i * width) for a, i in zip(numbers[1:], rows.offsets[1:], strict=True)]
-        largest(taps, numbers, *(a[:end] for a in (*tall, *work)))
-        for a, out in zip(tall, (y, places), strict=True):  # without the windows that end in the next row
-            out[images] = a.reshape(room)[: len(part), : shape[1], : shape[2]]
-
-    def to_x(g: np.ndarray) -> np.ndarray:
-        d = np.empty((n, height, width, channels), g.dtype)
-        row, column = (np.array(axis.first, np.int64) for axis in axes)
-        first = np.add.outer(np.arange(room[0]) * (height * width), np.add.outer(row * width, column))
-        short = np.int32 if d[:1].size * room[0] < 1 << 31 else np.int64  # half of the time
-        start = (first[..., None] * channels + np.arange(channels)).astype(short)
-        index, place = np.empty(start.shape, np.intp), np.empty(start.shape, short)
-        for images in runs:
-            count = images.stop - images.start
-            part = place[:count]
-            part[...] = places[images]
-            part *= channels
-            part += start[:count]
-            index[:count] = part
-            d[images] = 0
-            np.add.at(d[images].reshape(-1), index[:count].reshape(-1), g[images].reshape(-1))
-        return d
-
-    return y, to_x
-
-
-def pixels(x: np.ndarray) -> np.ndarray:
-    """Images (..., H, W, C) as (..., H, W) elements where C > 0; NumPy copies these in half the time."""
-    return x.view(np.dtype((np.void, x.shape[-1] * x.itemsize)))[..., 0] if x.shape[-1] else x
+        for copy, own_rows, own_columns in copying:
+            copy[: len(part)] = part[:, own_rows][:, :, own_columns]
+        largest(column_taps, None, columns.offsets, *of_columns)
+        largest(row_taps, row_numbers, row_offsets, *of_rows)
+        for a, out in ((tall, y), (tall_numbers, places)):  # without the windows that end in the next row
+            out[images] = a.reshape(room)[: len(part), : y.shape[1], : y.shape[2]]
 
 
 def largest(
     taps: Sequence[np.ndarray],
-    numbers: Sequence[Any],
+    numbers: Sequence[np.ndarray] | None,
+    offsets: Sequence[int],
     value: np.ndarray,
     number: np.ndarray,
     larger: np.ndarray,
@@ -144,12 +156,48 @@ def largest(
 ) -> None:
     """Write the largest of the taps to ``value``, and to ``number`` that of the first that is so large.
 
-    The numbers of taps increase. The last two arrays are for intermediate results.
+    A tap's number is its offset, added to its ``numbers`` where there are some; numbers increase. ``value``
+    and ``number`` may be the second tap and its numbers. The last two arrays are for intermediate results.
     """
-    top, first = taps[0], numbers[0]
-    if len(taps) == 1:
-        value[...], number[...] = top, first
-    for tap, other in zip(taps[1:], numbers[1:], strict=True):
-        np.greater(tap, top, out=larger)
-        np.multiply(larger.view(np.uint8), other, out=candidate)
-        first, top = np.maximum(first, candidate, out=number), np.maximum(top, tap, out=value)
+    top, kind = taps[0], number.dtype.type
+    for i in range(1, len(taps)):
+        np.greater(taps[i], top, out=larger)
+        if numbers is None and i == 1:
+            np.multiply(larger.view(np.uint8), kind(offsets[1]), out=number)
+        else:
+            own = kind(offsets[i]) if numbers is None else numbers[i] + kind(offsets[i])
+            np.multiply(larger.view(np.uint8), own, out=candidate)
+            np.maximum(number if numbers is None or i > 1 else numbers[0], candidate, out=number)
+        top = np.maximum(top, taps[i], out=value)
+
+
+def add_at_places(
+    g: np.ndarray,
+    places: np.ndarray,
+    axes: tuple[WindowAxis, WindowAxis],
+    runs: list[slice],
+    shape: tuple[int, ...],
+) -> np.ndarray:
+    """Images of ``shape``, zero but at the places of the maxima, where the gradients g are added."""
+    (_, height, width, channels), most = shape, runs[0].stop if runs else 0
+    d, image = np.empty(shape, g.dtype), height * width * channels
+    row, column = (np.array(axis.first) * channels for axis in axes)
+    short = np.int32 if most * image < 1 << 31 else np.int64  # half of the time
+    first = np.add.outer(np.arange(most) * image, np.add.outer(row * width, column)).astype(short)
+    start = first[..., None] + np.arange(channels, dtype=short)
+    index, place = np.empty(start.shape, np.intp), np.empty(start.shape, short)
+    for images in runs:
+        count = images.stop - images.start
+        part = place[:count]
+        part[...] = places[images]
+        part *= channels
+        part += start[:count]
+        index[:count] = part
+        d[images] = 0
+        np.add.at(d[images].reshape(-1), index[:count].reshape(-1), g[images].reshape(-1))
+    return d
+
+
+def pixels(x: np.ndarray) -> np.ndarray:
+    """Images (..., H, W, C) as (..., H, W) elements where C > 0; NumPy copies these in half the time."""
+    return x.view(np.dtype((np.void, x.shape[-1] * x.itemsize)))[..., 0] if x.shape[-1] else x

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..device import Array, array_module
+from .argmax_pool import pixels
 from .blocks import in_long_rows
 from .geometry import Geometry, blocks, bordered
 
@@ -67,6 +68,9 @@ def repeat_in_tiles(share: Array, factors: tuple[int, int], out: Array) -> None:
     if channels < LONG_PIXEL:
         share = array_module(share).repeat(share, across, axis=2).reshape(n, rows, columns, across, channels)
         tiles[...] = share[:, :, None]
+    elif type(share) is np.ndarray:  # whole pixels: a fifth to a third less time
+        whole = pixels(out).reshape(tiles.shape[:-1])
+        whole[...] = pixels(np.ascontiguousarray(share))[:, :, None, :, None]
     else:
         tiles[...] = share[:, :, None, :, None]
 
