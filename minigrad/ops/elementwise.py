@@ -273,7 +273,11 @@ def positive_part(x: Array, out: Array | None = None) -> Array:
     if y.strides != x.strides:
         y[...] = x
         x = y
-    flat, values, zeros = x.ravel("K"), y.ravel("K"), line_of_zeros(x.dtype)  # views, in the order of memory
+    flat, values, zeros = (
+        x.ravel("K"),
+        y.ravel("K"),
+        line_of_zeros(LINE, x.dtype),
+    )  # views, in the order of memory
     whole = x.size // LINE * LINE
     if whole:
         np.maximum(flat[:whole].reshape(-1, LINE), zeros, out=values[:whole].reshape(-1, LINE))
@@ -282,9 +286,9 @@ def positive_part(x: Array, out: Array | None = None) -> Array:
 
 
 @cache
-def line_of_zeros(dtype: np.dtype[Any]) -> np.ndarray:
+def line_of_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
     """Zeros that nobody writes."""
-    zeros = np.zeros(LINE, dtype)
+    zeros = np.zeros(size, dtype)
     zeros.flags.writeable = False
     return zeros
 
