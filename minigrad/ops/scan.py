@@ -58,7 +58,7 @@ def scan(function: Callable[..., Any], x: Array, axis: int) -> Array:
 
 def running_sums(x: Array, axis: int, backwards: bool = False) -> Array:
     """The sums of x along ``axis`` up to each element, or ``backwards`` from it to the last one."""
-    if type(x) is np.ndarray and x.dtype.char in "fd" and x.size:
+    if type(x) is np.ndarray and x.dtype.char in "fd" and x.ndim and x.size:
         n = x.shape[axis]
         if x.strides[axis] != x.itemsize and x.size >= SLICE * n:
             return sums_of_slices(x, axis, backwards)

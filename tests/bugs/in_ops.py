@@ -65,6 +65,10 @@ def sums_up_to_each_place_of_long_rows() -> None:
             sums_up_to_each(running_sums, x, 1, backwards, chain=68 if last == 1 else 9000)
 
 
+def a_number_is_its_own_sum() -> None:
+    equals_its_form(ops.cumsum, "cumsum", np.array(2.0), axis=0)
+
+
 def sums_up_to_each_place_of_slices() -> None:
     for backwards in (False, True):
         sums_up_to_each(running_sums, drawn(9, 200), 0, backwards, chain=9)
@@ -180,6 +184,8 @@ BUGS = [
         "(lambda g: running_sums(g, axis),)", sums_up_to_each_place, DIFFERENCE),
     Bug("infinity spoils the sums before it", SCAN, "if np.isfinite(sums[..., 0 if backwards else -1])",
         "if np.ones(1)", sums_up_to_each_place_of_long_rows, "other sums are infinite"),
+    Bug("a number has no axis to sum along", SCAN, " and x.ndim and x.size:", " and x.size:",
+        a_number_is_its_own_sum, "IndexError"),
     Bug("a piece is among those before it", SCAN,
         "others[:, 1:] = sums_within_rows(totals[:, :-1], backwards)",
         "others[:] = sums_within_rows(totals, backwards)", sums_up_to_each_place_of_long_rows, "off by"),

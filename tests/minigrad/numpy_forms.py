@@ -16,6 +16,13 @@ def equals_its_form(op: Callable[..., Any], name: str, *inputs: Any, **settings:
     assert np.allclose(value, expected, 1e-12, 1e-12, equal_nan=True), f"{name} is {value}, not {expected}"
 
 
+def of_numbers_too(form: Callable[..., Any]) -> Callable[..., Any]:
+    """A function along an axis, which takes a number as one element."""
+    return lambda x, *, axis=-1, **settings: form(np.atleast_1d(x), axis=axis, **settings).reshape(
+        np.shape(x)
+    )
+
+
 def sort(x, *, axis=-1, descending=False):
     return np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis)
 
@@ -68,8 +75,8 @@ def einsum(*operands, subscripts):
 
 
 FORMS: dict[str, Callable[..., Any]] = {
-    "cumprod": np.cumprod,
-    "cumsum": np.cumsum,
+    "cumprod": of_numbers_too(np.cumprod),
+    "cumsum": of_numbers_too(np.cumsum),
     "diagonal": lambda x, **settings: np.diagonal(x, **{"axis1": 0, **settings}),
     "einsum": einsum,
     "flip": np.flip,
@@ -83,7 +90,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "scatter": scatter,
     "scatter_add": scatter_add,
     "scatter_reduce": scatter_reduce,
-    "sort": sort,
+    "sort": of_numbers_too(sort),
     "std": np.std,
     "tile": np.tile,
     "topk": topk,

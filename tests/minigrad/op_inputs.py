@@ -158,7 +158,9 @@ def some_axes(shape) -> SearchStrategy[Any]:
 
 
 def an_axis(shape) -> SearchStrategy[int]:
-    return st.integers(-len(shape), len(shape) - 1)
+    """Of a number 0 and -1, as in NumPy."""
+    count = max(len(shape), 1)
+    return st.integers(-count, count - 1)
 
 
 def a_flag(_) -> SearchStrategy[bool]:
