@@ -73,7 +73,7 @@ def seed_option() -> Any:
 def exact_option() -> Any:
     return option(
         False,
-        "no Winograd convolutions: in float32 their errors are ten times those of plain sums",
+        "no Winograd convolutions: in float32 their errors are up to ten times those of plain sums",
         "--exact",
     )
 
