@@ -459,13 +459,12 @@ class BatchNorm(Module):
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """A ReLU: see ``ops.batch_norm``. Subclasses may normalise otherwise, and ranks may fail halfway."""
-        alone = type(self) is not BatchNorm or self.gathers
-        return int(not alone and [type(layer) for layer in following[:1]] == [ReLU])
+        alone = type(self) is BatchNorm and not self.gathers
+        return int(alone and [type(layer) for layer in following[:1]] == [ReLU])
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
-        settings: dict[str, Any] = {"observe": self.observe}
-        if not self.training:
-            settings = {"statistics": (self.running_mean, self.running_var)}
+        own, running = {"observe": self.observe}, {"statistics": (self.running_mean, self.running_var)}
+        settings: dict[str, Any] = own if self.training else running
         try:
             return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, relu=True, **settings), 1
         except (ValueError, TypeError):

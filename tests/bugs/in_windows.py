@@ -249,7 +249,7 @@ BUGS = [
     Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.norm",
         "where_positive(g, *masks) if masks else g", "g", a_relu_goes_with_batch_norm, "gradient of x"),
     Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
-        "type(self) is not BatchNorm or self.gathers", "self.gathers",
+        "alone = type(self) is BatchNorm and", "alone =",
         another_batch_norm_has_no_relu, "ops, one by one"),
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",
         "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
