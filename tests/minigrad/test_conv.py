@@ -283,3 +283,12 @@ def test_direct_is_the_sum_over_each_window(c):
         first = f // per_group * w.shape[1]
         window = padded[n, i * sh :: dh, j * sw :: dw, first : first + w.shape[1]][:kh, :kw]
         assert y[n, i, j, f] == (window * w[f].transpose(1, 2, 0)).sum()
+
+
+@pytest.mark.parametrize("name", ["winograd", "winograd_rows"])
+def test_a_kernel_of_integers_is_not_cut_off(name):
+    x, w = (
+        on_device(np.arange(n, dtype=float).reshape(1, 1, *shape)) for n, shape in ((64, (8, 8)), (9, (3, 3)))
+    )
+    value = ops.conv2d(x, w.astype(int), algorithm=name).numpy()
+    assert np.allclose(value, ops.conv2d(x, w, algorithm="im2col").numpy(), 1e-12)
