@@ -163,8 +163,9 @@ def convolution(
         )
     auto, image = algorithm == "auto", nhwc(x)
     form = ALGORITHMS[fastest(x, weight, geometry)] if auto else checked_algorithm(algorithm, geometry)
-    if form in (ALGORITHMS["winograd"], ALGORITHMS["winograd_rows"]) and weight.dtype.kind in "iub":
-        weight = weight.astype(float)  # their kernels have fractions
+    if form in (ALGORITHMS["winograd"], ALGORITHMS["winograd_rows"]):  # they compute with fractions
+        fractions = np.result_type(image.dtype, weight.dtype, np.float32)
+        image, weight = (a if a.dtype.kind == "f" else a.astype(fractions) for a in (image, weight))
     if geometry.extra != (0, 0):
         image, geometry = extended(image, geometry.extra), geometry._replace(extra=(0, 0))
     added = bias is not None and adds_bias(form, image, weight, bias)

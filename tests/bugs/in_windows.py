@@ -88,6 +88,11 @@ def fast_convolutions_are_the_direct_one() -> None:
             np.testing.assert_allclose(fast, slow, atol=1e-10, err_msg=name)
 
 
+def kernels_of_integers_are_numbers() -> None:
+    for name in ("winograd", "winograd_rows"):
+        window_laws.integers_are_numbers(partial(ops.conv2d, algorithm=name))
+
+
 def interpolation_is_its_definition() -> None:
     modes = ({"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "nearest-exact"})
     for mode in (*modes, {"mode": "bilinear", "align_corners": True}):
@@ -202,6 +207,9 @@ BUGS = [
     Bug("the last product of six rows counts for the first output", "minigrad.ops.winograd_rows",
         "np.eye(count, dtype=int)[-1]", "np.eye(count, dtype=int)[0]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("the fractions of a kernel of integers are cut off", "minigrad.ops.conv",
+        "else a.astype(fractions) for a in (image, weight)", "else a for a in (image, weight)",
+        kernels_of_integers_are_numbers, "Mismatched elements"),
     Bug("a phase of the image begins with the gradient", "minigrad.ops.phases",
         "start = above - (taps[-1]", "start = -(taps[-1]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),

@@ -1,5 +1,6 @@
 """Every fast form of convolution is the readable one, forward and backward."""
 
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.winograd_rows import of_kernel, of_outputs
 from minigrad.testing import on_device
-from tests.minigrad import op_laws
+from tests.minigrad import op_laws, window_laws
 
 ANY = [name for name in ALGORITHMS if name != "depthwise"]
 LAYOUTS = [testing.c_order, op_laws.channels_last, testing.with_gaps, testing.reversed_order]
@@ -285,10 +286,6 @@ def test_direct_is_the_sum_over_each_window(c):
         assert y[n, i, j, f] == (window * w[f].transpose(1, 2, 0)).sum()
 
 
-@pytest.mark.parametrize("name", ["winograd", "winograd_rows"])
-def test_a_kernel_of_integers_is_not_cut_off(name):
-    x, w = (
-        on_device(np.arange(n, dtype=float).reshape(1, 1, *shape)) for n, shape in ((64, (8, 8)), (9, (3, 3)))
-    )
-    value = ops.conv2d(x, w.astype(int), algorithm=name).numpy()
-    assert np.allclose(value, ops.conv2d(x, w, algorithm="im2col").numpy(), 1e-12)
+@pytest.mark.parametrize("name", ANY)
+def test_integers_are_numbers(name):
+    window_laws.integers_are_numbers(partial(ops.conv2d, algorithm=name))

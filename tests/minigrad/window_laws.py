@@ -135,6 +135,19 @@ def same_is_padding_at_the_end(
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
 
 
+def integers_are_numbers(convolution: Op) -> None:
+    """A kernel of integers, or images of integers, give what the same numbers give as fractions."""
+    x, w = np.arange(64.0).reshape(1, 1, 8, 8), np.arange(9.0).reshape(1, 1, 3, 3)
+    value = convolution(on_device(x), on_device(w)).numpy()
+    for dtype in (np.int64, np.uint8):
+        for image, kernel in ((x, w.astype(dtype)), (x.astype(dtype), w)):
+            of_integers = convolution(on_device(image), on_device(kernel)).numpy()
+            np.testing.assert_allclose(of_integers, value, 1e-12, err_msg=f"{image.dtype}, {kernel.dtype}")
+    narrow = convolution(on_device(x.astype(np.uint8)), on_device(w.astype(np.float32)))
+    assert narrow.dtype == np.float32, narrow.dtype
+    np.testing.assert_allclose(narrow.numpy(), value, 1e-5)
+
+
 def interpolation_is_its_definition(op: Op, x: np.ndarray, **settings: Any) -> None:
     """Of rows, then of columns: the output's pixel i has its centre at (i + 1/2) / scale."""
     mode, aligned = settings["mode"], settings.get("align_corners", False)
