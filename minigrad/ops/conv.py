@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-import numpy as np
-
 from ..device import Array, array_module, on_gpu
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
@@ -112,18 +110,28 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     enough tiles that are not mostly padding; along rows only it pays from 4 channels on. They are left to
     float32, since gradients are proved in float64. On a GPU im2col is a kernel of its own.
     """
+    may_round = x.dtype.char == w.dtype.char == "f" and not exact.get()
+    return fastest_of_shapes(x.shape, w.shape, geometry, not on_gpu(x), may_round)
+
+
+@lru_cache  # a step of a small network would ask for as long as a product takes
+def fastest_of_shapes(
+    x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry, on_host: bool, may_round: bool
+) -> str:
+    """``fastest`` for x and w of these shapes; Winograd's algorithms are taken where it ``may_round``."""
+    n, _, *size = x
     if depthwise.fits(w, geometry):
         return "depthwise"
-    if array_module(x) is not np:
+    if not on_host:
         return "im2col"
-    if x.dtype == w.dtype == np.float32 and not exact.get():
-        if min(w.shape[0] // geometry.groups, w.shape[1]) >= 32 and winograd.fits(geometry):
-            outputs = smaller(len(x), *geometry.output(*x.shape[2:]), geometry.dilation)
-            if winograd.pays(*outputs):
-                return "winograd"
-        if winograd_rows.fits(geometry) and winograd_rows.pays(len(x), w, geometry, *x.shape[2:]):
+    if may_round:
+        outputs = smaller(n, *geometry.output(*size), geometry.dilation)
+        enough = min(w[0] // geometry.groups, w[1]) >= 32
+        if enough and winograd.fits(geometry) and winograd.pays(*outputs):
+            return "winograd"
+        if winograd_rows.fits(geometry) and winograd_rows.pays(n, w, geometry, *size):
             return "winograd_rows"
-    if kernel_rows.fits(geometry) and kernel_rows.pays(len(x), w, geometry, *x.shape[2:]):
+    if kernel_rows.fits(geometry) and kernel_rows.pays(n, w, geometry, *size):
         return "kernel_rows"
     return "im2col"
 

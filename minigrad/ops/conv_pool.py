@@ -22,10 +22,11 @@ from ..tape import once
 from ..tensor import Tensor
 from . import elementwise, im2col, kernel_rows, winograd, winograd_rows
 from .conv import conv2d, fastest
-from .geometry import Geometry, Pair, Place, blocks, nchw, nhwc, pair
+from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
 
 CACHE = 5 << 19  # bytes of windows and of their products at a time
+KEPT = 1 << 18  # bytes of the phases' gradients that are kept for the second pullback
 MOST_PHASES = 255  # whose numbers are bytes
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
 ALGORITHMS = {
@@ -50,13 +51,18 @@ def conv_pool2d(
 ) -> Tensor:
     """``conv2d`` of x (N, C, H, W), then ``max_pool2d`` with kernel ``pool``, then with ``relu`` max(y, 0).
 
-    The value is (N, F, H', W'); a ReLU before the pooling would give the same one. Where it ``fits`` this
-    takes less time and memory than the ops one by one. Values that only the rounding of the bias makes equal
-    are then no tie: the gradient goes to the larger one. Raises ValueError and TypeError as these ops do.
+    The value is (N, F, H', W'); a ReLU before the pooling would give the same one. Where there is a
+    ``fitting_form``, it takes less time and memory than the ops one by one. Values that only the rounding of
+    the bias makes equal are then no tie: the gradient goes to the larger one. Raises ValueError and TypeError
+    as these ops do.
     """
     inputs = (x, weight) if bias is None else (x, weight, bias)
-    if stride == dilation == groups == 1 and not isinstance(padding, str) and fits(inputs, pool, padding):
-        return by_phase(*inputs, tile=pair(pool, "pool", 1), padding=pair(padding, "padding", 0), relu=relu)
+    if stride == dilation == groups == 1 and not isinstance(padding, str):
+        tile = pair(pool, "pool", 1)
+        form = fitting_form(inputs, pair(padding, "padding", 0), tile)
+        if form is not None:
+            geometry, algorithm = form
+            return by_phase(*inputs, geometry=geometry, tile=tile, algorithm=algorithm, relu=relu)
     y = conv2d(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
     y = max_pool2d(y, kernel=pool)
     return elementwise.relu(y) if relu else y
@@ -73,27 +79,42 @@ def pays(x: Any, weight: Any) -> bool:
     return enough and weight.dtype == np.float32
 
 
-def fits(inputs: tuple[Any, ...], pool: Pair, padding: Pair) -> bool:
-    """Whether ``by_phase`` computes it and takes less time: on NumPy, for neighbouring windows.
+def fitting_form(
+    inputs: tuple[Any, ...], padding: tuple[int, int], tile: tuple[int, int]
+) -> tuple[Geometry, str] | None:
+    """The windows and the algorithm for ``by_phase``, where it takes less time: on NumPy, for float arrays.
 
-    False where an input does not fit; the ops raise an error then.
+    None where an input does not fit; the ops raise an error then.
     """
     x, weight, *bias = arrays = [a.data if isinstance(a, Tensor) else a for a in inputs]
-    if any(type(a) is not np.ndarray or a.dtype != x.dtype or not a.size for a in arrays):
-        return False
-    if x.dtype.char not in "fd" or not x.ndim == weight.ndim == 4:
-        return False
-    if x.shape[1] != weight.shape[1] or (bias and bias[0].shape != weight.shape[:1]):
-        return False
-    geometry, tile = geometry_of(weight, pair(padding, "padding", 0)), pair(pool, "pool", 1)
-    if min(tiles_of(x.shape[2:], geometry, tile)) < 1 or not 1 < math.prod(tile) <= MOST_PHASES:
-        return False
-    cut = any(winograd.OUT % side for side in tile)  # a tile of Winograd's algorithm cuts windows
-    return not (cut and fastest(x, weight, geometry) == "winograd")
+    if any([type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays]) or x.dtype.char not in "fd":
+        return None
+    geometry = fitting_geometry(x.shape, weight.shape, bias[0].shape if bias else None, padding, tile)
+    if geometry is None:
+        return None
+    algorithm = fastest(x, weight, geometry)
+    if algorithm == "winograd" and any(winograd.OUT % side for side in tile):
+        return None  # a tile of Winograd's algorithm cuts windows
+    return geometry, algorithm
 
 
-def geometry_of(weight: Array, padding: tuple[int, int]) -> Geometry:
-    return Geometry(weight.shape[2:], (1, 1), padding, (1, 1))
+@lru_cache  # a network repeats a few shapes
+def fitting_geometry(
+    x: tuple[int, ...],
+    weight: tuple[int, ...],
+    bias: tuple[int, ...] | None,
+    padding: tuple[int, int],
+    tile: tuple[int, int],
+) -> Geometry | None:
+    """The windows of a convolution of these shapes; None unless it can be pooled by neighbouring windows."""
+    if not len(x) == len(weight) == 4 or 0 in (*x, *weight):
+        return None
+    if x[1] != weight[1] or bias not in (None, weight[:1]):
+        return None
+    geometry = Geometry((weight[2], weight[3]), (1, 1), padding, (1, 1))
+    if min(tiles_of((x[2], x[3]), geometry, tile)) < 1 or not 1 < math.prod(tile) <= MOST_PHASES:
+        return None
+    return geometry
 
 
 @lru_cache  # asked six times for each layer of a network
@@ -109,70 +130,83 @@ def by_phase(
     weight: Array,
     bias: Array | None = None,
     *,
+    geometry: Geometry,
     tile: tuple[int, int],
-    padding: tuple[int, int],
+    algorithm: str,
     relu: bool,
 ) -> OpResult:
-    """``conv_pool2d`` where it ``fits``.
+    """``conv_pool2d`` in its ``fitting_form``.
 
-    Only the maxima, and the number of the phase that each came from, are stored for backward.
+    Only the maxima, and the number of the phase that each came from, are stored for backward. There, the
+    first pullback leaves the second what it computed of the gradient, up to KEPT bytes.
     """
-    geometry, images, filters, (down, across) = geometry_of(weight, padding), nhwc(x), len(weight), tile
-    algorithm = ALGORITHMS[fastest(x, weight, geometry)]
+    images, filters, (down, across), form = nhwc(x), len(weight), tile, ALGORITHMS[algorithm]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
-    if algorithm is winograd:
+    if form is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)
     else:
         pool_products(in_blocks(images, geometry, tile, filters), weight, y, winners)
-    pixels = y.shape[1] * y.shape[2]
-    lines, zeros = y.reshape(len(y), pixels * filters), np.zeros(pixels * filters, x.dtype)
-    biases = np.empty((pixels, filters), x.dtype)  # many channels at a time, as in ``conv2d``
-    biases[...] = 0 if bias is None else bias
-    for run in blocks(len(y), zeros.nbytes, CACHE):
+    for run in blocks(len(y), y[0].nbytes, CACHE):
         if bias is not None:
-            lines[run] += biases.reshape(-1)
+            add_to_pixels(bias, y[run])
         if relu:
-            np.maximum(lines[run], zeros, out=lines[run])
+            elementwise.positive_part(y[run], out=y[run])
 
     masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
+    all_shares = once(lambda g: shares(g, winners, down * across))
+    few = y.nbytes * down * across <= KEPT
 
-    def before_pooling(g: Array) -> Iterator[tuple[slice, Array]]:
-        """Some images at a time, and the gradient of the convolution's value, good until the next."""
-        (height, width), (_, rows, columns, _) = geometry.output(*x.shape[2:]), y.shape
-        whole = (rows * down, columns * across) == (height, width)
-        runs = blocks(len(x), height * width * filters * g.itemsize, CACHE)
-        n = runs[0].stop if runs else 0  # the first run is the longest
-        buffer = (np.empty if whole else np.zeros)((n, height, width, filters), g.dtype)
+    def shares_at(g: Array, *place: slice) -> Array:
+        """The phases' parts of the gradient of some images; few are computed once for both pullbacks."""
+        return all_shares(g)[:, *place] if few else shares(g[place], winners[place], down * across)
+
+    def before_pooling(g: Array, border: tuple[int, int] = (0, 0)) -> Iterator[tuple[slice, Array]]:
+        """Some images at a time, and the gradient of the convolution's value, good until the next.
+
+        It has a ``border`` of zeros.
+        """
+        (height, width), (top, left), (_, rows, columns, _) = geometry.output(*x.shape[2:]), border, y.shape
+        of_image = height + 2 * top, width + 2 * left, filters
+        whole = (rows * down, columns * across) == of_image[:2]
+        runs = blocks(len(x), math.prod(of_image) * g.itemsize, CACHE)
+        buffer = (np.empty if whole else np.zeros)((runs[0].stop, *of_image), g.dtype)  # no run is longer
+        image, row, column, channel = buffer.strides
+        strides = row, column, image, row * down, column * across, channel
         for run in runs:
-            d = buffer[: len(g[run])]
-            image, row, column, channel = d.strides
-            shape = down, across, len(d), rows, columns, filters
-            strides = row, column, image, row * down, column * across, channel
-            phases = np.ndarray(shape, d.dtype, d, 0, strides)
-            phases[...] = shares(g[run], winners[run], down * across).reshape(shape)
-            yield run, d
+            shape = down, across, run.stop - run.start, rows, columns, filters
+            phases = np.ndarray(shape, g.dtype, buffer, top * row + left * column, strides)
+            phases[...] = shares_at(g, run).reshape(shape)
+            yield run, buffer[: shape[2]]
 
     def to_x(g: Array) -> Array:
-        turned, d = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), np.empty(images.shape, g.dtype)
-        for run, part in before_pooling(masked(g)):
-            d[run] = algorithm.correlate(part, turned, geometry.backward())
+        turned, back = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), geometry.backward()
+        border = (0, 0)
+        if form is im2col and min(back.padding) >= 0:  # which would copy the gradient to add it
+            border, back = back.padding, back._replace(padding=(0, 0))
+        d = None
+        for run, part in before_pooling(masked(g), border):
+            of_part = form.correlate(part, turned, back)
+            if len(of_part) == len(x):
+                return nchw(of_part)
+            d = np.empty(images.shape, g.dtype) if d is None else d
+            d[run] = of_part
         return nchw(d)
 
     def to_weight(g: Array) -> Array:
         g = masked(g)
-        if algorithm is winograd:
+        if form is winograd:
             parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
         for place, stacks in in_blocks(images, geometry, tile, filters):
-            gs = shares(g[place], winners[place], down * across).reshape(*stacks.shape[:4], filters)
+            gs = shares_at(g, *place).reshape(*stacks.shape[:4], filters)
             d += (stacks.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
 
     if bias is None:
         return nchw(y), (to_x, to_weight)
-    return nchw(y), (to_x, to_weight, lambda g: axis_sums(masked(g).reshape(len(y) * pixels, filters), (0,)))
+    return nchw(y), (to_x, to_weight, lambda g: axis_sums(masked(g).reshape(-1, filters), (0,)))
 
 
 def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array) -> None:
@@ -227,11 +261,20 @@ def shares(g: Array, winners: Array, phases: int) -> Array:
     return (g.view(f"i{g.dtype.itemsize}") * (winners == numbers)).view(g.dtype)
 
 
-def bytes_each(x: Array, geometry: Geometry, tile: tuple[int, int], filters: int) -> int:
-    """The bytes that an image takes in ``in_blocks``, for windows and products."""
-    (kh, kw), (down, across), channels = geometry.kernel, tile, x.shape[3]
+@lru_cache
+def runs_and_bands(
+    x: tuple[int, ...], geometry: Geometry, tile: tuple[int, int], filters: int, itemsize: int, cache: int
+) -> tuple[list[slice], list[slice]]:
+    """Images x (N, H, W, C) in runs, and rows of their tiles in bands, whose work areas fit in the cache.
+
+    They are windows and products.
+    """
+    (kh, kw), (down, across), (n, height, width, channels) = geometry.kernel, tile, x
+    rows, columns = tiles_of((height, width), geometry, tile)
     of_tile = across * (kh + down - 1) * kw * channels + down * across * filters
-    return math.prod(tiles_of(x.shape[1:3], geometry, tile)) * of_tile * x.itemsize
+    of_image = rows * columns * of_tile * itemsize
+    runs = blocks(n, of_image, cache)
+    return runs, blocks(rows, runs[0].stop * of_image // rows, cache)  # the first run is the longest
 
 
 def in_blocks(
@@ -242,14 +285,11 @@ def in_blocks(
     The first two axes are the phases, each k matrices of m windows. They are good until the next, and views:
     what the phases of one column see of a tile is copied once.
     """
-    (kh, kw), (ph, pw), (down, across), (n, h, w, c) = geometry.kernel, geometry.padding, tile, x.shape
+    (kh, kw), (ph, pw), (down, across), (_, h, w, c) = geometry.kernel, geometry.padding, tile, x.shape
     rows, columns = tiles_of((h, w), geometry, tile)
-    few, tall, size = c < im2col.FEW_CHANNELS, kh + down - 1, kh * kw * c
-    length, of_image = across * tall * kw * c, bytes_each(x, geometry, tile, filters)
-    runs = blocks(n, of_image, CACHE)
-    n = runs[0].stop  # the first run is the longest
-    bands = blocks(rows, n * of_image // rows, CACHE)
-    room = n, h + 2 * ph, w + 2 * pw
+    runs, bands = runs_and_bands(x.shape, geometry, tile, filters, x.itemsize, CACHE)
+    few, tall, size, n = c < im2col.FEW_CHANNELS, kh + down - 1, kh * kw * c, runs[0].stop
+    length, room = across * tall * kw * c, (n, h + 2 * ph, w + 2 * pw)
     memory = np.zeros((c, *room) if few else (*room, c), x.dtype)
     padded = memory.transpose(1, 2, 3, 0) if few else memory
     image, row, column, channel = padded.strides

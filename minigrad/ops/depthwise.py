@@ -22,9 +22,9 @@ from .phases import sum_of_phases
 CACHE = 1 << 21  # bytes of images taken at a time: in cache for all taps, and enough for one call of einsum
 
 
-def fits(w: Array, geometry: Geometry) -> bool:
-    """Whether each channel goes into one filter of its own."""
-    return w.shape[1] == 1 and len(w) == geometry.groups > 1
+def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
+    """Whether each channel goes into one filter of its own; w is a shape."""
+    return w[1] == 1 and w[0] == geometry.groups > 1
 
 
 def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:

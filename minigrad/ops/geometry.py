@@ -17,6 +17,7 @@ from ..op import OpResult, Pullback, shape_of
 Pair = int | tuple[int, int]
 Place = tuple[slice, slice]  # some images, and rows of their outputs
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
+FEW = 4096  # elements to which a bias is added in the time of a call
 MANY = 4  # images for which it pays to repeat a bias for a whole one
 
 
@@ -113,7 +114,7 @@ def strided_view(x: Array, first: int, shape: tuple[int, ...], strides: tuple[in
 def add_to_pixels(bias: Array, y: Array) -> None:
     """Add the bias (C,) to contiguous (N, H, W, C) images, in place."""
     xp, (n, rows, columns, channels) = array_module(y), y.shape
-    if xp is not np:
+    if xp is not np or y.size < FEW:
         y += bias
         return
     # Adding a few channels at a time takes twice as long as a row of pixels, and that more than an image.

@@ -44,13 +44,13 @@ def fits(geometry: Geometry) -> bool:
     return geometry.dilation[1] == 1
 
 
-def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
+def pays(images: int, w: tuple[int, ...], geometry: Geometry, height: int, width: int) -> bool:
     """Whether it takes less time than im2col: for many windows, and kernels of at least three columns.
 
     A product needs 8 channels and filters, and few enough of them for 16 windows in a small one, or 48 at a
     stride. The fewer channels, the more windows make up for the calls (measured for 4 x 4 to 64 x 64 pixels).
     """
-    kw, (filters, channels) = geometry.kernel[1], w.shape[:2]
+    kw, (filters, channels) = geometry.kernel[1], w[:2]
     filters //= geometry.groups
     fewest, rows = min(filters, channels), 16 if geometry.stride == (1, 1) else 48
     windows = images * math.prod(geometry.output(height, width))

@@ -34,12 +34,12 @@ def fits(geometry: Geometry) -> bool:
     return 3 <= geometry.kernel[0] <= 5 and geometry.stride == geometry.dilation == (1, 1)
 
 
-def pays(images: int, w: Array, geometry: Geometry, height: int, width: int) -> bool:
+def pays(images: int, w: tuple[int, ...], geometry: Geometry, height: int, width: int) -> bool:
     """Whether it takes less time than sums of products: for many windows, and small enough products.
 
     It needs 4 channels and filters (measured for 1 to 256 of them, and images of 7 x 7 to 32 x 32).
     """
-    kw, (filters, channels) = geometry.kernel[1], w.shape[:2]
+    kw, (filters, channels) = geometry.kernel[1], w[:2]
     filters //= geometry.groups
     enough = images * math.prod(geometry.output(height, width)) * min(filters, channels) * geometry.groups
     return (
