@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
+import numpy as np
+
 from ..device import Array, array_module, on_gpu
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of

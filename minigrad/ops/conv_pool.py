@@ -87,7 +87,7 @@ def fitting_form(
     None where an input does not fit; the ops raise an error then.
     """
     x, weight, *bias = arrays = [a.data if isinstance(a, Tensor) else a for a in inputs]
-    if any([type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays]) or x.dtype.char not in "fd":
+    if any(type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays) or x.dtype.char not in "fd":
         return None
     geometry = fitting_geometry(x.shape, weight.shape, bias[0].shape if bias else None, padding, tile)
     if geometry is None:
