@@ -584,69 +584,66 @@ def depthwise(n: int, channels: int, size: int, kernel: int, stride: int = 1) ->
 
 
 def max_pool(n: int, size: int, channels: int, kernel: int, windows: int) -> Calls:
-    """Maxima of ``kernel`` rows, two apart, then of columns, which are copied first; with them their places.
+    """Maxima of ``kernel`` columns, two apart, then of rows, in copies of every other pixel; their places.
 
-    A place is a byte: a comparison, a product and a maximum for each tap. Backward the bytes become indices,
-    at which the gradients are added. The last of the windows may be smaller.
+    In such copies a tap is the array, moved. A place is a byte, which the first comparison writes; each other
+    tap takes a comparison, a product and a maximum. Backward the bytes become indices, at which the gradients
+    are added. The last of the windows may be smaller.
     """
+    run, length, whole = 4, windows + (kernel - 1) // 2, np.s_[:, :windows, :windows]
     x, d = normal(2, n, size, size, channels)
     y, g = normal(2, n, windows, windows, channels)
-    lines, most = x.reshape(n, size, size * channels), (kernel - 1) * (size + 1) + 1
-    tall = np.empty((RUN, windows, size * channels), np.float32)
-    number, mask, spare = (np.empty(tall.shape, dtype) for dtype in (np.uint8, bool, np.uint8))
-    values = np.full((kernel, RUN, windows, windows, channels), -np.inf, np.float32)
-    numbers, equal = np.zeros(values.shape, np.uint8), np.empty(values.shape[1:], bool)
-    taps = [slice(i, i + 2 * windows - 1, 2) for i in range(kernel)]
+    copies = np.full((2, 2, run, length, length, channels), -np.inf, np.float32)  # of columns, of rows
+    pixels, of_copies = (a.view((np.void, channels * a.itemsize))[..., 0] for a in (x, copies))
+    targets = [
+        (
+            of_copies[j, i, :, : (size - i + 1) // 2, : (size - j + 1) // 2],
+            slice(i, None, 2),
+            slice(j, None, 2),
+        )
+        for i, j in np.ndindex(2, 2)
+    ]
+    numbers, spare = np.zeros(copies.shape[1:], np.uint8), np.empty(copies.shape[1:], np.uint8)
+    half, line = numbers.size // 2, length * channels
+    across, down = (kernel - 1) // 2 * channels, (kernel - 1) // 2 * (line + channels)
+    columns = [copies[j % 2].reshape(-1)[j // 2 * channels :][: 2 * half - across] for j in range(kernel)]
+    rows, of_rows = (
+        [a.reshape(-1)[i % 2 * half + i // 2 * line :][: half - down] for i in range(kernel)]
+        for a in (copies[1], numbers)
+    )
+    number, more = (a.reshape(-1)[: 2 * half - across] for a in (numbers, spare))
+    other = more[: half - down]
     places = np.empty(y.shape, np.uint8)
-    first = 2 * (np.arange(windows)[:, None] * size + np.arange(windows)) + most
-    first = np.arange(RUN)[:, None, None] * size * size + first
+    first = 2 * (np.arange(windows)[:, None] * size + np.arange(windows))
+    first = np.arange(run)[:, None, None] * size * size + first
     start = (first[..., None] * channels + np.arange(channels)).astype(np.int32)
     short, index = np.empty_like(start), np.empty(start.shape, np.intp)
 
-    def of_rows(part: np.ndarray) -> None:
-        top, number[...] = part[:, taps[0]], 0
-        for i, rows in enumerate(taps[1:], 1):
-            tap = part[:, rows]
-            count = tap.shape[1]
-            np.greater(tap, top[:, :count], out=mask[:, :count])
-            np.multiply(mask.view(np.uint8), i * size, out=spare)
-            np.maximum(number[:, :count], spare[:, :count], out=number[:, :count])
-            np.maximum(tap, top[:, :count], out=tall[:, :count])
-            top = tall
-        np.subtract(most, number, out=number)
-
-    def of_columns(y: np.ndarray, places: np.ndarray) -> None:
-        for copies, whole in ((values, tall), (numbers, number)):
-            pixels = whole.view((np.void, channels * whole.itemsize)).reshape(RUN, windows, size)
-            for copy, columns in zip(
-                copies.view((np.void, channels * whole.itemsize))[..., 0], taps, strict=True
-            ):
-                copied = pixels[:, :, columns]
-                copy[:, :, : copied.shape[2]] = copied
-        np.maximum(values[0], values[1], out=y)
-        for value in values[2:]:
-            np.maximum(value, y, out=y)
-        for j, (value, earliest) in enumerate(zip(values, numbers, strict=True)):
-            np.equal(value, y, out=equal)
-            if j:
-                np.subtract(earliest, j, out=earliest)
-            np.multiply(earliest, equal.view(np.uint8), out=earliest if j else places)
-            if j:
-                np.maximum(places, earliest, out=places)
-
     def calls() -> None:
-        for i in range(0, n, RUN):
-            before = np.setbufsize(16)
-            of_rows(lines[i : i + RUN])
-            np.setbufsize(before)
-            of_columns(y[i : i + RUN], places[i : i + RUN])
-        for i in range(0, n, RUN):
-            short[...] = places[i : i + RUN]
-            np.multiply(short, -channels, out=short)
+        for i in range(0, n, run):
+            for copy, own_rows, own_columns in targets:
+                copy[...] = pixels[i : i + run, own_rows, own_columns][:, : copy.shape[1], : copy.shape[2]]
+            np.greater(columns[1], columns[0], out=number.view(bool))
+            np.maximum(columns[0], columns[1], out=columns[1])
+            for column in columns[2:]:
+                np.greater(column, columns[1], out=more.view(bool))
+                np.multiply(more, 2, out=more)
+                np.maximum(number, more, out=number)
+                np.maximum(column, columns[1], out=columns[1])
+            for j in range(1, kernel):
+                top, earlier = (rows[1], of_rows[1]) if j > 1 else (rows[0], of_rows[0])
+                np.greater(rows[j], top, out=other.view(bool))
+                np.multiply(other, of_rows[j] + np.uint8(j * size), out=other)
+                np.maximum(earlier, other, out=of_rows[1])
+                np.maximum(top, rows[j], out=rows[1])
+            y[i : i + run], places[i : i + run] = copies[1, 1][whole], numbers[1][whole]
+        for i in range(0, n, run):
+            short[...] = places[i : i + run]
+            np.multiply(short, channels, out=short)
             np.add(short, start, out=short)
             index[...] = short
-            d[i : i + RUN] = 0
-            np.add.at(d[i : i + RUN].reshape(-1), index.reshape(-1), g[i : i + RUN].reshape(-1))
+            d[i : i + run] = 0
+            np.add.at(d[i : i + run].reshape(-1), index.reshape(-1), g[i : i + run].reshape(-1))
 
     return calls
 

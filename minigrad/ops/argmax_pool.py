@@ -161,10 +161,12 @@ def largest(
     """
     top, kind = taps[0], number.dtype.type
     for i in range(1, len(taps)):
-        np.greater(taps[i], top, out=larger)
-        if numbers is None and i == 1:
+        first = numbers is None and i == 1
+        same = first and offsets[1] == number.itemsize == 1  # the comparison's bytes are the numbers
+        np.greater(taps[i], top, out=number.view(bool) if same else larger)
+        if first and not same:
             np.multiply(larger.view(np.uint8), kind(offsets[1]), out=number)
-        else:
+        elif not first:
             own = kind(offsets[i]) if numbers is None else numbers[i] + kind(offsets[i])
             np.multiply(larger.view(np.uint8), own, out=candidate)
             np.maximum(number if numbers is None or i > 1 else numbers[0], candidate, out=number)

@@ -31,6 +31,7 @@ def pools_are_their_definitions() -> None:
         window_laws.pool_is_its_definition(
             ops.max_pool2d, drawn(4, 2, 5, 5), False, **windows, dilation=(1, 1)
         )
+    testing.gradient_matches_difference(partial(ops.max_pool2d, kernel=2, dilation=2), drawn(2, 2, 5, 5))
 
 
 def pools_of_signals_are_their_definitions() -> None:
@@ -183,6 +184,9 @@ BUGS = [
         pools_are_their_definitions, "Mismatched elements"),
     Bug("the last of equal elements is the first", ARGMAX, "np.greater(", "np.greater_equal(",
         adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
+    Bug("a comparison's byte is the number of a pixel further away", ARGMAX,
+        "offsets[1] == number.itemsize == 1", "number.itemsize == 1",
+        pools_are_their_definitions, DIFFERENCE),
     Bug("a place in a wide image is a byte", ARGMAX,
         "np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1])", "np.dtype(np.uint8)",
         adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
