@@ -200,7 +200,7 @@ def batch_norm(
             xp.subtract(g, shares, out=d)
             xp.multiply(d, slope, out=d)
 
-        d = part if y is not None else xp.empty(x.shape, xp.result_type(g, factor))
+        d = part if y is not None else xp.empty(centred.shape, xp.result_type(g, factor))
         in_rows(write, part, centred, d)
         return d.reshape(shape)
 
