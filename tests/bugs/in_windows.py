@@ -131,8 +131,9 @@ def a_relu_goes_with_batch_norm() -> None:
     norm_laws.takes_the_relu_behind_it(ops.batch_norm, x[0], x[1], weight, weight)
 
 
-def a_batch_norm_does_not_hold_its_input() -> None:
-    norm_laws.holds_one_array(ops.batch_norm, drawn(8192, 3))
+def a_normalisation_does_not_hold_its_input() -> None:
+    for norm in (ops.batch_norm, ops.layer_norm, partial(ops.group_norm, groups=1)):
+        norm_laws.holds_one_array(norm, drawn(64, 16, 8, 16))
 
 
 def another_batch_norm_has_no_relu() -> None:
@@ -257,7 +258,7 @@ BUGS = [
         "where_positive(g, *masks) if masks else g", "g", a_relu_goes_with_batch_norm, "gradient of x"),
     Bug("batch-norm holds its input, too", "minigrad.ops.norm",
         "xp.empty(centred.shape, xp.result_type(g,", "xp.empty(x.shape, xp.result_type(g,",
-        a_batch_norm_does_not_hold_its_input, "the tape holds"),
+        a_normalisation_does_not_hold_its_input, "the tape holds"),
     Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
         "alone = type(self) is BatchNorm and", "alone =",
         another_batch_norm_has_no_relu, "ops, one by one"),

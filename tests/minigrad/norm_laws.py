@@ -43,7 +43,7 @@ def several_axes_are_one(op: Op, x: np.ndarray, *parameters: np.ndarray) -> None
 
 
 def holds_one_array(op: Op, x: np.ndarray) -> None:
-    """Backward of (N, C) needs the deviations or the normalized x, and not x."""
+    """Backward of x (N, C, H, C) needs the deviations or the normalized x, neither x nor the value."""
     weight, bias = on_device(np.ones(x.shape[1])), on_device(np.zeros(x.shape[1]))
     leaf = Tensor(on_device(x), requires_grad=True)
     with Tape() as tape:
