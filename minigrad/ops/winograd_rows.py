@@ -29,7 +29,7 @@ from .im2col import SMALL, im2col
 from .kernel_rows import FEW_FILTERS, LEAST, equal_blocks
 from .winograd import BT, IN
 
-MANY = 128  # tiles; as rows of a matrix fewer are too few: the kernel's gradient takes a quarter longer
+MANY = 128  # rows of a matrix; with 32 of them the kernel's gradient takes a fifth longer
 
 
 class Windows(NamedTuple):
@@ -38,11 +38,7 @@ class Windows(NamedTuple):
     array: Array  # (6, groups, starts, parts, m, kw C)
     step: int  # pixels from one window to the next: parts m of them begin at each of its first ``starts``
     pitch: int  # pixels from one tile to the next
-
-    @property
-    def pixels(self) -> int:
-        """Those of all windows."""
-        return self.array.shape[3] * self.array.shape[4] * self.step
+    pixels: int  # of all, with those behind the last tile
 
 
 def fits(geometry: Geometry) -> bool:
@@ -110,7 +106,7 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     d, gradients = np.zeros((IN, groups, *sizes), g.dtype), np.zeros((IN, 0), g.dtype)
     for place, windows in in_tiles(x, geometry, filters):
         part = gs[place]
-        if gradients.shape[1] != windows.pixels * filters:
+        if gradients.shape[1] != windows.pixels * filters:  # what stands behind the last tile meets zeros
             gradients = np.zeros((IN, windows.pixels * filters), g.dtype)
         lines = as_lines(gradients, part.shape, windows.pitch * filters)
         np.matmul(of_outputs(kh).astype(g.dtype), part, out=lines)
@@ -147,9 +143,7 @@ def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place
             top, size = band.start * out - ph, count * out + kh - 1
             first = min(max(top, 0), height)
             last = max(min(top + size, height), first)
-            padded = np.empty((groups, n, size, pitch, channels), x.dtype)
-            padded[:, :, : first - top] = padded[:, :, last - top :] = 0
-            padded[..., :pw, :] = padded[..., pw + width :, :] = 0
+            padded = np.zeros((groups, n, size, pitch, channels), x.dtype)
             part, inside = x[:, images, first:last], padded[:, :, first - top : last - top, pw : pw + width]
             if groups > 1:  # rows of few numbers
                 part, inside = pixels(part), pixels(inside)
@@ -159,21 +153,18 @@ def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place
             tiles = strided_view(
                 padded, 0, (groups, n, count, IN, line), (group, image, out * row, row, number)
             )
-            step, starts = (pitch, columns) if n * count >= MANY else (kw, kw)
-            parts, m = equal_parts(-(-n * count * pitch // step), kw * channels * filters // groups)
-            lines = np.empty((IN, groups, (parts * m * step + kw - 1) * channels), x.dtype)
+            step, starts, most = (pitch, columns, SMALL) if n * count >= MANY else (kw, kw, MANY)
+            each = -(-n * count * pitch // step)
+            parts = max(-(-each // most), -(-each * kw * channels * filters // (groups * SMALL)), 1)
+            m = -(-each // parts)
+            length = parts * m * step
+            lines = np.empty((IN, groups, (length + kw - 1) * channels), x.dtype)
             whole = lines[..., : n * count * line].reshape(IN, groups, n, count, line)
             np.matmul(BT.astype(x.dtype), tiles, out=whole.transpose(1, 2, 3, 0, 4))
             lines[..., n * count * line :] = 0
             pixel, shape = channels * number, (IN, groups, starts, parts, m, kw * channels)
             strides = *lines.strides[:2], pixel, m * step * pixel, step * pixel, number
-            yield (images, band), Windows(strided_view(lines, 0, shape, strides), step, pitch)
-
-
-def equal_parts(rows: int, multiplications: int) -> tuple[int, int]:
-    """Into how many parts to cut at least so many rows, so that each makes a small product; their rows."""
-    parts = -(-rows * multiplications // SMALL) or 1
-    return parts, -(-rows // parts)
+            yield (images, band), Windows(strided_view(lines, 0, shape, strides), step, pitch, length)
 
 
 def as_windows(outputs: Array, windows: Windows) -> Array:

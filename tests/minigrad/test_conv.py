@@ -156,7 +156,9 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
 @given(
     c=convolutions(normal, geometries(kernel=(3, 5), stride=(1, 1), dilation=(1, 1))),
     cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
-    sizes=st.fixed_dictionaries({"MANY": st.sampled_from([1, 128]), "SMALL": st.sampled_from([20, 10**6])}),
+    sizes=st.fixed_dictionaries(
+        {"MANY": st.sampled_from([1, 3, 128]), "SMALL": st.sampled_from([20, 10**6])}
+    ),
 )
 def test_winograd_rows_are_direct_up_to_rounding(c, cache, sizes):
     """As above; a product adds up kw times as many terms."""
