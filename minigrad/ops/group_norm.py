@@ -107,7 +107,8 @@ def normalize_groups(
 
     x = as_lines(x if x.dtype.kind == "f" else x.astype(float))
     centred, scale = xp.empty_like(x), xp.empty((n, channels), x.dtype)
-    y = xp.empty(x.shape, x.dtype if weight is None else xp.result_type(x, weight))
+    dtype = x.dtype if weight is None else xp.result_type(x, weight)
+    y = xp.empty(x.shape, dtype)
     in_rows(normalize, x, centred, scale, y)
 
     def write_sums(g: Array, centred: Array, scale: Array, total: Array, along: Array) -> None:
@@ -127,7 +128,7 @@ def normalize_groups(
     last: list[Array] = []  # g, and its sums
 
     def two_sums() -> tuple[Array, Array]:
-        return xp.empty((n, channels), y.dtype), xp.empty((n, channels), y.dtype)
+        return xp.empty((n, channels), dtype), xp.empty((n, channels), dtype)
 
     def sums_of(g: Array) -> tuple[Array, Array]:
         if not last or last[0] is not g:
@@ -136,7 +137,7 @@ def normalize_groups(
         return last[1], last[2]
 
     def to_x(g: Array) -> Array:
-        both, d = two_sums(), xp.empty(x.shape, y.dtype)
+        both, d = two_sums(), xp.empty(centred.shape, dtype)
         in_rows(write_gradient, as_lines(g), centred, scale, *both, d)
         last[:] = g, *both
         return as_images(d)

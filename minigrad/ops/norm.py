@@ -200,7 +200,7 @@ def batch_norm(
             xp.subtract(g, shares, out=d)
             xp.multiply(d, slope, out=d)
 
-        d = part if y is not None else xp.empty(x.shape, xp.result_type(g, factor))
+        d = part if y is not None else xp.empty(centred.shape, xp.result_type(g, factor))
         in_rows(write, part, centred, d)
         return d.reshape(shape)
 
@@ -275,16 +275,16 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     in_rows(normalize, rows, normal, scale, value)
 
     def to_x(g: Array) -> Array:
-        d = xp.empty(rows.shape, xp.result_type(g, weight))
-        in_rows(slope, xp.ascontiguousarray(g).reshape(rows.shape), normal, scale, d)
+        d = xp.empty(normal.shape, xp.result_type(g, weight))
+        in_rows(slope, xp.ascontiguousarray(g).reshape(normal.shape), normal, scale, d)
         return d.reshape(shape)
 
     def to_weight(g: Array) -> Array:
-        g = g.reshape(rows.shape)
+        g = g.reshape(normal.shape)
         return column_dots(g, normal) if xp is np else g * normal
 
     def to_bias(g: Array) -> Array:
-        return column_sums(g.reshape(rows.shape)) if xp is np else g
+        return column_sums(g.reshape(normal.shape)) if xp is np else g
 
     return value.reshape(shape), (to_x, to_weight, to_bias)
 

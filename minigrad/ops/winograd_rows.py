@@ -1,8 +1,8 @@
 """Winograd's algorithm down the columns of images only, which pays from four channels on (Winograd 1980).
 
 As in ``kernel_rows`` a window sees one piece of memory in each row of the image, of kw C numbers, and the
-windows that begin in one column are the rows of a matrix that need not be made. On six rows of the image
-stand four rows of windows of 3 rows, three of 4, or two of 5. Their outputs are
+windows that begin in one column, or stand side by side, are the rows of a matrix that need not be made. On
+six rows of the image stand four rows of windows of 3 rows, three of 4, or two of 5. Their outputs are
 
     outputs = A.T [ (G kernel) * (B.T rows) ]
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,17 @@ from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
 from .kernel_rows import FEW_FILTERS, LEAST, equal_blocks
 from .winograd import BT, IN
+
+MANY = 128  # rows of a matrix; with 32 of them the kernel's gradient takes a fifth longer
+
+
+class Windows(NamedTuple):
+    """What the products of some tiles see, and where their outputs stand."""
+
+    array: Array  # (6, groups, starts, parts, m, kw C)
+    step: int  # pixels from one window to the next: parts m of them begin at each of its first ``starts``
+    pitch: int  # pixels from one tile to the next
+    pixels: int  # of all, with those behind the last tile
 
 
 def fits(geometry: Geometry) -> bool:
@@ -67,21 +79,20 @@ def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
     filters, channels = w.shape[:2]
     kernel = w.reshape(groups, filters // groups, channels, kh, kw).transpose(3, 0, 4, 2, 1)
     kernel = of_kernel(kh).astype(w.dtype) @ kernel.reshape(kh, w.size // kh)
-    kernel = kernel.reshape(IN, groups, 1, kw * channels, filters // groups)
+    kernel = kernel.reshape(IN, groups, 1, 1, kw * channels, filters // groups)
     out = IN + 1 - kh
     y = np.empty((len(x), -(-rows // out), out, columns * filters), np.result_type(x, w))
     sums = of_outputs(kh).T.astype(y.dtype)
     if bias is not None:
         sums = np.concatenate([sums, np.ones_like(sums[:, :1])], axis=1)
-    products = np.empty((sums.shape[1], 0, 0), y.dtype)
+    products = np.empty((sums.shape[1], 0), y.dtype)
     for place, windows in in_tiles(x, geometry, filters):
-        shape = sums.shape[1], *y[place].shape[:2], columns * filters
-        if products.shape != shape:
-            products = np.empty(shape, y.dtype)
+        if products.shape[1] != windows.pixels * filters:
+            products = np.empty((sums.shape[1], windows.pixels * filters), y.dtype)
             if bias is not None:
-                products[IN] = np.tile(bias, columns)
-        np.matmul(windows, kernel, out=as_windows(products[:IN], windows))
-        np.matmul(sums, products.transpose(1, 2, 0, 3), out=y[place])
+                products[IN] = np.tile(bias, windows.pixels)
+        np.matmul(windows.array, kernel, out=as_windows(products[:IN], windows))
+        np.matmul(sums, as_lines(products, y[place].shape, windows.pitch * filters), out=y[place])
     return np.ascontiguousarray(y.reshape(len(x), y.shape[1] * out, columns, filters)[:, :rows])
 
 
@@ -90,36 +101,40 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     groups, (kh, kw), (filters, channels) = geometry.groups, geometry.kernel, shape[:2]
     (n, rows, columns, _), out = g.shape, IN + 1 - kh
     gs = extended(g, (-rows % out, 0)).reshape(n, -(-rows // out), out, columns * filters)
-    filters //= groups
-    turned = filters < FEW_FILTERS
-    sizes = (filters, kw * channels) if turned else (kw * channels, filters)
-    d = np.zeros((IN, groups, *sizes), g.dtype)
-    for place, windows in in_tiles(x, geometry, shape[0]):
+    turned = filters < FEW_FILTERS * groups
+    sizes = (filters // groups, kw * channels) if turned else (kw * channels, filters // groups)
+    d, gradients = np.zeros((IN, groups, *sizes), g.dtype), np.zeros((IN, 0), g.dtype)
+    for place, windows in in_tiles(x, geometry, filters):
         part = gs[place]
-        gradients = np.empty((IN, *part.shape[:2], part.shape[3]), g.dtype)
-        np.matmul(of_outputs(kh).astype(g.dtype), part, out=gradients.transpose(1, 2, 0, 3))
-        a, b = windows, as_windows(gradients, windows)
+        if gradients.shape[1] != windows.pixels * filters:  # what stands behind the last tile meets zeros
+            gradients = np.zeros((IN, windows.pixels * filters), g.dtype)
+        lines = as_lines(gradients, part.shape, windows.pitch * filters)
+        np.matmul(of_outputs(kh).astype(g.dtype), part, out=lines)
+        a, b = windows.array, as_windows(gradients, windows)
         if turned:
             a, b = b, a
-        d += (a.swapaxes(-1, -2) @ b).sum(axis=2)
+        d += (a.swapaxes(-1, -2) @ b).sum(axis=(2, 3))
     if turned:
         d = d.swapaxes(-1, -2)
     d = of_kernel(kh).T.astype(g.dtype) @ d.reshape(IN, d[0].size)
-    return d.reshape(kh, groups, kw, channels, filters).transpose(1, 4, 3, 0, 2).reshape(shape)
+    return d.reshape(kh, groups, kw, channels, filters // groups).transpose(1, 4, 3, 0, 2).reshape(shape)
 
 
-def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Array]]:
-    """Some images and some of their tiles, transformed, as windows (6, groups, starts, m, kw C), a view.
+def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Windows]]:
+    """Some images and some of their tiles, transformed, and the windows, a view of them.
 
-    A tile is six rows of an image; of all m of them windows begin in each of ``starts`` columns.
+    A tile is six rows of an image, which become six lines of pixels. Of many tiles all windows that begin in
+    one column make a matrix. Of few it would have too few rows: there all lines are taken as one, and the
+    windows that stand side by side make a matrix. Those that begin behind the last column of the outputs
+    then count for nothing.
     """
     (rows, columns), (kh, kw) = geometry.output(*x.shape[1:3]), geometry.kernel
     x, (ph, pw) = cut_off(x, geometry.padding)
     x = split_groups(x, geometry.groups)
     groups, n, height, width, channels = x.shape
-    out = IN + 1 - kh
-    down, line = -(-rows // out), (width + 2 * pw) * channels
-    bytes_each = IN * (groups * line + columns * filters) * x.itemsize
+    out, pitch = IN + 1 - kh, max(width + pw, columns)  # the padding right of a line is that left of the next
+    down = -(-rows // out)
+    bytes_each = IN * pitch * (groups * channels + filters) * x.itemsize
     runs = equal_blocks(n, down * bytes_each)
     bands = equal_blocks(down, (runs[0].stop if runs else 0) * bytes_each)
     for images in runs:
@@ -128,29 +143,43 @@ def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place
             top, size = band.start * out - ph, count * out + kh - 1
             first = min(max(top, 0), height)
             last = max(min(top + size, height), first)
-            padded = np.zeros((groups, n, size, width + 2 * pw, channels), x.dtype)
+            padded = np.zeros((groups, n, size, pitch, channels), x.dtype)
             part, inside = x[:, images, first:last], padded[:, :, first - top : last - top, pw : pw + width]
             if groups > 1:  # rows of few numbers
                 part, inside = pixels(part), pixels(inside)
             inside[...] = part
-            group, image, row, pixel, number = padded.strides
-            shape, strides = (groups, n, count, IN, line), (group, image, out * row, row, number)
-            tiles = np.empty((IN, groups, n, count, line), x.dtype)
-            overlapping = strided_view(padded, 0, shape, strides)
-            np.matmul(BT.astype(x.dtype), overlapping, out=tiles.transpose(1, 2, 3, 0, 4))
-            place, group, _, tile, number = tiles.strides
-            shape, strides = (
-                (IN, groups, columns, n * count, kw * channels),
-                (place, group, pixel, tile, number),
+            line, number = pitch * channels, x.itemsize
+            group, image, row = padded.strides[:3]
+            tiles = strided_view(
+                padded, 0, (groups, n, count, IN, line), (group, image, out * row, row, number)
             )
-            yield (images, band), strided_view(tiles, 0, shape, strides)
+            step, starts, most = (pitch, columns, SMALL) if n * count >= MANY else (kw, kw, MANY)
+            each = -(-n * count * pitch // step)
+            parts = max(-(-each // most), -(-each * kw * channels * filters // (groups * SMALL)), 1)
+            m = -(-each // parts)
+            length = parts * m * step
+            lines = np.empty((IN, groups, (length + kw - 1) * channels), x.dtype)
+            whole = lines[..., : n * count * line].reshape(IN, groups, n, count, line)
+            np.matmul(BT.astype(x.dtype), tiles, out=whole.transpose(1, 2, 3, 0, 4))
+            lines[..., n * count * line :] = 0
+            pixel, shape = channels * number, (IN, groups, starts, parts, m, kw * channels)
+            strides = *lines.strides[:2], pixel, m * step * pixel, step * pixel, number
+            yield (images, band), Windows(strided_view(lines, 0, shape, strides), step, pitch, length)
 
 
-def as_windows(outputs: Array, windows: Array) -> Array:
-    """Outputs (6, n, tiles, W' F) in the order of ``windows``, (6, groups, starts, m, F / groups)."""
-    _, groups, starts, m, _ = windows.shape
-    filters = outputs.shape[3] // (starts * groups)
-    return outputs.reshape(IN, m, starts, groups, filters).transpose(0, 3, 2, 1, 4)
+def as_windows(outputs: Array, windows: Windows) -> Array:
+    """Outputs (6, pixels F) in the order of the windows, (6, groups, starts, parts, m, F / groups)."""
+    _, groups, starts, parts, m, _ = windows.array.shape
+    filters = outputs.shape[1] // (windows.pixels * groups)
+    outputs = outputs.reshape(IN, parts, m, windows.step, groups, filters)
+    return outputs[:, :, :, :starts].transpose(0, 4, 3, 1, 2, 5)
+
+
+def as_lines(outputs: Array, shape: tuple[int, ...], line: int) -> Array:
+    """Those of them that count, (n, tiles, 6, W' F), where ``shape`` is (n, tiles, rows, W' F)."""
+    n, tiles, _, columns = shape
+    lines = outputs[:, : n * tiles * line].reshape(len(outputs), n, tiles, line)
+    return lines[..., :columns].transpose(1, 2, 0, 3)
 
 
 @cache  # 7 us, of which a step of a small layer would have six

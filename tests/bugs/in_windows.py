@@ -137,6 +137,11 @@ def a_relu_goes_with_batch_norm() -> None:
     norm_laws.takes_the_relu_behind_it(ops.batch_norm, x[0], x[1], weight, weight)
 
 
+def a_normalisation_does_not_hold_its_input() -> None:
+    for norm in (ops.batch_norm, ops.layer_norm, partial(ops.group_norm, groups=1)):
+        norm_laws.holds_one_array(norm, drawn(64, 16, 8, 16))
+
+
 def another_batch_norm_has_no_relu() -> None:
     class Doubled(nn.BatchNorm):
         def forward(self, x):
@@ -208,6 +213,9 @@ BUGS = [
     Bug("tiles of rows begin without the padding", "minigrad.ops.winograd_rows",
         "band.start * out - ph", "band.start * out",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("windows behind the last column count for the kernel", "minigrad.ops.winograd_rows",
+        "gradients = np.zeros((IN, windows", "gradients = np.ones((IN, windows",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("the last product of six rows counts for the first output", "minigrad.ops.winograd_rows",
         "np.eye(count, dtype=int)[-1]", "np.eye(count, dtype=int)[0]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
@@ -266,6 +274,9 @@ BUGS = [
         convolutions_of_bands_are_the_direct_one, "kernel_rows"),
     Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.norm",
         "where_positive(g, *masks) if masks else g", "g", a_relu_goes_with_batch_norm, "gradient of x"),
+    Bug("batch-norm holds its input, too", "minigrad.ops.norm",
+        "xp.empty(centred.shape, xp.result_type(g,", "xp.empty(x.shape, xp.result_type(g,",
+        a_normalisation_does_not_hold_its_input, "the tape holds"),
     Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
         "alone = type(self) is BatchNorm and", "alone =",
         another_batch_norm_has_no_relu, "ops, one by one"),

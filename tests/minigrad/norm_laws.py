@@ -42,6 +42,15 @@ def several_axes_are_one(op: Op, x: np.ndarray, *parameters: np.ndarray) -> None
     np.testing.assert_array_equal(y, flat.reshape(x.shape))
 
 
+def holds_one_array(op: Op, x: np.ndarray) -> None:
+    """Backward of x (N, C, H, C) needs the deviations or the normalized x, neither x nor the value."""
+    weight, bias = on_device(np.ones(x.shape[1])), on_device(np.zeros(x.shape[1]))
+    leaf = Tensor(on_device(x), requires_grad=True)
+    with Tape() as tape:
+        op(leaf + 1.0, weight, bias)
+    assert tape.nbytes < 1.5 * x.nbytes, f"the tape holds {tape.nbytes} bytes for x of {x.nbytes}"
+
+
 def takes_the_relu_behind_it(op: Op, g: np.ndarray, *inputs: np.ndarray, **settings: Any) -> None:
     """With ``relu`` the op has the bits of a ReLU behind it, in the value and in all gradients of g."""
     runs = []

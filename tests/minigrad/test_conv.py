@@ -157,10 +157,13 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
 @given(
     c=convolutions(normal, geometries(kernel=(3, 5), stride=(1, 1), dilation=(1, 1))),
     cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
+    sizes=st.fixed_dictionaries(
+        {"MANY": st.sampled_from([1, 3, 128]), "SMALL": st.sampled_from([20, 10**6])}
+    ),
 )
-def test_winograd_rows_are_direct_up_to_rounding(c, cache):
+def test_winograd_rows_are_direct_up_to_rounding(c, cache, sizes):
     """As above; a product adds up kw times as many terms."""
-    with patch.object(kernel_rows, "CACHE", cache):
+    with patch.object(kernel_rows, "CACHE", cache), patch.multiple(winograd_rows, **sizes):
         fast = c.by("winograd_rows")
     matrices = {
         "BT": abs(winograd.BT),

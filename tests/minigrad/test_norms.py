@@ -4,6 +4,7 @@ from functools import partial
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given
 
 from minigrad import ops
@@ -21,6 +22,13 @@ def test_groups_of_channels_are_normalized(shape, axes, groups):
         norm_laws.normalizes_groups(ops.instance_norm, x, shape[1])
         plain, ones = ops.instance_norm(on_device(x)).numpy(), on_device(np.ones(shape[1]))
         np.testing.assert_array_equal(plain, ops.instance_norm(on_device(x), ones, ones * 0).numpy())
+
+
+@pytest.mark.parametrize(
+    "op", [ops.batch_norm, ops.layer_norm, partial(ops.group_norm, groups=2), ops.instance_norm]
+)
+def test_backward_holds_one_array_of_the_size_of_x(op):
+    norm_laws.holds_one_array(op, np.random.default_rng(0).normal(size=(64, 16, 8, 16)))
 
 
 @given(shape=SHAPES, axes=st.integers(1, 3), eps=st.sampled_from([None, 1e-3]))
