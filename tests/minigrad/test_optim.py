@@ -310,7 +310,7 @@ def test_lars_moves_each_parameter_by_its_norm_however_large_the_gradient(scale,
         steps.append([to_host(w.data) - start for w, start in zip(ws, starts, strict=True)])
     np.testing.assert_allclose(steps[0], steps[1], rtol=1e-9)
     ratios = [np.linalg.norm(d) / np.linalg.norm(w) for d, w in zip(steps[0], starts, strict=True)]
-    np.testing.assert_allclose(ratios, lr * trust, rtol=1e-9)
+    np.testing.assert_allclose(np.array(ratios), lr * trust, rtol=1e-9)
 
 
 @given(
@@ -412,7 +412,7 @@ def test_clipping_and_lars_know_norms_whose_squares_do_not_fit_the_dtype(dtype, 
         for w, g in zip(weights, exact, strict=True)
     ]
     squares = optimizer.squares([Part(i, w.data, w.grad) for i, w in enumerate(weights)])
-    np.testing.assert_allclose(np.sqrt(squares), norms, rtol=16 * info.eps)
+    np.testing.assert_allclose(np.sqrt(squares), np.array(norms), rtol=16 * info.eps)
 
 
 # What is no list of parameters, and what would train nothing
