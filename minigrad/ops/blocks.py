@@ -40,7 +40,7 @@ def in_rows(compute: Callable[..., Any], *arrays: Array) -> list[Any]:
     keep NumPy's buffers: to change these would take longer.
     """
     x = arrays[0]
-    if type(x) is not np.ndarray or x.size < ROWS_SIZE // 2:
+    if not is_large(x):
         return [compute(*arrays)]
     with in_long_rows(x, arrays[-1]):
         if x.size < 2 * ROWS_SIZE:
@@ -48,6 +48,11 @@ def in_rows(compute: Callable[..., Any], *arrays: Array) -> list[Any]:
         rows = max(ROWS_SIZE * len(x) // x.size, 1)
         parts = (slice(start, start + rows) for start in range(0, len(x), rows))
         return [compute(*(a[part] for a in arrays)) for part in parts]
+
+
+def is_large(x: Array) -> bool:
+    """Whether an array of the host has so many elements that NumPy's buffers matter more than calls."""
+    return type(x) is np.ndarray and x.size >= ROWS_SIZE // 2
 
 
 @contextmanager

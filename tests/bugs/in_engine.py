@@ -130,6 +130,7 @@ def softmax_is_exact_on_any_level() -> None:
 def large_arrays_are_normalized_in_parts() -> None:
     x, g = np.random.default_rng(0).normal(size=(2, 6, 4, 3))
     fast_form_laws.is_itself_in_parts(lambda *a: ops.group_norm(*a, groups=2), g, x, drawn(4), drawn(4))
+    fast_form_laws.is_itself_in_parts(ops.layer_norm, g[..., 0], x[..., 0], drawn(4), drawn(4))
 
 
 def the_largest_of_a_row_is_the_largest() -> None:
@@ -417,6 +418,9 @@ BUGS = [
         "total.min() > 0", softmax_is_exact_on_any_level, " for "),
     Bug("each part of a large array is beside the first numbers", "minigrad.ops.blocks",
         "compute(*(a[part] for a in", "compute(*(a[part] if a is arrays[-1] else a[: len(x[part])] for a in",
+        large_arrays_are_normalized_in_parts, "Mismatched elements"),
+    Bug("rows taken as one get a number so many times, not a row", "minigrad.ops.norm",
+        "repeated(row, together)", "row.repeat(together)",
         large_arrays_are_normalized_in_parts, "Mismatched elements"),
     Bug("NumPy's buffers stay small", "minigrad.ops.blocks",
         "        np.setbufsize(before)\n", "        pass\n",
