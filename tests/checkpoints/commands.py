@@ -74,6 +74,16 @@ def resumes_with_the_same_bits(
 
 def results(folder: Path, figures: str | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The figures of the only training in ``folder`` that has come to its end, and its model's arrays."""
-    (model,) = folder.glob("runs/*/model.safetensors")
-    file = model.parent / "metrics.json" if figures is None else folder / figures
-    return json.loads(file.read_text()), {n: array.tobytes() for n, array in read_model(model).arrays.items()}
+    ((of_run, arrays),) = all_results(folder)
+    return of_run if figures is None else json.loads((folder / figures).read_text()), arrays
+
+
+def all_results(folder: Path) -> list[tuple[dict[str, Any], dict[str, bytes]]]:
+    """The same of each training in ``folder`` that has come to its end."""
+    return [
+        (
+            json.loads((model.parent / "metrics.json").read_text()),
+            {name: array.tobytes() for name, array in read_model(model).arrays.items()},
+        )
+        for model in folder.glob("runs/*/model.safetensors")
+    ]
