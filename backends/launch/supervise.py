@@ -38,6 +38,10 @@ BANNER = re.compile(rb"={60,}\n=   BAD TERMINATION.*?FAQ page for debugging sugg
 PARTIAL_BANNER = re.compile(  # the banner arrives in pieces
     rb"(?<![^\n])=+\Z|={60,}\n(=[^\n]{0,40})?\Z|={60,}\n=   BAD TERMINATION.*\Z", re.DOTALL
 )
+CUT_BANNER = re.compile(  # mpiexec was killed while it wrote the banner
+    rb"={60,}\n=   BAD TERMINATION[^\n]*(\n=[^\n]*)*(\nYOUR APPLICATION[^\n]*)?(\nThis typically[^\n]*)?"
+    rb"(\n[^\n]+\Z|\n|\Z)"
+)
 NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, signal.SIGKILL)}
 
 
@@ -347,7 +351,7 @@ def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
         end = partial.start() if partial else len(text)
         yield text[:end]
         text = text[end:]
-    yield text
+    yield CUT_BANNER.sub(b"", text)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from backends.data_parallel.data_parallel import DataParallel
+from backends.launch import supervise
 from tests.backends.pipeline_nets import mlp
 from tests.bugs.bug import Bug
 from tests.checkpoints import stop_laws
@@ -39,6 +40,12 @@ def starts_are_counted_and_go_on() -> None:
     for endings in ([], [True], [True] * 2, [True] * 3):
         with tempfile.TemporaryDirectory() as folder:
             stop_laws.a_crashed_training_starts_again(Path(folder), endings, 2)
+
+
+def a_cut_banner_is_not_shown() -> None:
+    text = b"=" * 83 + b"\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n"
+    shown = b"".join(supervise.without_banner([b"loss 0.5\n", text]))
+    assert shown == b"loss 0.5\n", f"shown: {shown!r}"
 
 
 # Bugs
@@ -86,6 +93,9 @@ BUGS = [
     Bug("a rank that lost another one is taken for the cause", SUPERVISE,
         'any(self.folder.glob(f"{rank.LOST}.*[0-9]"))', "False",
         only_crashes_start_again, "lost another rank"),
+    Bug("a banner that mpiexec could not finish is shown", SUPERVISE,
+        'yield CUT_BANNER.sub(b"", text)', "yield text",
+        a_cut_banner_is_not_shown, "shown: .*BAD TERMINATION"),
     Bug("one start too many", RESTARTS, "restarts < self.limit", "restarts <= self.limit",
         starts_are_counted_and_go_on, "starts, wanted"),
     Bug("each start begins anew", RESTARTS, "else resuming(sys.argv[1:], self.folder)", "else sys.argv[1:]",

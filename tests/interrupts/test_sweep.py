@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -21,10 +22,16 @@ def sleeper(mark: str) -> subprocess.Popen:
     )
 
 
+def new_mark() -> str:
+    """A mark that no other test has: tests run side by side, and their folders' names are cut."""
+    return f"job-{uuid.uuid4().hex}"
+
+
 def test_the_processes_of_a_job_and_of_those_within_it_are_killed():
-    processes = [sleeper(mark) for mark in ("outer", "outer:inner", "inner", "another:outer2")]
+    outer, inner = new_mark(), new_mark()
+    processes = [sleeper(mark) for mark in (outer, f"{outer}:{inner}", inner, f"another:{outer}2")]
     try:
-        sweep.kill("outer")
+        sweep.kill(outer)
         assert [process.wait(5) for process in processes[:2]] == [-9, -9]
         assert [process.poll() for process in processes[2:]] == [None, None]
     finally:
@@ -35,7 +42,7 @@ def test_the_processes_of_a_job_and_of_those_within_it_are_killed():
 
 @pytest.mark.parametrize("word", [b".", b""], ids=["it ends", "it is killed"])
 def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
-    mark, folder = f"job-{tmp_path.name}", tmp_path / "folder"
+    mark, folder = new_mark(), tmp_path / "folder"
     folder.mkdir()
     job = sleeper(mark)
     line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(time.time()), str(folder)]
@@ -48,7 +55,7 @@ def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
 
 
 def test_a_launcher_that_ends_well_leaves_the_job_alone(tmp_path):
-    job = sleeper(mark := f"well-{tmp_path.name}")
+    job = sleeper(mark := new_mark())
     try:
         with watched(mark, time.time(), str(tmp_path)):
             pass
@@ -77,6 +84,7 @@ LINE = b"=" * 83 + b"\n"
 BANNER = (
     LINE + b"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n" + LINE
     + b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+    b"This typically refers to a problem with your application.\n"
     b"Please see the FAQ page for debugging suggestions\n"
 )  # fmt: skip
 TEXTS = st.lists(st.sampled_from([b"loss 0.5\n", b"\n", b"=", LINE, b"= x\n", b"BAD TERMINATION\n", b"50 %"]))
@@ -88,6 +96,12 @@ def test_all_but_the_banner_is_passed_on_however_it_comes(before, after, cuts):
     places = [0, *sorted(cuts), len(text)]
     chunks = [text[a:b] for a, b in zip(places, places[1:], strict=False)]
     assert b"".join(without_banner(chunks)) == b"".join(before) + b"\n" + b"".join(after)
+
+
+@given(TEXTS, st.integers(BANNER.index(b"BAD TERMINATION") + 15, len(BANNER) - 1))
+def test_a_banner_that_mpiexec_could_not_finish_is_not_passed_on(before, cut):
+    text = b"".join(before) + b"\n"
+    assert b"".join(without_banner([text, BANNER[:cut]])) == text
 
 
 @pytest.mark.parametrize("text", [b"training", b"50 %\n", b"=====>", b"\n"])
