@@ -186,11 +186,10 @@ def by_phase(
             border, back = back.padding, back._replace(padding=(0, 0))
         d = None
         for run, part in before_pooling(masked(g), border):
-            of_part = form.correlate(part, turned, back)
-            if len(of_part) == len(x):
-                return nchw(of_part)
+            if len(part) == len(x):
+                return nchw(form.correlate(part, turned, back))
             d = np.empty(images.shape, g.dtype) if d is None else d
-            d[run] = of_part
+            d[run] = form.correlate(part, turned, back)
         return nchw(d)
 
     def to_weight(g: Array) -> Array:
