@@ -21,6 +21,7 @@ from ..sums import axis_sums
 from ..tape import once
 from ..tensor import Tensor
 from . import elementwise, im2col, kernel_rows, winograd, winograd_rows
+from .argmax_pool import pixels
 from .conv import conv2d, fastest
 from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
@@ -145,6 +146,8 @@ def by_phase(
     winners = np.empty(y.shape, np.uint8)
     if form is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)
+    elif form is winograd_rows:
+        pool_rows(images, weight, geometry, tile, y, winners)
     else:
         pool_products(in_blocks(images, geometry, tile, filters), weight, y, winners)
     for run in blocks(len(y), y[0].nbytes, CACHE):
@@ -194,8 +197,11 @@ def by_phase(
 
     def to_weight(g: Array) -> Array:
         g = masked(g)
-        if form is winograd:
-            parts = (winograd.kernel_gradient(images[run], part, geometry) for run, part in before_pooling(g))
+        if form in (winograd, winograd_rows):
+            parts = (
+                form.kernel_gradient(images[run], part, weight.shape, geometry)
+                for run, part in before_pooling(g)
+            )
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
         for place, stacks in in_blocks(images, geometry, tile, filters):
@@ -232,6 +238,21 @@ def pool_tiles(
         for whole, part in zip((y, winners), parts, strict=True):
             part = part.transpose(2, 3, 0, 4, 1, 5).reshape(shape)
             whole[run] = part[:, : y.shape[1], : y.shape[2]]
+
+
+def pool_rows(
+    x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
+) -> None:
+    """The same by Winograd's algorithm down the columns, whose values are put in the order of the phases."""
+    (down, across), (_, rows, columns, _) = tile, y.shape
+    of_image = down * across * y[0].nbytes
+    for run in blocks(len(x), 2 * of_image, CACHE):
+        values = winograd_rows.whole_tiles(x[run], weight, geometry)
+        phases = np.empty((down, across, *y[run].shape), y.dtype)
+        used = values[:, : rows * down, : columns * across]
+        shape = len(values), rows, down, columns, across
+        pixels(phases)[...] = pixels(used).reshape(shape).transpose(2, 4, 0, 1, 3)
+        maxima(phases.reshape(down * across, *y[run].shape), y[run], winners[run])
 
 
 def maxima(phases: Sequence[Array] | Array, y: Array, winners: Array) -> None:

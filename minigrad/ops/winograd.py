@@ -56,7 +56,7 @@ def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
         turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
         return correlate(g, turned, geometry.backward())
 
-    return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, geometry))
+    return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
 
 def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
@@ -84,15 +84,15 @@ def in_tiles(x: Array, w: Array, geometry: Geometry) -> Iterator[tuple[slice, Ar
         yield images, values.reshape(OUT, OUT, -1, down, across, filters)
 
 
-def kernel_gradient(x: Array, g: Array, geometry: Geometry) -> Array:
-    """The pullback to the kernel, (F, C, 3, 3)."""
-    xp, (_, rows, columns, filters) = array_module(g), g.shape
-    d = xp.zeros((IN * IN, x.shape[3], filters), g.dtype)
-    for images in image_blocks(g.shape, x.shape[3], g.itemsize):
+def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
+    """The pullback to the kernel, whose ``shape`` is (F, C, 3, 3)."""
+    xp, (_, rows, columns, _), (filters, channels, *kernel) = array_module(g), g.shape, shape
+    d = xp.zeros((IN * IN, channels, filters), g.dtype)
+    for images in image_blocks(g.shape, channels, g.itemsize):
         image = image_tiles(x[images], geometry)
         gradient = sandwich(AT.T, tiles(g[images], OUT, (rows, columns))).reshape(IN * IN, -1, filters)
         d += image.transpose(0, 2, 1) @ gradient
-    return sandwich(G.T, d.reshape(IN, IN, -1)).reshape(3, 3, -1, filters).transpose(3, 2, 0, 1)
+    return sandwich(G.T, d.reshape(IN, IN, -1)).reshape(*kernel, channels, filters).transpose(3, 2, 0, 1)
 
 
 def image_tiles(x: Array, geometry: Geometry) -> Array:

@@ -74,7 +74,15 @@ def winograd_rows(x: Array, w: Array, geometry: Geometry, bias: Array | None = N
 
 
 def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
-    """The value of the convolution; the bias stands in a seventh product, which is there already."""
+    """The value of the convolution, (N, H', W', F)."""
+    return np.ascontiguousarray(whole_tiles(x, w, geometry, bias)[:, : geometry.output(*x.shape[1:3])[0]])
+
+
+def whole_tiles(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Array:
+    """The value, with the rows below its last one that complete the tiles.
+
+    The bias stands in a seventh product, which is there already.
+    """
     (rows, columns), (kh, kw), groups = geometry.output(*x.shape[1:3]), geometry.kernel, geometry.groups
     filters, channels = w.shape[:2]
     kernel = w.reshape(groups, filters // groups, channels, kh, kw).transpose(3, 0, 4, 2, 1)
@@ -93,7 +101,7 @@ def correlate(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
                 products[IN] = np.tile(bias, windows.pixels)
         np.matmul(windows.array, kernel, out=as_windows(products[:IN], windows))
         np.matmul(sums, as_lines(products, y[place].shape, windows.pitch * filters), out=y[place])
-    return np.ascontiguousarray(y.reshape(len(x), y.shape[1] * out, columns, filters)[:, :rows])
+    return y.reshape(len(x), y.shape[1] * out, columns, filters)
 
 
 def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:

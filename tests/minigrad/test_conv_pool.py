@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from minigrad import ops, testing
-from minigrad.ops import conv_pool, im2col, winograd
+from minigrad.ops import conv_pool, im2col, kernel_rows, winograd
 from tests.minigrad import op_laws, window_laws
 
 LAYOUTS = [testing.c_order, op_laws.channels_last, testing.with_gaps, testing.reversed_order]
@@ -59,15 +59,28 @@ def test_one_pass_gives_the_bits_of_the_ops_one_by_one(network, outlier, cache, 
         window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **chosen)
 
 
+def by_sums_of_fractions(algorithm, network, cache):
+    inputs, chosen = network
+    with (
+        patch.object(conv_pool, "CACHE", cache),
+        patch.object(winograd, "CACHE", cache),
+        patch.object(kernel_rows, "CACHE", cache),
+        patch.object(conv_pool, "fastest", lambda *_: algorithm),
+    ):
+        window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **chosen)
+
+
 @given(
     network=networks(normal, st.just((3, 3)), st.tuples(*[st.sampled_from([1, 2, 4])] * 2), "d", least=1),
     cache=st.sampled_from([1, conv_pool.CACHE]),
 )
 def test_one_pass_by_winograd_s_algorithm_is_that_and_pooling(network, cache):
-    inputs, chosen = network
-    with (
-        patch.object(conv_pool, "CACHE", cache),
-        patch.object(winograd, "CACHE", cache),
-        patch.object(conv_pool, "fastest", lambda *_: "winograd"),
-    ):
-        window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **chosen)
+    by_sums_of_fractions("winograd", network, cache)
+
+
+@given(
+    network=networks(normal, st.tuples(st.integers(3, 5), st.integers(1, 5)), pairs(4), "d", least=1),
+    cache=st.sampled_from([1, 2000, conv_pool.CACHE]),
+)
+def test_one_pass_by_winograd_s_algorithm_down_the_columns_is_that_and_pooling(network, cache):
+    by_sums_of_fractions("winograd_rows", network, cache)
