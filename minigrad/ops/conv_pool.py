@@ -26,7 +26,7 @@ from .conv import conv2d, fastest
 from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, pair
 from .pool import max_pool2d
 
-CACHE = 5 << 19  # bytes of windows and of their products at a time
+CACHE = 1 << 21  # bytes of windows and of their products at a time
 KEPT = 1 << 18  # bytes of the phases' gradients that are kept for the second pullback
 MOST_PHASES = 255  # whose numbers are bytes
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
