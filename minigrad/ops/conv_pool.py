@@ -2,6 +2,7 @@
 
 The pixels of a pooling window are its phases: the first phase of an image is every window's first pixel. The
 convolution computes one phase after the other, each as one long array, and pooling compares whole arrays.
+Where Winograd's algorithms take less time, their values are put in that order.
 Bias and ReLU keep the order of numbers, so they can wait for the maxima.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
