@@ -165,13 +165,15 @@ def by_phase(
         """The phases' parts of the gradient of some images; few are computed once for both pullbacks."""
         return all_shares(g)[:, *place] if few else shares(g[place], winners[place], down * across)
 
-    def before_pooling(g: Array, border: tuple[int, int] = (0, 0)) -> Iterator[tuple[slice, Array]]:
+    def before_pooling(
+        g: Array, border: tuple[int, int] = (0, 0), below: int = 0
+    ) -> Iterator[tuple[slice, Array]]:
         """Some images at a time, and the gradient of the convolution's value, good until the next.
 
-        It has a ``border`` of zeros.
+        It has a ``border`` of zeros, and more of them in the rows ``below``.
         """
         (height, width), (top, left), (_, rows, columns, _) = geometry.output(*x.shape[2:]), border, y.shape
-        of_image = height + 2 * top, width + 2 * left, filters
+        of_image = height + 2 * top + below, width + 2 * left, filters
         whole = (rows * down, columns * across) == of_image[:2]
         runs = blocks(len(x), math.prod(of_image) * g.itemsize, CACHE)
         buffer = (np.empty if whole else np.zeros)((runs[0].stop, *of_image), g.dtype)  # no run is longer
@@ -185,11 +187,16 @@ def by_phase(
 
     def to_x(g: Array) -> Array:
         turned, back = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), geometry.backward()
-        border = (0, 0)
+        g, border = masked(g), (0, 0)
+        if form is winograd:
+            d = np.empty(images.shape, g.dtype)
+            for run, part in before_pooling(g):
+                winograd.correlate(part, turned, back, out=d[run])
+            return nchw(d)
         if form is im2col and min(back.padding) >= 0:  # which would copy the gradient to add it
             border, back = back.padding, back._replace(padding=(0, 0))
         d = None
-        for run, part in before_pooling(masked(g), border):
+        for run, part in before_pooling(g, border):
             if len(part) == len(x):
                 return nchw(form.correlate(part, turned, back))
             d = np.empty(images.shape, g.dtype) if d is None else d
@@ -198,10 +205,11 @@ def by_phase(
 
     def to_weight(g: Array) -> Array:
         g = masked(g)
+        below = winograd_rows.left_over(x.shape[2], geometry) if form is winograd_rows else 0
         if form in (winograd, winograd_rows):
             parts = (
                 form.kernel_gradient(images[run], part, weight.shape, geometry)
-                for run, part in before_pooling(g)
+                for run, part in before_pooling(g, below=below)
             )
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)

@@ -59,15 +59,22 @@ def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
     return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
 
-def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
-    """The value of the convolution."""
+def correlate(x: Array, w: Array, geometry: Geometry, out: Array | None = None) -> Array:
+    """The value of the convolution, written into ``out`` where that is passed."""
     xp, filters, (rows, columns) = array_module(x), len(w), geometry.output(*x.shape[1:3])
     down, across = -(-rows // OUT), -(-columns // OUT)
-    y = xp.empty((len(x), down * OUT, across * OUT, filters), xp.result_type(x, w))
+    whole = len(x), down * OUT, across * OUT, filters
+    y = out if out is not None and out.shape == whole else xp.empty(whole, xp.result_type(x, w))
     for images, values in in_tiles(x, w, geometry):
-        out = y[images].reshape(-1, down, OUT, across, OUT, filters).transpose(2, 4, 0, 1, 3, 5)
-        out[...] = values
-    return xp.ascontiguousarray(y[:, :rows, :columns])
+        tiles = y[images].reshape(-1, down, OUT, across, OUT, filters)
+        tiles.transpose(2, 4, 0, 1, 3, 5)[...] = values
+    if y is out:
+        return y
+    y = y[:, :rows, :columns]
+    if out is None:
+        return xp.ascontiguousarray(y)
+    out[...] = y
+    return out
 
 
 def in_tiles(x: Array, w: Array, geometry: Geometry) -> Iterator[tuple[slice, Array]]:

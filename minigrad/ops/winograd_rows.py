@@ -105,7 +105,7 @@ def whole_tiles(x: Array, w: Array, geometry: Geometry, bias: Array | None = Non
 
 
 def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
-    """The pullback to the kernel, (F, C / groups, kh, kw)."""
+    """The pullback to the kernel, (F, C / groups, kh, kw); g may end with zeros that complete the tiles."""
     groups, (kh, kw), (filters, channels) = geometry.groups, geometry.kernel, shape[:2]
     (n, rows, columns, _), out = g.shape, IN + 1 - kh
     gs = extended(g, (-rows % out, 0)).reshape(n, -(-rows // out), out, columns * filters)
@@ -126,6 +126,12 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
         d = d.swapaxes(-1, -2)
     d = of_kernel(kh).T.astype(g.dtype) @ d.reshape(IN, d[0].size)
     return d.reshape(kh, groups, kw, channels, filters // groups).transpose(1, 4, 3, 0, 2).reshape(shape)
+
+
+def left_over(height: int, geometry: Geometry) -> int:
+    """How many rows of outputs are missing to complete the tiles of images of ``height`` rows."""
+    rows, _ = geometry.output(height, height)
+    return -rows % (IN + 1 - geometry.kernel[0])
 
 
 def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Windows]]:

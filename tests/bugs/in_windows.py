@@ -128,7 +128,7 @@ def one_pass_is_the_ops_one_by_one() -> None:
 
 
 def one_pass_down_the_columns_is_the_ops_one_by_one() -> None:
-    inputs = drawn(3, 2, 8, 7), drawn(4, 2, 3, 2), drawn(4)
+    inputs = drawn(3, 2, 9, 7), drawn(4, 2, 3, 2), drawn(4)
     settings = {"pool": (2, 2), "padding": (1, 0), "relu": True}
     with (
         patch.object(conv_pool, "CACHE", 1),
@@ -281,6 +281,9 @@ BUGS = [
     Bug("all images are pooled as the first ones", ONE_PASS, "whole_tiles(x[run], weight",
         "whole_tiles(x[: run.stop - run.start], weight",
         one_pass_down_the_columns_is_the_ops_one_by_one, "the value"),
+    Bug("zeros that complete the tiles stand in the rows of the gradient", ONE_PASS,
+        "top * row + left * column, strides", "(top + below) * row + left * column, strides",
+        one_pass_down_the_columns_is_the_ops_one_by_one, "gradient of the kernel"),
     Bug("a bias is added by the products and again", "minigrad.ops.conv", "if not added:", "if True:",
         one_pass_is_the_ops_one_by_one, "the value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
