@@ -205,8 +205,9 @@ def by_phase(
 
     def to_weight(g: Array) -> Array:
         g = masked(g)
-        below = winograd_rows.left_over(x.shape[2], geometry) if form is winograd_rows else 0
         if form in (winograd, winograd_rows):
+            rows, _ = geometry.output(*x.shape[2:])
+            below = winograd_rows.rows_below(rows, geometry.kernel[0]) if form is winograd_rows else 0
             parts = (
                 form.kernel_gradient(images[run], part, weight.shape, geometry)
                 for run, part in before_pooling(g, below=below)

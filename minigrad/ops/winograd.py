@@ -66,8 +66,8 @@ def correlate(x: Array, w: Array, geometry: Geometry, out: Array | None = None) 
     whole = len(x), down * OUT, across * OUT, filters
     y = out if out is not None and out.shape == whole else xp.empty(whole, xp.result_type(x, w))
     for images, values in in_tiles(x, w, geometry):
-        tiles = y[images].reshape(-1, down, OUT, across, OUT, filters)
-        tiles.transpose(2, 4, 0, 1, 3, 5)[...] = values
+        in_images = y[images].reshape(-1, down, OUT, across, OUT, filters)
+        in_images.transpose(2, 4, 0, 1, 3, 5)[...] = values
     if y is out:
         return y
     y = y[:, :rows, :columns]

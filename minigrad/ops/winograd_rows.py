@@ -107,8 +107,8 @@ def whole_tiles(x: Array, w: Array, geometry: Geometry, bias: Array | None = Non
 def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
     """The pullback to the kernel, (F, C / groups, kh, kw); g may end with zeros that complete the tiles."""
     groups, (kh, kw), (filters, channels) = geometry.groups, geometry.kernel, shape[:2]
-    (n, rows, columns, _), out = g.shape, IN + 1 - kh
-    gs = extended(g, (-rows % out, 0)).reshape(n, -(-rows // out), out, columns * filters)
+    (n, rows, columns, _), out, below = g.shape, IN + 1 - kh, rows_below(g.shape[1], kh)
+    gs = extended(g, (below, 0)).reshape(n, (rows + below) // out, out, columns * filters)
     turned = filters < FEW_FILTERS * groups
     sizes = (filters // groups, kw * channels) if turned else (kw * channels, filters // groups)
     d, gradients = np.zeros((IN, groups, *sizes), g.dtype), np.zeros((IN, 0), g.dtype)
@@ -128,10 +128,9 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     return d.reshape(kh, groups, kw, channels, filters // groups).transpose(1, 4, 3, 0, 2).reshape(shape)
 
 
-def left_over(height: int, geometry: Geometry) -> int:
-    """How many rows of outputs are missing to complete the tiles of images of ``height`` rows."""
-    rows, _ = geometry.output(height, height)
-    return -rows % (IN + 1 - geometry.kernel[0])
+def rows_below(rows: int, kernel_rows: int) -> int:
+    """How many rows complete the last tiles below so many rows of outputs."""
+    return -rows % (IN + 1 - kernel_rows)
 
 
 def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Windows]]:

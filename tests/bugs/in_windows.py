@@ -127,14 +127,13 @@ def one_pass_is_the_ops_one_by_one() -> None:
             window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
 
 
-def one_pass_down_the_columns_is_the_ops_one_by_one() -> None:
-    inputs = drawn(3, 2, 9, 7), drawn(4, 2, 3, 2), drawn(4)
+def one_pass_by_winograd_is_the_ops_one_by_one() -> None:
+    inputs = drawn(3, 2, 9, 7), drawn(4, 2, 3, 3), drawn(4)
     settings = {"pool": (2, 2), "padding": (1, 0), "relu": True}
-    with (
-        patch.object(conv_pool, "CACHE", 1),
-        patch.object(conv_pool, "fastest", lambda *_: "winograd_rows"),
-    ):
-        window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **settings)
+    for algorithm in ("winograd", "winograd_rows"):
+        fastest = patch.object(conv_pool, "fastest", lambda *_, name=algorithm: name)
+        with patch.object(conv_pool, "CACHE", 1), fastest:
+            window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **settings)
 
 
 def convolutions_of_bands_are_the_direct_one() -> None:
@@ -277,13 +276,16 @@ BUGS = [
         one_pass_is_the_ops_one_by_one, "value"),
     Bug("the phases of tiles of rows are numbered down the columns", ONE_PASS,
         ".reshape(shape).transpose(2, 4, 0, 1, 3)", ".reshape(shape).transpose(4, 2, 0, 1, 3)",
-        one_pass_down_the_columns_is_the_ops_one_by_one, "gradient of the images"),
+        one_pass_by_winograd_is_the_ops_one_by_one, "gradient of the images"),
     Bug("all images are pooled as the first ones", ONE_PASS, "whole_tiles(x[run], weight",
         "whole_tiles(x[: run.stop - run.start], weight",
-        one_pass_down_the_columns_is_the_ops_one_by_one, "the value"),
+        one_pass_by_winograd_is_the_ops_one_by_one, "the value"),
     Bug("zeros that complete the tiles stand in the rows of the gradient", ONE_PASS,
         "top * row + left * column, strides", "(top + below) * row + left * column, strides",
-        one_pass_down_the_columns_is_the_ops_one_by_one, "gradient of the kernel"),
+        one_pass_by_winograd_is_the_ops_one_by_one, "gradient of the kernel"),
+    Bug("images that cut Winograd's tiles get no gradient", "minigrad.ops.winograd",
+        "    out[...] = y\n", "    out[...] = 0\n",
+        one_pass_by_winograd_is_the_ops_one_by_one, "gradient of the images"),
     Bug("a bias is added by the products and again", "minigrad.ops.conv", "if not added:", "if True:",
         one_pass_is_the_ops_one_by_one, "the value"),
     Bug("windows that overlap are pooled as if side by side", "minigrad.nn",
