@@ -780,6 +780,7 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "conv 16->16 3x3 on 32x16x32x32": lambda: convolution(32 * 32 * 32, 16, 16, 9, rows=3),
     "conv 32->32 5x5 on 32x32x16x16": lambda: convolution(32 * 16 * 16, 32, 32, 25, rows=5),
     "conv 64->64 7x7 on 8x64x32x32": lambda: convolution(8 * 32 * 32, 64, 64, 49, rows=7),
+    "conv 512->512 3x3 on 4x512x7x7": lambda: convolution(4 * 7 * 7, 512, 512, 9),
     "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: few_channels(8, 32, 3, 64, 7, stride=2),
     "conv 1->16 3x3 on 64x1x28x28, data": lambda: few_channels(64, 28, 1, 16, 3),
     "conv 3->32 3x3 on 64x3x32x32, data": lambda: few_channels(64, 32, 3, 32, 3),
