@@ -4,7 +4,7 @@ NumPy adds the rows of a matrix one after the other, and so does BLAS: of 32,768
 the last two of seven digits are wrong. Here a chain has at most 64 additions, and the sums of chains are
 added in pairs: n numbers are off by (64 + log2 n) / 2 eps of their absolute sum at most, and mostly by one or
 two. NumPy's sum along contiguous rows, which is pairwise, is as exact and takes four times as long.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/norm.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/batch_norm.py``.
 """
 
 from __future__ import annotations

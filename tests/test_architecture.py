@@ -102,6 +102,7 @@ def test_the_import_check_sees_a_planted_import(path, source, parts):
     [
         ("mpi4py", "backends/comm/mpi"),
         ("cupy", "minigrad/device.py"),
+        ("numba", "minigrad/loops.py"),
         ("hypothesis", "lessons/minigrad_course/grading/"),  # the grader searches with it
     ],
 )

@@ -253,9 +253,9 @@ print(f"the gradient {784 * 128:,}")
 #
 # ## 6. The library
 # The library's tape is the same list, and its ops are pairs like ours, in files to read: `linear.py`,
-# `elementwise.py`, `shape.py`, `reduce.py`, `conv.py`, `pool.py`, `norm.py`, `dropout.py` in `minigrad/ops`.
-# `@op` takes a function of the form that we have been writing. The result takes and returns tensors, and
-# records itself on the tape that is open.
+# `elementwise.py`, `shape.py`, `reduce.py`, `conv.py`, `pool.py`, `layer_norm.py`, `dropout.py` in
+# `minigrad/ops`. `@op` takes a function of the form that we have been writing. The result takes and returns
+# tensors, and records itself on the tape that is open.
 
 # %%
 print("\n6. minigrad")

@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .adaptive_pool import adaptive_avg_pool2d, adaptive_max_pool2d
+from .batch_norm import batch_norm
 from .conv import conv2d
 from .conv1d import conv1d
 from .conv_pool import conv_pool2d
@@ -38,10 +39,10 @@ from .elementwise import (
 from .gather import gather, scatter, scatter_add
 from .group_norm import group_norm, instance_norm
 from .interpolate import interpolate
+from .layer_norm import layer_norm
 from .linear import embedding, linear, matmul
 from .loss import binary_cross_entropy_with_logits, cross_entropy, kl_div, nll_loss
 from .mask import masked_fill, tril, triu
-from .norm import batch_norm, layer_norm
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
 from .pool1d import avg_pool1d, max_pool1d

@@ -6,16 +6,18 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, Pullback, op, shape_of
-from ..sums import CHAIN, halved, ones, row_sums
-from .blocks import in_rows
+from ..tape import once
+from .channel_loops import write_gradient, write_gradient_sums, write_moments, write_normalized
+from .elementwise import floating
 from .geometry import are_integers
-from .norm import repeated
+
+Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]
 
 
 @op
@@ -33,8 +35,7 @@ def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float 
         )
     if not are_integers((groups,), 1, 1) or channels[0] % groups:
         raise ValueError(f"groups={groups} must be an integer that divides the {channels[0]} channels")
-    value, to_x, to_weight, to_bias = normalize_groups(x, int(groups), eps, weight, bias)
-    return value, (to_x, to_weight, to_bias)
+    return normalize_groups(x, weight, bias, int(groups), eps)
 
 
 @op
@@ -56,109 +57,80 @@ def instance_norm(
         raise ValueError(
             f"instance_norm takes channels of several values, got {shape_of(x)}; use group_norm or layer_norm"
         )
-    value, to_x, to_weight, to_bias = normalize_groups(x, max(x.shape[1], 1), eps, weight, bias)
-    return value, ((to_x, to_weight, to_bias) if shapes else (to_x,))
+    if weight is None or bias is None:
+        xp, dtype = array_module(x), floating(x).dtype
+        weight, bias = xp.ones(channels, dtype), xp.zeros(channels, dtype)
+    value, pullbacks = normalize_groups(x, weight, bias, max(x.shape[1], 1), eps)
+    return value, pullbacks if shapes else pullbacks[:1]
 
 
-def normalize_groups(
-    x: Array, groups: int, eps: float, weight: Array | None, bias: Array | None
-) -> tuple[Array, Pullback, Pullback, Pullback]:
-    """The value, and the pullbacks to x, weight and bias; images are channels-last in memory.
+def normalize_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
+    """The op on samples as pixels (N, P, C), as which images lie in memory."""
+    xp, shape, ndim = array_module(x), x.shape, x.ndim
 
-    Samples are taken as lines of several pixels, (N, R, pixels C): NumPy is slow along short axes.
-    """
-    xp, shape, channels = array_module(x), x.shape, x.shape[1]
-    n, pixels = len(x), math.prod(shape[2:])
-    together = pixels_together(pixels, channels) if xp is np else 1
-    count = max(pixels * channels // groups, 1)
-    to_lines = (0, *range(2, x.ndim), 1)
-    to_images = (0, x.ndim - 1, *range(1, x.ndim - 1))
+    def pixels(a: Array) -> Array:
+        a = xp.ascontiguousarray(a.transpose(0, *range(2, ndim), 1))
+        return a.reshape(shape[0], math.prod(shape[2:]), shape[1])
 
-    def as_lines(a: Array) -> Array:
-        return xp.ascontiguousarray(a.transpose(to_lines)).reshape(n, pixels // together, together * channels)
+    def images(a: Array) -> Array:
+        return a.reshape(shape[0], *shape[2:], shape[1]).transpose(0, ndim - 1, *range(1, ndim - 1))
 
-    def as_images(a: Array) -> Array:
-        return a.reshape([shape[i] for i in to_lines]).transpose(to_images)
+    form = by_loops if loops.fit(x, weight, bias) else by_passes
+    y, (to_x, to_weight, to_bias) = form(pixels(floating(x)), weight, bias, groups, eps)
+    g_pixels = once(pixels)  # one array for all, so that they share their sums
+    to_parameters = (lambda g: to_weight(g_pixels(g))), (lambda g: to_bias(g_pixels(g)))
+    return images(y), (lambda g: images(to_x(g_pixels(g))), *to_parameters)
 
-    def line(a: Array) -> Array:
-        """Numbers of channels (N, C), to go with lines."""
-        return repeated(a, together)[:, None]
 
-    def sums(x: Array, y: Array | None = None) -> Array:
-        """The sums of channels (N, C), of x or of x * y."""
-        total = line_sums(x) if y is None else line_dots(x, y)
-        if together > 1:
-            total = total.reshape(len(x), together, channels)
-            total = line_sums(total) if together <= CHAIN else halved(total.swapaxes(0, 1))
-        return total
+def by_passes(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
+    """The readable form."""
+    xp, (samples, n_pixels, channels) = array_module(x), x.shape
+    size = channels // groups
 
     def mean(a: Array) -> Array:
-        """The mean of each group for each of its channels (N, C), from their sums (N, C)."""
-        by_channel = a.reshape(len(a) * groups, channels // groups)
-        by_group = row_sums(by_channel) if xp is np else by_channel.sum(axis=1)
-        return xp.repeat(by_group / count, channels // groups).reshape(a.shape)
+        """That of each group, for each of its channels: (N, 1, C)."""
+        sums = a.reshape(samples, n_pixels, groups, size).sum(axis=(1, 3))
+        return xp.repeat(sums / max(n_pixels * size, 1), size, axis=1)[:, None]
 
-    def normalize(x: Array, centred: Array, scale: Array, y: Array) -> None:
-        xp.subtract(x, line(mean(sums(x))), out=centred)
-        scale[...] = 1 / xp.sqrt(mean(sums(centred, centred)) + eps)
-        xp.multiply(centred, line(scale if weight is None else scale * weight), out=y)
-        if bias is not None:
-            y += line(bias[None])
-
-    x = as_lines(x if x.dtype.kind == "f" else x.astype(float))
-    centred, scale = xp.empty_like(x), xp.empty((n, channels), x.dtype)
-    dtype = x.dtype if weight is None else xp.result_type(x, weight)
-    y = xp.empty(x.shape, dtype)
-    in_rows(normalize, x, centred, scale, y)
-
-    def write_sums(g: Array, centred: Array, scale: Array, total: Array, along: Array) -> None:
-        """Those of channels of g, and of g times the normalized x."""
-        total[...] = sums(g)
-        along[...] = sums(g, centred) * scale
-
-    def write_gradient(g: Array, centred: Array, scale: Array, total: Array, along: Array, d: Array) -> None:
-        write_sums(g, centred, scale, total, along)
-        factor = scale
-        if weight is not None:
-            total, along, factor = total * weight, along * weight, scale * weight
-        xp.multiply(centred, line(scale * scale * mean(along)), out=d)
-        d += line(scale * mean(total))
-        xp.subtract(g * line(factor), d, out=d)
-
-    last: list[Array] = []  # g, and its sums
-
-    def two_sums() -> tuple[Array, Array]:
-        return xp.empty((n, channels), dtype), xp.empty((n, channels), dtype)
-
-    def sums_of(g: Array) -> tuple[Array, Array]:
-        if not last or last[0] is not g:
-            last[:] = g, *two_sums()
-            in_rows(write_sums, as_lines(g), centred, scale, *last[1:])
-        return last[1], last[2]
+    centred = x - mean(x)
+    scale = 1 / xp.sqrt(mean(centred * centred) + eps)
+    normal = centred * scale
 
     def to_x(g: Array) -> Array:
-        both, d = two_sums(), xp.empty(centred.shape, dtype)
-        in_rows(write_gradient, as_lines(g), centred, scale, *both, d)
-        last[:] = g, *both
-        return as_images(d)
+        d = g * weight
+        return (d - mean(d) - normal * mean(d * normal)) * scale
 
-    return as_images(y), to_x, (lambda g: sums_of(g)[1].sum(axis=0)), (lambda g: sums_of(g)[0].sum(axis=0))
+    return normal * weight + bias, (to_x, lambda g: (g * normal).sum((0, 1)), lambda g: g.sum((0, 1)))
 
 
-def line_sums(x: Array) -> Array:
-    """The sums of (N, R, C) over R, of which the host has at most ``CHAIN``."""
-    return (ones(x.shape[1], x.dtype)[None] @ x)[:, 0] if array_module(x) is np else x.sum(axis=1)
+def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, eps: float) -> Normalized:
+    """The same from the moments of channels, which make those of their group."""
+    samples, pixels, channels = x.shape
+    size = channels // groups
 
+    def over_groups(a: np.ndarray) -> np.ndarray:
+        """The mean of each group, for each of its channels: (N, C)."""
+        means = a.reshape(samples, groups, size).mean(axis=2, dtype=float)
+        return np.repeat(means.astype(x.dtype), size, axis=1)
 
-def line_dots(x: Array, y: Array) -> Array:
-    """The same of x * y."""
-    return np.einsum("nrc,nrc->nc", x, y) if array_module(x) is np else line_sums(x * y)
+    channel_mean, squares = np.empty((2, samples, channels), x.dtype)
+    write_moments(x, channel_mean, squares)
+    mean = over_groups(channel_mean)
+    scale = 1 / np.sqrt(over_groups(squares / pixels + (channel_mean - mean) ** 2) + eps)
+    factor, y = scale * weight, np.empty_like(x)
+    write_normalized(x, mean, factor, np.ascontiguousarray(bias), False, y)
 
+    @once
+    def sums(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        total, along = np.empty((2, samples, channels), x.dtype)
+        write_gradient_sums(g, False, x, x, mean, total, along)
+        return total, along * scale
 
-@cache
-def pixels_together(pixels: int, channels: int) -> int:
-    """How many pixels are taken as a line: as few as make at most ``CHAIN`` lines, of 2,048 elements each."""
-    for together in range(1, pixels):
-        if pixels % together == 0 and pixels <= CHAIN * together and together * channels >= 2048:
-            return together
-    return max(pixels, 1)
+    def to_x(g: np.ndarray) -> np.ndarray:
+        d, (total, along) = np.empty_like(x), sums(g)
+        slope = scale * scale * over_groups(along * weight) / pixels
+        shift = scale * over_groups(total * weight) / pixels
+        write_gradient(g, False, x, x, mean, factor, slope, shift, d)
+        return d
+
+    return y, (to_x, lambda g: sums(g)[1].sum(axis=0), lambda g: sums(g)[0].sum(axis=0))

@@ -1,6 +1,6 @@
 """The last axes of an input as one, for ops that normalise what they call features.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``norm.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``layer_norm.py``.
 """
 
 from __future__ import annotations

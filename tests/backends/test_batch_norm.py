@@ -141,7 +141,7 @@ def test_each_batch_norm_sends_one_all_gather_a_pass(ranks, samples):
 
 def broken(*changes):
     """A batch-norm whose op has each (right, wrong) piece of its text replaced."""
-    batch_norm = mutant("minigrad.ops.norm", *changes).batch_norm
+    batch_norm = mutant("minigrad.ops.batch_norm", *changes).batch_norm
 
     class Broken(nn.BatchNorm):
         def normalize(self, x, observe):
@@ -163,21 +163,21 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
         self.move(mean, var)
 
 
-EXCHANGE = "if gather is None else xp.sum"
-SUMS = "        return [total, scale * along, *masks[1:]]\n"
+EXCHANGE = "        if gather is not None:\n            total, along = xp.sum("
+SUMS = "        return total, scale * along\n"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
     "the variance of the means is dropped": broken(("squares + counts * (means - mean) ** 2", "squares")),
     "the variance of the means, unweighted": broken(("counts * (means - mean) ** 2", "(means - mean) ** 2")),
     "deviations from this rank's mean": broken(
-        ("            centre(mean)\n        if n == 1", "        if n == 1")
+        ("n, mean, squares = merged(", "n, _, squares = merged(")
     ),
-    "sums of g not exchanged": broken((EXCHANGE, "if True else xp.sum")),
+    "sums of g not exchanged": broken((EXCHANGE, "        if False:\n            total, along = xp.sum(")),
     "sums of g exchanged for the weights too": broken(
-        (SUMS, "        return list(xp.sum(xp.stack((gather or (lambda a: [a]))("
+        (SUMS, "        return tuple(xp.sum(xp.stack((gather or (lambda a: [a]))("
          "xp.stack([total, scale * along]))), axis=0))\n"),
-        (EXCHANGE, "if True else xp.sum"),
+        (EXCHANGE, "        if False:\n            total, along = xp.sum("),
     ),
     "running variance by this rank's count": broken(
         ("observe(mean, var, n)", "observe(mean, var, x.size // x.shape[1])")

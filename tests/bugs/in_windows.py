@@ -10,7 +10,7 @@ from minigrad.ops import argmax_pool, conv_pool, kernel_rows
 from minigrad.ops.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
-from tests.minigrad import norm_laws, op_laws, window_laws
+from tests.minigrad import fast_form_laws, norm_laws, op_laws, window_laws
 
 # Laws
 
@@ -146,9 +146,20 @@ def a_relu_goes_with_batch_norm() -> None:
     norm_laws.takes_the_relu_behind_it(ops.batch_norm, x[0], x[1], weight, weight)
 
 
-def a_normalisation_does_not_hold_its_input() -> None:
+def a_normalisation_holds_one_array() -> None:
     for norm in (ops.batch_norm, ops.layer_norm, partial(ops.group_norm, groups=1)):
         norm_laws.holds_one_array(norm, drawn(64, 16, 8, 16))
+
+
+def normalisations_by_loops_are_the_readable_ones() -> None:
+    x, g = drawn(2, 4, 5, 8) + 3, drawn(2, 4, 5, 8)[::-1]
+    for op, n in (
+        (ops.batch_norm, 4),
+        (partial(ops.batch_norm, relu=True), 4),
+        (partial(ops.group_norm, groups=2), 4),
+        (ops.layer_norm, 8),
+    ):
+        fast_form_laws.loops_are_the_readable_form(op, g, x, drawn(n), drawn(n))
 
 
 def another_batch_norm_has_no_relu() -> None:
@@ -171,6 +182,7 @@ POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", 
 ONE_PASS = "minigrad.ops.conv_pool"
 ARGMAX = "minigrad.ops.argmax_pool"
 ENLARGE = "minigrad.ops.enlarge"
+CHANNEL_LOOPS = "minigrad.ops.channel_loops"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
@@ -293,11 +305,12 @@ BUGS = [
     Bug("a band is written over the first one", "minigrad.ops.kernel_rows",
         "total = y[place].reshape(shape)", "total = y[:1, : shape[0]].reshape(shape)",
         convolutions_of_bands_are_the_direct_one, "kernel_rows"),
-    Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.norm",
-        "where_positive(g, *masks) if masks else g", "g", a_relu_goes_with_batch_norm, "gradient of x"),
-    Bug("batch-norm holds its input, too", "minigrad.ops.norm",
-        "xp.empty(centred.shape, xp.result_type(g,", "xp.empty(x.shape, xp.result_type(g,",
-        a_normalisation_does_not_hold_its_input, "the tape holds"),
+    Bug("the ReLU behind batch-norm lets every gradient through", CHANNEL_LOOPS,
+        "e = zero if relu and ys[j] <= 0 else gs[j]", "e = gs[j]",
+        a_relu_goes_with_batch_norm, "gradient of x"),
+    Bug("batch-norm holds its value, too", "minigrad.ops.batch_norm",
+        "after_relu, fixed = y if relu else None,", "after_relu, fixed = y,",
+        a_normalisation_holds_one_array, "the tape holds"),
     Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
         "alone = type(self) is BatchNorm and", "alone =",
         another_batch_norm_has_no_relu, "ops, one by one"),
@@ -319,10 +332,32 @@ BUGS = [
     Bug("zeros of a matrix are multiplied by an infinite gradient", ENLARGE,
         "if of_columns is None or not np.isfinite(out[:, :, 0]).all():\n            tall",
         "if of_columns is None:\n            tall", interpolation_is_its_definition, "the gradient"),
-    Bug("a mean of groups is one of all channels", GROUPS, "pixels * channels // groups",
-        "pixels * channels", samples_are_normalized, "Mismatched elements"),
-    Bug("a group's mean is taken for a constant", GROUPS, "d += line(scale * mean(total))", "d += 0",
-        samples_are_normalized, DIFFERENCE),
+    Bug("a mean of groups is one of all channels", GROUPS, "max(n_pixels * size, 1)",
+        "max(n_pixels * channels, 1)", normalisations_by_loops_are_the_readable_ones, "the value"),
+    Bug("a group's mean is taken for a constant", GROUPS, "scale * over_groups(total * weight) / pixels",
+        "0 * total", samples_are_normalized, DIFFERENCE),
+    Bug("channels of a group have no means of their own", GROUPS,
+        "squares / pixels + (channel_mean - mean) ** 2", "squares / pixels",
+        samples_are_normalized, "Mismatched elements"),
+    Bug("the last pixels of a sample are left out", CHANNEL_LOOPS,
+        "        for start in range(0, len(of_x), width):\n            part = of_x[start : start + width]\n"
+        "            for j in range(len(part)):\n                sums[j] += part[j]\n",
+        "        for start in range(0, len(of_x) - width + 1, width):\n"
+        "            part = of_x[start : start + width]\n"
+        "            for j in range(len(part)):\n                sums[j] += part[j]\n",
+        normalisations_by_loops_are_the_readable_ones, "the value"),
+    Bug("a sample's sums begin with those of the one before", CHANNEL_LOOPS,
+        "sums[j], products[j], m[j] = 0, 0, mean[n, j % channels]", "m[j] = mean[n, j % channels]",
+        normalisations_by_loops_are_the_readable_ones, "gradient"),
+    Bug("loops take each row's mean for the first one's", "minigrad.ops.layer_norm",
+        "m, s, total, along = mean[i], scale[i]", "m, s, total, along = mean[0], scale[i]",
+        normalisations_by_loops_are_the_readable_ones, "gradient"),
+    Bug("the readable layer norm takes its scale for a constant", "minigrad.ops.layer_norm",
+        "(d - mean(d) - normal * mean(d * normal)) * scale", "(d - mean(d)) * scale",
+        normalisations_by_loops_are_the_readable_ones, "gradient"),
+    Bug("the readable batch norm takes its mean for a constant", "minigrad.ops.batch_norm",
+        "return d * factor - (x - mean) * slope - shift", "return d * factor - (x - mean) * slope",
+        normalisations_by_loops_are_the_readable_ones, "gradient"),
     Bug("the root mean square is taken for a constant", "minigrad.ops.rms_norm",
         "        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)\n", "",
         samples_are_normalized, DIFFERENCE),

@@ -35,7 +35,7 @@ def elementwise(*change):
 
 def stale_batch_norm(*inputs):
     module = mutant(
-        "minigrad.ops.norm",
+        "minigrad.ops.batch_norm",
         ("from ..tape import once", "from tests.bugs.test_broken_ops import stale_once as once"),
     )
     return module.batch_norm(*inputs)
@@ -117,7 +117,7 @@ GRADIENTS = {
     ),
     "the count of a mean": (mean_without_its_count, X),
     "the gradient through the mean": (
-        mutant("minigrad.ops.norm", ("line(total / max(n, 1))", "line(0 * total)")).batch_norm,
+        mutant("minigrad.ops.batch_norm", ("factor * total / max(n, 1)", "0 * total")).batch_norm,
         X,
         W,
         W,
@@ -170,7 +170,7 @@ def test_the_difference_catches(law, bug):
 
 CONTRACT = {
     "what is shared is handed out": (
-        mutant("minigrad.ops.norm", ("sums(g)[1].copy()", "sums(g)[1]")).batch_norm,
+        mutant("minigrad.ops.batch_norm", ("sums(g)[1].copy()", "sums(g)[1]")).batch_norm,
         [X, W, W],
         "gives away",
     ),

@@ -90,7 +90,9 @@ def code(name: str, file: str) -> CodeType:
 
 
 def compiled(name: str, file: str, changes: Changes) -> CodeType:
-    return compile(changed(Path(file).read_text(encoding="utf-8"), name, changes), file, "exec")
+    """Changed text is of no file, so that Numba keeps no machine code of it."""
+    text = changed(Path(file).read_text(encoding="utf-8"), name, changes)
+    return compile(text, f"{file} (changed)" if changes else file, "exec")
 
 
 def changed(text: str, name: str, changes: Changes) -> str:

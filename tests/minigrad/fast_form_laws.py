@@ -8,7 +8,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad.ops import blocks, norm
+from minigrad import loops
+from minigrad.ops import blocks
 from tests.minigrad.extremes import value_and_gradients
 
 Rows = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -128,10 +129,33 @@ def is_itself_in_parts(op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarra
     """Value and gradients, where a few elements are already many; NumPy's buffers are as before."""
     value, gradients = value_and_gradients(op, *inputs, seed=g)
     buffer = np.getbufsize()
-    with patch.multiple(blocks, ROWS_SIZE=8, LONG_ROW=4), patch.object(norm, "LINE", 8):
+    with patch.multiple(blocks, ROWS_SIZE=8, LONG_ROW=4):
         op(*inputs)
         assert np.getbufsize() == buffer, f"NumPy's buffers have {np.getbufsize()} elements, and had {buffer}"
         value_of_parts, gradients_of_parts = value_and_gradients(op, *inputs, seed=g)
     for a, b in zip([value_of_parts, *gradients_of_parts], [value, *gradients], strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def loops_are_the_readable_form(
+    op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarray, bits: bool = False
+) -> None:
+    """Value and gradients of ``op`` as loops compute them, and as without Numba, to the bit or to rounding.
+
+    Sums of some hundreds of elements, in another order, differ by less than 1000 eps of the largest of the
+    results and of g, from which small gradients are what is left of large terms.
+    """
+    with patch.object(loops, "fit", wraps=loops.fit) as fit:
+        value, gradients = value_and_gradients(op, *inputs, seed=g)
+    assert fit.called or not loops.available(), "nothing asks for loops"
+    with patch.object(loops, "available", return_value=False):
+        readable, readable_gradients = value_and_gradients(op, *inputs, seed=g)
+    names = ["the value", *(f"gradient {i}" for i in range(len(gradients)))]
+    for name, a, b in zip(names, [value, *gradients], [readable, *readable_gradients], strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{name}: {a.dtype} {a.shape}, {b.dtype} {b.shape}"
+        if bits:
+            np.testing.assert_array_equal(a, b, name)
+        else:
+            largest = np.abs(b).max(initial=np.abs(g).max(initial=0), where=np.isfinite(b))
+            np.testing.assert_allclose(a, b, 0, 1000 * np.finfo(b.dtype).eps * largest, err_msg=name)

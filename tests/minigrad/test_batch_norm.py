@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minigrad import Tape, nn, ops, testing
+from minigrad import Tape, loops, nn, ops, testing
 from minigrad.data import shares
 from minigrad.device import to_host
-from minigrad.ops import blocks
-from minigrad.ops import norm as norm_module
-from minigrad.ops.norm import merged
+from minigrad.ops.batch_norm import merged
 from minigrad.testing import DEVICE, on_device
 from tests.minigrad import norm_laws, op_laws
 
@@ -154,17 +152,16 @@ def test_gathering_keeps_no_memory_for_backward(shape):
     ),
     dtype=st.sampled_from("fd"),
     statistics=st.sampled_from(["own", "gathered", "fixed"]),
-    many=st.booleans(),
+    by_loops=st.booleans(),
 )
-def test_it_takes_the_relu_behind_it(shape, order, dtype, statistics, many):
+def test_it_takes_the_relu_behind_it(shape, order, dtype, statistics, by_loops):
     rng = np.random.default_rng(0)
     x, g = (order(rng.integers(-2, 3, shape).astype(dtype)) for _ in range(2))
     weight, bias = np.array([1, 0, -2], dtype), np.array([0, -1, 1], dtype)
     settings = {"gathered": {"gather": lambda a: [a, a]}, "own": {}}.get(
         statistics, {"statistics": (on_device(bias), on_device(weight**2))}
     )
-    part, line = (8, 6) if many else (blocks.ROWS_SIZE, norm_module.LINE)
-    with patch.multiple(blocks, ROWS_SIZE=part, LONG_ROW=4), patch.object(norm_module, "LINE", line):
+    with patch.object(loops, "available", return_value=by_loops and loops.available()):
         norm_laws.takes_the_relu_behind_it(ops.batch_norm, g, x, weight, bias, **settings)
 
 

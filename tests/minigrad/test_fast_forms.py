@@ -1,5 +1,6 @@
 """The fast forms of ops are their readable ones, and these laws catch what they should."""
 
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.minigrad.fast_form_laws import (
     is_relu,
     is_the_power,
     is_the_softmax,
+    loops_are_the_readable_form,
     sums_over_axes,
     sums_rows_as_add_at,
     sums_up_to_each,
@@ -135,16 +137,33 @@ def test_softmax_on_any_level(dtype, level, spread):
     is_the_softmax(ops.softmax, x)
 
 
-@given(st.integers(1, 7), st.sampled_from([4, 6]), st.sampled_from([c_order, fortran_order, with_gaps]))
-def test_normalisations_of_large_arrays(n, channels, order):
+ORDERS = st.sampled_from([c_order, fortran_order, with_gaps])
+
+
+@given(st.integers(1, 7), st.sampled_from([4, 6]), ORDERS)
+def test_softmax_of_large_arrays(n, channels, order):
+    x, g = np.random.default_rng(0).normal(size=(2, n, channels))
+    is_itself_in_parts(ops.softmax, order(g), order(x))
+    is_itself_in_parts(ops.log_softmax, order(g), order(x))
+
+
+NORMALISATIONS = {
+    "batch": (ops.batch_norm, 1),
+    "batch, with ReLU": (partial(ops.batch_norm, relu=True), 1),
+    "groups": (partial(ops.group_norm, groups=2), 1),
+    "instance": (ops.instance_norm, 1),
+    "layer": (ops.layer_norm, -1),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISATIONS)
+@given(st.integers(0, 5), st.sampled_from([2, 4, 6, 130]), st.integers(1, 40), DTYPES, ORDERS)
+def test_normalisations_by_loops(name, n, channels, pixels, dtype, order):
+    op, axis = NORMALISATIONS[name]
     rng = np.random.default_rng(0)
-    x, g, (w, b) = *rng.normal(size=(2, n, channels, 2, 3)), rng.normal(size=(2, channels))
-    is_itself_in_parts(ops.batch_norm, order(g), order(x), w, b)
-    is_itself_in_parts(lambda *a: ops.group_norm(*a, groups=2), order(g), order(x), w, b)
-    is_itself_in_parts(ops.instance_norm, order(g), order(x))
-    is_itself_in_parts(ops.layer_norm, order(g[..., 0, 0]), order(x[..., 0, 0]), w, b)
-    is_itself_in_parts(ops.softmax, order(g[..., 0, 0]), order(x[..., 0, 0]))
-    is_itself_in_parts(ops.log_softmax, order(g[..., 0, 0]), order(x[..., 0, 0]))
+    x, g = (order(a.astype(dtype)) for a in rng.normal(2, 3, (2, n, channels, 2, pixels)))
+    w, b = rng.normal(size=(2, x.shape[axis])).astype(dtype)
+    loops_are_the_readable_form(op, g, x, w, b)
 
 
 def last_one_wins(g, rows, count):

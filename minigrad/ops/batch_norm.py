@@ -1,0 +1,155 @@
+"""Normalisation of each channel over the batch.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``. Each step stands as a
+formula of whole arrays, and beside it as loops.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .. import loops
+from ..device import Array, array_module
+from ..op import OpResult, shape_of
+from ..sums import column_sums
+from ..tape import once
+from .channel_loops import write_gradient, write_gradient_sums, write_moments, write_normalized
+from .channelwise import channelwise
+from .elementwise import floating, positive_part, where_positive
+from .product import product
+
+Observe = Callable[[Array, Array, float], None]
+Gather = Callable[[Array], Sequence[Array]]
+
+
+@channelwise
+def batch_norm(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    *,
+    statistics: tuple[Array, Array] | None = None,
+    eps: float = 1e-5,
+    observe: Observe | None = None,
+    gather: Gather | None = None,
+    relu: bool = False,
+) -> OpResult:
+    """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C), (N, C, L) or (N, C, H, W).
+
+    Mean and variance are the batch's own (Ioffe and Szegedy 2015) and passed to ``observe(mean, var,
+    count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
+    ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
+    2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
+    this rank's sums. With ``relu`` the value is max(y, 0), bit for bit that of ``ops.relu`` behind it. Raises
+    ValueError where C differs; warns where a channel has one value, its own mean.
+    """
+    if len(shape_of(x)) != 2 or not shape_of(weight) == shape_of(bias) == x.shape[1:]:
+        raise ValueError(
+            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
+            f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
+        )
+    xp, x = array_module(x), array_module(x).ascontiguousarray(floating(x))
+    n: float = len(x)
+    if statistics is None:
+        mean, squares = moments(x)
+        if gather is not None:
+            n, mean, squares = merged(gather(xp.concatenate([xp.full(1, n, x.dtype), mean, squares])))
+        if n == 1:
+            warnings.warn(
+                "batch_norm of one value per channel gives its bias, and nothing before it learns; train "
+                "with at least two samples at a time",
+                stacklevel=2,
+            )
+        var = squares / max(n, 1)
+        if observe is not None:
+            observe(mean, var, n)
+    else:
+        mean, var = statistics
+    scale = 1 / xp.sqrt(var + eps)
+    factor = scale * weight
+    y = normalized(x, mean, factor, bias, relu)
+    after_relu, fixed = y if relu else None, statistics is not None
+
+    @once
+    def sums(g: Array) -> tuple[Array, Array]:
+        total, along = gradient_sums(g, after_relu, x, mean)
+        return total, scale * along
+
+    def to_x(g: Array) -> Array:
+        if fixed:
+            return (g if after_relu is None else where_positive(g, after_relu)) * factor
+        total, along = sums(g)
+        if gather is not None:
+            total, along = xp.sum(xp.stack(gather(xp.stack([total, along]))), axis=0)
+        slope, shift = factor * scale * along / max(n, 1), factor * total / max(n, 1)
+        return gradient(g, after_relu, x, mean, factor, slope, shift)
+
+    return y, (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+
+
+def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
+    """Count, mean and summed squared deviations of a whole from those of its parts, [count, *means, *sums].
+
+    Deviations from the whole's mean are those within the parts and those of the parts' means (Chan, Golub
+    and LeVeque 1983): exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
+    """
+    stacked = array_module(parts[0]).stack(parts)
+    channels = stacked.shape[1] // 2
+    counts, means, squares = stacked[:, :1], stacked[:, 1 : channels + 1], stacked[:, channels + 1 :]
+    n = float(counts.sum())
+    mean = (counts * means).sum(axis=0) / max(n, 1)
+    return n, mean, (squares + counts * (means - mean) ** 2).sum(axis=0)
+
+
+def moments(x: Array) -> tuple[Array, Array]:
+    """The mean of each channel of x (N, C), and the sum of the squared deviations from it."""
+    if loops.fit(x):
+        mean, squares = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
+        write_moments(x[None], mean[None], squares[None])
+        return mean, squares
+    mean = channel_sums(x) / max(len(x), 1)
+    return mean, channel_sums((x - mean) ** 2)
+
+
+def normalized(x: Array, mean: Array, factor: Array, bias: Array, relu: bool) -> Array:
+    """(x - mean) factor + bias, or with ``relu`` what is positive of it."""
+    if loops.fit(x, mean, factor, bias):
+        y = np.empty(x.shape, x.dtype)
+        write_normalized(x[None], mean[None], factor[None], np.ascontiguousarray(bias), relu, y[None])
+        return y
+    y = (x - mean) * factor + bias
+    return positive_part(y) if relu else y
+
+
+def gradient_sums(g: Array, after_relu: Array | None, x: Array, mean: Array) -> tuple[Array, Array]:
+    """The sums of g over each channel, and of its products with the deviations, g as before the ReLU."""
+    if loops.fit(g, x, mean):
+        total, along = np.empty((2, 1, x.shape[1]), x.dtype)
+        y, relu = (x, False) if after_relu is None else (after_relu, True)
+        write_gradient_sums(np.ascontiguousarray(g)[None], relu, y[None], x[None], mean[None], total, along)
+        return total[0], along[0]
+    d = g if after_relu is None else where_positive(g, after_relu)
+    return channel_sums(d), channel_sums(d * (x - mean))
+
+
+def gradient(
+    g: Array, after_relu: Array | None, x: Array, mean: Array, factor: Array, slope: Array, shift: Array
+) -> Array:
+    """g factor, g as before the ReLU, without what x does by moving the mean and the deviations."""
+    if loops.fit(g, x, mean, factor, slope, shift):
+        d = np.empty(x.shape, x.dtype)
+        y, relu = (x, False) if after_relu is None else (after_relu, True)
+        numbers = (a[None] for a in (mean, factor, slope, shift))
+        write_gradient(np.ascontiguousarray(g)[None], relu, y[None], x[None], *numbers, d[None])
+        return d
+    d = g if after_relu is None else where_positive(g, after_relu)
+    return d * factor - (x - mean) * slope - shift
+
+
+def channel_sums(x: Array) -> Array:
+    """The sums of the columns of (N, C); on a GPU as a product, which a stream that is captured can take."""
+    xp = array_module(x)
+    return column_sums(x) if xp is np else product(xp.ones(x.shape[0], x.dtype), x)
