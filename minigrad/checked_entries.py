@@ -56,10 +56,15 @@ class Changed:
 
 
 def op_of(entry: list[Any]) -> str:
-    """The name of the op that recorded ``entry``: the function that defines its pullbacks."""
-    names = [getattr(pullback, "__qualname__", "") for *_, pullback in entry]
-    inside = [name.split(".")[0] for name in names if ".<locals>" in name]
-    return inside[0] if inside else type(entry[0][-1]).__module__.split(".")[-1]
+    """The name of the op that recorded ``entry``: of the function that defines its pullbacks.
+
+    ``by_loops`` and ``by_passes`` are forms of the op that their module is named after.
+    """
+    for *_, pullback in entry:
+        function, inside, _ = getattr(pullback, "__qualname__", "").partition(".<locals>")
+        if inside:
+            return pullback.__module__.split(".")[-1] if function.startswith("by_") else function
+    return type(entry[0][-1]).__module__.split(".")[-1]
 
 
 def checksum(array: Array) -> int:

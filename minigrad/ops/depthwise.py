@@ -1,25 +1,17 @@
 """Convolution in which every channel has a kernel of its own (Howard et al., MobileNets, 2017).
 
 A matrix product for each channel would be a thin one. So each tap of the kernel multiplies a shifted image,
-by a number for each channel, and the taps add up: ``by_taps`` is the readable form, and the one of a GPU.
+by a number for each channel, and the taps add up: ``by_taps`` is the readable form.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..device import Array, array_module, on_gpu
-from ..sums import column_sums, halved
-from .geometry import Convolved, Geometry, blocks, cut_off, pad_rows_and_columns, strided_view
-from .phases import sum_of_phases
-
-CACHE = 1 << 21  # bytes of images taken at a time: in cache for all taps, and enough for one call of einsum
+from .. import loops
+from ..device import Array, array_module
+from .geometry import Convolved, Geometry, pad_rows_and_columns
 
 
 def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
@@ -50,82 +42,126 @@ def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:
     return y, (to_image, to_kernel)
 
 
-def depthwise(x: Array, w: Array, geometry: Geometry) -> Convolved:
-    """``by_taps``, of which einsum multiplies and adds all taps in one pass, along rows of W' C numbers.
-
-    On a GPU it is ``by_taps``.
-    """
-    if on_gpu(x):
-        return by_taps(x, w, geometry)
+def depthwise(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
+    """``by_taps``, as loops; these may begin with a bias (C,)."""
+    if not loops.fit(x, w) or bias is not None and bias.dtype != x.dtype:
+        y, pullbacks = by_taps(x, w, geometry)
+        return (y if bias is None else y + bias), pullbacks
+    shape, x, factors = x.shape, np.ascontiguousarray(x), np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
+    settings = *geometry.stride, *geometry.padding, *geometry.dilation
 
     def to_image(g: Array) -> Array:
-        if geometry.stride == (1, 1):
-            return correlate_turned(g, w, geometry.backward())
-        return sum_of_phases(correlate_turned, g, w, geometry, x.shape)
+        d = np.empty(shape, g.dtype)
+        write_images(as_lines(g), factors, *settings, as_lines(d))
+        return d
 
     def to_kernel(g: Array) -> Array:
-        n, rows, columns, channels = g.shape
-        sums = np.empty((n, *geometry.kernel, columns * channels), g.dtype)  # of the rows of an image
-        for images, taps, views in windows(x, geometry, g.dtype):
-            part, out = g[images].reshape(views.shape[2:]), sums[images, :, taps]
-            for i, j in np.ndindex(views.shape[:2]):
-                np.einsum("nhr,nhr->nr", views[i, j], part, out=out[:, i, j])
-        of_columns = column_sums(sums.reshape(n, w.size * columns)).reshape(-1, columns, channels)
-        return halved(of_columns.swapaxes(0, 1)).T.reshape(w.shape)
+        sums = np.zeros(factors.shape)
+        add_products(as_lines(g), as_lines(x), *settings, sums)
+        return sums.astype(w.dtype).transpose(2, 0, 1)[:, None]
 
-    return correlate(x, w, geometry), (to_image, to_kernel)
+    y = np.empty((len(x), *geometry.output(*shape[1:3]), shape[3]), x.dtype)
+    shift = np.zeros(shape[3], x.dtype) if bias is None else np.ascontiguousarray(bias)
+    write_outputs(as_lines(x), factors, shift, *settings, as_lines(y))
+    return y, (to_image, to_kernel)
 
 
-def correlate(x: Array, w: Array, geometry: Geometry) -> Array:
-    """The value of the convolution."""
-    n, (rows, columns), channels = len(x), geometry.output(*x.shape[1:3]), x.shape[3]
-    y = np.empty((n, rows, columns * channels), np.result_type(x, w))
-    factors = np.tile(w[:, 0].transpose(1, 2, 0), columns).astype(y.dtype, copy=False)  # (kh, kw, W' C)
-    for images, taps, views in windows(x, geometry, y.dtype):
-        if taps.start == 0:
-            np.einsum("ijnhr,ijr->nhr", views, factors[:, taps], out=y[images])
-        else:
-            y[images] += np.einsum("ijnhr,ijr->nhr", views, factors[:, taps])
-    return y.reshape(n, rows, columns, channels)
+def as_lines(x: Array) -> Array:
+    """Images (N, H, W, C) as (N, H, W C)."""
+    return np.ascontiguousarray(x).reshape(*x.shape[:2], x.shape[2] * x.shape[3])
 
 
-def correlate_turned(g: Array, w: Array, geometry: Geometry) -> Array:
-    """The convolution with the kernel turned round."""
-    return correlate(g, w[:, :, ::-1, ::-1], geometry)
+# A tap sees pixels of a row that are a stride apart. At stride 1 several of them are taken together: the
+# innermost loop is long then, and all taps find them in the fastest cache.
 
 
-def windows(x: Array, geometry: Geometry, dtype: Any) -> Iterator[tuple[slice, slice, Array]]:
-    """Some images at a time, some columns of taps, and what these see: a view (kh, taps, n, H', W' C).
+@loops.compiled
+def write_outputs(
+    x: Array, w: Array, bias: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, y: Array
+) -> None:
+    """Write to y (N, H', W' C) the windows of x (N, H, W C) times w (kh, kw, C), plus bias (C,)."""
+    (kh, kw, channels), height, width = w.shape, x.shape[1], x.shape[2] // w.shape[2]
+    columns, left = y.shape[2] // channels, np.arange(kw) * dw - pw  # what the taps of the first window see
+    lowest, highest = -(left // across), (width - 1 - left) // across + 1  # windows with the tap on the image
+    together = min(512 // channels + 1, columns) if across == 1 else 1
+    first_sum, wide = np.empty(together * channels, x.dtype), np.empty((kh, kw, together * channels), x.dtype)
+    for t in range(together * channels):
+        first_sum[t], wide[:, :, t] = bias[t % channels], w[:, :, t % channels]
+    for n in range(len(x)):
+        for i in range(y.shape[1]):
+            for start in range(0, columns, together):
+                out = y[n, i, start * channels : (start + together) * channels]
+                for t in range(len(out)):
+                    out[t] = first_sum[t]
+                for k in range(kh):
+                    row = i * down + k * dh - ph
+                    for m in range(kw if 0 <= row < height else 0):
+                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        if first >= stop:
+                            continue
+                        out, f = y[n, i, first * channels : stop * channels], wide[k, m]
+                        part = x[n, row, (first * across + left[m]) * channels :]
+                        for t in range(len(out)):
+                            out[t] += part[t] * f[t]
 
-    Columns of the padded images that are a stride apart stand side by side in a buffer, so a tap sees whole
-    rows there; at stride 1 all taps come at once. Without padding and stride the images need no buffer. A
-    view is good until the next.
-    """
-    (kh, kw), (down, across), _, (dh, dw), *_ = geometry
-    rows, columns = geometry.output(*x.shape[1:3])
-    x, (ph, pw) = cut_off(x, geometry.padding)
-    n, height, width, channels = x.shape
-    runs = blocks(n, height * width * channels * dtype.itemsize, CACHE)
-    n = runs[0].stop if runs else 0  # the first run is the longest
-    ready = (ph, pw, across) == (0, 0, 1) and x.dtype == dtype and x[:1, :1].flags.c_contiguous
-    lines = x[:, :, None]
-    if not ready:
-        lines = np.zeros((n, height + 2 * ph, across, -(-(width + 2 * pw) // across), channels), dtype)
-    image, row, _, pixel, number = lines.strides
-    period = across // math.gcd(across, dw)  # taps so far apart see columns of one remainder
-    for images in runs:
-        n = images.stop - images.start
-        for first in range(0 if ready else min(across, width)):
-            column, remainder = divmod(first + pw, across)
-            part = x[images, :, first::across]
-            lines[:n, ph : ph + height, remainder, column : column + part.shape[2]] = part
-        for first in range(min(period, kw)):
-            column, remainder = divmod(first * dw, across)
-            taps = slice(first, None, period)
-            shape = kh, len(range(kw)[taps]), n, rows, columns * channels
-            strides = dh * row, period * dw // across * pixel, image, down * row, number
-            if ready:
-                yield images, taps, as_strided(x[images], shape, strides)
-            else:
-                start = lines[0, 0, :remainder].size + column * channels
-                yield images, taps, strided_view(lines, start, shape, strides)
+
+@loops.compiled
+def write_images(
+    g: Array, w: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, d: Array
+) -> None:
+    """The transpose: write to d (N, H, W C) what the gradients g (N, H', W' C) of windows give the images."""
+    (kh, kw, channels), height, width = w.shape, d.shape[1], d.shape[2] // w.shape[2]
+    columns, left = g.shape[2] // channels, np.arange(kw) * dw - pw
+    lowest, highest = -(left // across), (width - 1 - left) // across + 1
+    together = min(512 // channels + 1, columns) if across == 1 else 1
+    wide = np.empty((kh, kw, together * channels), g.dtype)
+    for t in range(together * channels):
+        wide[:, :, t] = w[:, :, t % channels]
+    for n in range(len(g)):
+        of_image = d[n].reshape(-1)
+        for t in range(len(of_image)):
+            of_image[t] = 0
+        for i in range(g.shape[1]):
+            for start in range(0, columns, together):
+                for k in range(kh):
+                    row = i * down + k * dh - ph
+                    for m in range(kw if 0 <= row < height else 0):
+                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        if first >= stop:
+                            continue
+                        part, f = g[n, i, first * channels : stop * channels], wide[k, m]
+                        out = d[n, row, (first * across + left[m]) * channels :]
+                        for t in range(len(part)):
+                            out[t] += part[t] * f[t]
+
+
+@loops.compiled
+def add_products(
+    g: Array, x: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, sums: Array
+) -> None:
+    """Add to ``sums`` (kh, kw, C) the gradient of w: rows of g (N, H', W' C) times what their taps see."""
+    (kh, kw, channels), height, width = sums.shape, x.shape[1], x.shape[2] // sums.shape[2]
+    columns, left = g.shape[2] // channels, np.arange(kw) * dw - pw
+    lowest, highest = -(left // across), (width - 1 - left) // across + 1
+    together = min(512 // channels + 1, columns) if across == 1 else 1
+    wide = np.zeros((kh, kw, together * channels), x.dtype)
+    for n in range(len(x)):
+        for i in range(g.shape[1]):
+            for start in range(0, columns, together):
+                for k in range(kh):
+                    row = i * down + k * dh - ph
+                    for m in range(kw if 0 <= row < height else 0):
+                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        if first >= stop:
+                            continue
+                        part, total = g[n, i, first * channels : stop * channels], wide[k, m]
+                        pixels = x[n, row, (first * across + left[m]) * channels :]
+                        for t in range(len(part)):
+                            total[t] += part[t] * pixels[t]
+            for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):
+                for m in range(kw):
+                    for start in range(0, together * channels, channels):
+                        part, total = wide[k, m, start : start + channels], sums[k, m]
+                        for c in range(channels):
+                            total[c] += part[c]
+                            part[c] = 0

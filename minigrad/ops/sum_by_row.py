@@ -7,42 +7,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, array_module, in_c_order
-from ..sums import column_sums
+from .. import loops
+from ..device import Array, array_module
 
 
 def sum_by_row(g: Array, rows: Array, count: int) -> Array:
-    """An array of ``count`` rows, of which row i is the sum of those of g, (N, ...), where ``rows`` is i."""
+    """An array of ``count`` rows, of which row i is the sum of those of g, (N, ...), where ``rows`` is i.
+
+    ``rows`` are integers from 0 to count - 1.
+    """
     xp = array_module(g)
     d = xp.zeros((count, *g.shape[1:]), g.dtype)
-    if xp is not np:
+    if loops.fit(g):
+        flat, rows = np.ascontiguousarray(g).reshape(len(g), -1), np.ascontiguousarray(rows, np.intp)
+        add_rows(flat, rows, d.reshape(count, -1))
+    else:
         xp.add.at(d, rows, g)
-    elif g.size == len(g):  # of numbers, not rows, NumPy's own form is the fast one
-        np.add.at(d.reshape(-1), rows, g.reshape(-1))
-    elif g.size:
-        g = g.reshape(len(g), -1)
-        add_by_turns(d.reshape(count, -1), rows, g if g.flags.c_contiguous else in_c_order(g, g.dtype))
     return d
 
 
-def add_by_turns(d: Array, rows: Array, g: Array) -> None:
-    """``np.add.at(d, rows, g)`` for d of zeros, ten times as fast: in each turn no row gets two of g's.
-
-    There are turns while more rows are left than turns were; then each row that is left is one sum.
-    """
-    order = np.argsort(
-        rows.astype(np.uint16) if len(d) <= 1 << 16 else rows, kind="stable"
-    )  # 16 bits: linear
-    ordered = rows[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    times = np.diff(starts, append=len(rows))
-    most_first = np.argsort(-times, kind="stable")
-    starts, times = starts[most_first], times[most_first]
-    sums = np.take(g, order[starts], axis=0)
-    turn = 1
-    while (left := np.count_nonzero(times > turn)) > turn:
-        sums[:left] += np.take(g, order[starts[:left] + turn], axis=0)
-        turn += 1
-    for i in range(left):
-        sums[i] += column_sums(np.take(g, order[starts[i] + turn : starts[i] + times[i]], axis=0))
-    d[ordered[starts]] = sums
+@loops.compiled
+def add_rows(g: Array, rows: Array, d: Array) -> None:
+    if g.shape[1] == 1:
+        numbers, sums = g[:, 0], d[:, 0]
+        for i in range(len(rows)):
+            sums[rows[i]] += numbers[i]
+        return
+    for i in range(len(rows)):
+        row, part = d[rows[i]], g[i]
+        for j in range(len(part)):
+            row[j] += part[j]

@@ -396,7 +396,7 @@ BUGS = [
         "    centred -= centred.mean(axis=axes, keepdims=True)", "    pass",
         a_mean_far_away_leaves_the_variance, "var: .* for"),
     Bug("a row taken twice gets one gradient", "minigrad.ops.sum_by_row",
-        "np.add.at(d.reshape(-1), rows, g.reshape(-1))", "d.reshape(-1)[rows] = g.reshape(-1)",
+        "sums[rows[i]] += numbers[i]", "sums[rows[i]] = numbers[i]",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("the label's share is not a mean", "minigrad.ops.loss", "d[rows, labels] -= g / n",
         "d[rows, labels] -= g", a_gradient_is_the_difference, DIFFERENCE),

@@ -11,6 +11,7 @@ from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
+    loops_are_the_readable_form,
     sums_over_axes,
     sums_rows_as_add_at,
     sums_up_to_each,
@@ -72,6 +73,16 @@ def a_number_is_its_own_sum() -> None:
 def sums_up_to_each_place_of_slices() -> None:
     for backwards in (False, True):
         sums_up_to_each(running_sums, drawn(9, 200), 0, backwards, chain=9)
+
+
+def loops_along_an_axis_are_the_readable_form() -> None:
+    x, indices = np.arange(24.0).reshape(2, 3, 4), np.array([[[2, 0, 1, 1], [2, 1, 0, 2]]] * 2)
+    for axis in (1, 2):
+        places = indices if axis == 1 else np.repeat(indices[:, :1], 3, axis=1)
+        for op in (lambda x, i=places, k=axis: ops.gather(x, i, axis=k),
+                   lambda x, i=places, k=axis: ops.scatter_add(x, i, 1.5, axis=k)):  # fmt: skip
+            g = np.random.default_rng(0).integers(1, 9, op(x).shape).astype(float)
+            loops_are_the_readable_form(op, g, x, bits=True)
 
 
 def rows_chosen_often_are_sums() -> None:
@@ -191,8 +202,20 @@ BUGS = [
         "others[:] = sums_within_rows(totals, backwards)", sums_up_to_each_place_of_long_rows, "off by"),
     Bug("slices are summed from the front again", SCAN, "range(len(slices))[:: -1 if backwards else 1]",
         "range(len(slices))", sums_up_to_each_place_of_slices, "off by"),
-    Bug("the last of many sums is left out", "minigrad.ops.sum_by_row", "starts[i] + times[i]",
-        "starts[i] + times[i] - 1", rows_chosen_often_are_sums, "differ from add.at's"),
+    Bug("a row that is chosen again replaces the first one", "minigrad.ops.sum_by_row",
+        "row[j] += part[j]", "row[j] = part[j]", rows_chosen_often_are_sums, "differ from add.at's"),
+    Bug("elements are taken along the axis behind", "minigrad.ops.gather",
+        "y[b, i, a] = x[b, indices[b, i, a], a]", "y[b, i, a] = x[b, i, indices[b, i, a]]",
+        loops_along_an_axis_are_the_readable_form, "the value"),
+    Bug("what goes to one place twice goes there once", "minigrad.ops.gather",
+        "row[places[i]] += part[i]", "row[places[i]] = part[i]",
+        loops_along_an_axis_are_the_readable_form, "gradient 0|the value"),
+    Bug("all go to the first place along the axis", "minigrad.ops.gather",
+        "x[b, indices[b, i, a], a] += values[b, i, a]", "x[b, 0, a] += values[b, i, a]",
+        loops_along_an_axis_are_the_readable_form, "gradient 0|the value"),
+    Bug("the readable gather takes places of another axis", "minigrad.ops.gather",
+        "places * strides[axis]) + others", "places) + others",
+        loops_along_an_axis_are_the_readable_form, "the value|gradient"),
     Bug("sums come in memory order", SUMS, "[rest.index(axis) for axis in sorted(rest)]",
         "[*range(len(rest))]", sums_over_axes_have_short_chains, "not \\("),
     Bug("columns are one long chain", SUMS, "sums = column_sums(y.reshape(-1, columns))",

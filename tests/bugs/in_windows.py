@@ -71,6 +71,7 @@ def fast_convolutions_are_the_direct_one() -> None:
     rng = np.random.default_rng(0)
     for name, channels, filters, groups, stride, padding, dilation in (
         ("depthwise", 3, 3, 3, (1, 2), (1, 1), (2, 3)),
+        ("depthwise", 3, 3, 3, (1, 1), (1, 1), (1, 1)),
         ("im2col", 4, 6, 2, (2, 3), (1, 2), (1, 2)),
         ("im2col", 1, 4, 1, (1, 1), (1, 1), (1, 1)),
         ("kernel_rows", 4, 6, 2, (1, 1), (1, 1), (1, 1)),
@@ -87,6 +88,12 @@ def fast_convolutions_are_the_direct_one() -> None:
         (y, pullbacks), (value, oracles) = (ALGORITHMS[a](x, w, geometry) for a in (name, "direct"))
         for fast, slow in ((y, value), *((f(g), h(g)) for f, h in zip(pullbacks, oracles, strict=True))):
             np.testing.assert_allclose(fast, slow, atol=1e-10, err_msg=name)
+
+
+def depthwise_convolutions_are_alike() -> None:
+    op = partial(ops.conv2d, stride=(1, 2), padding=(1, 2), groups=3)
+    g = op(drawn(2, 3, 5, 6), drawn(3, 1, 2, 3)).data
+    fast_form_laws.loops_are_the_readable_form(op, g, drawn(2, 3, 5, 6), drawn(3, 1, 2, 3), drawn(3))
 
 
 def kernels_of_integers_are_numbers() -> None:
@@ -225,12 +232,23 @@ BUGS = [
         transposed_convolutions_are_adjoints, "the output has|shape"),
     Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
-    Bug("taps of the second remainder overwrite those of the first", "minigrad.ops.depthwise",
-        "y[images] += np.einsum", "y[images] = np.einsum",
+    Bug("a channel's last tap overwrites the others", "minigrad.ops.depthwise",
+        "                        part = x[n, row, (first * across + left[m]) * channels :]\n"
+        "                        for t in range(len(out)):\n                            out[t] += ",
+        "                        part = x[n, row, (first * across + left[m]) * channels :]\n"
+        "                        for t in range(len(out)):\n                            out[t] = ",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
-    Bug("columns are put side by side without the padding", "minigrad.ops.depthwise",
-        "divmod(first + pw, across)", "divmod(first, across)",
+    Bug("a channel's gradient goes to the next column", "minigrad.ops.depthwise",
+        "out = d[n, row, (first * across + left[m]) * channels :]",
+        "out = d[n, row, min(first * across + left[m] + 1, width - 1) * channels :]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("the kernels of channels are sums of one row", "minigrad.ops.depthwise",
+        "for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):",
+        "for k in range(kh if i == 0 else 0):",
+        fast_convolutions_are_the_direct_one, "Mismatched elements"),
+    Bug("the readable depthwise convolution forgets its padding in backward", "minigrad.ops.depthwise",
+        "return d[:, ph : ph + height, pw : pw + width]", "return d[:, :height, :width]",
+        depthwise_convolutions_are_alike, "gradient 0"),
     Bug("tiles of rows begin without the padding", "minigrad.ops.winograd_rows",
         "band.start * out - ph", "band.start * out",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),

@@ -110,6 +110,7 @@ def test_training_is_the_same_with_the_check(wrap, monkeypatch):
         ("linear", lambda x, w: ops.linear(Tensor(x.data), w)),  # where only the weights' pullback is left
         ("matmul", lambda x, w: x @ w.T),
         ("exp", lambda x, w: ops.exp(x)),
+        ("layer_norm", lambda x, w: ops.layer_norm(x, w[0], w[1])),
     ],
 )
 def test_the_op_is_named(op, f):

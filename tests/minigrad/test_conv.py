@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import exact_convolutions, ops, testing
+from minigrad import exact_convolutions, loops, ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
 from minigrad.ops import depthwise, dilation, im2col, im2col_kernels, kernel_rows, winograd, winograd_rows
@@ -105,12 +105,19 @@ def test_im2col_is_direct(c, cache, few, small, large):
         assert_same(c, "im2col")
 
 
-@given(c=convolutions(integers, geometries(groups=(2, 9)), sizes=(1, 1)), cache=st.sampled_from([1, 2000]))
-def test_depthwise_is_direct(c, cache):
+@settings(max_examples=2 * settings().max_examples)
+@given(c=convolutions(integers, geometries(groups=(2, 9)), sizes=(1, 1)), by_loops=st.booleans())
+def test_depthwise_is_direct(c, by_loops):
     """Bitwise, as above."""
     assert depthwise.fits(c.w.shape, c.geometry)
-    with patch.object(depthwise, "CACHE", cache):
+    with patch.object(loops, "available", return_value=by_loops and loops.available()):
         assert_same(c, "depthwise")
+
+
+@given(c=convolutions(integers, geometries(groups=(600, 700)), sizes=(1, 1)))
+def test_depthwise_with_many_channels_is_direct(c):
+    """Bitwise: a pixel is as long as what is taken together."""
+    assert_same(c, "depthwise")
 
 
 @settings(max_examples=2 * settings().max_examples)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minigrad import device, nn, ops, sums
-from minigrad.ops import blocks, elementwise, scan, sum_by_row
+from minigrad.ops import blocks, elementwise, scan
 from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum, positive_part, where_positive
 from minigrad.ops.reduce import largest_keepdims
+from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, with_gaps
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
@@ -36,7 +37,7 @@ DTYPES = st.sampled_from([np.float32, np.float64])
 def test_sums_of_chosen_rows(data, dtype, count, ndim, order):
     rows = data.draw(hnp.arrays(np.int64, st.integers(0, 60), elements=st.integers(0, count - 1)))
     g = np.random.default_rng(0).integers(-9, 10, (len(rows), *range(2, 2 + ndim))).astype(dtype)
-    sums_rows_as_add_at(sum_by_row.sum_by_row, order(g), rows, count)
+    sums_rows_as_add_at(sum_by_row, order(g), rows, count)
 
 
 @given(st.data(), DTYPES, st.one_of(st.integers(-9, 9), st.sampled_from([0.5, -0.5, 2.5, 3.0, -2.0])))
@@ -147,6 +148,20 @@ def test_softmax_of_large_arrays(n, channels, order):
     is_itself_in_parts(ops.log_softmax, order(g), order(x))
 
 
+@given(st.data(), hnp.array_shapes(max_dims=3, max_side=5), DTYPES, ORDERS, ORDERS)
+def test_places_along_an_axis_by_loops(data, shape, dtype, order, of_indices):
+    """Bit by bit for whole numbers, whose sums are exact."""
+    axis, count = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.integers(0, 6))
+    sizes = [count if i == axis else n for i, n in enumerate(shape)]
+    rng = np.random.default_rng(0)
+    x, g, values, of_sum = (rng.integers(-9, 10, s).astype(dtype) for s in (shape, sizes, sizes, shape))
+    kind = data.draw(st.sampled_from([np.int64, np.int32, np.uint8]))
+    indices = of_indices(rng.integers(0, shape[axis], sizes).astype(kind))
+    loops_are_the_readable_form(lambda x: ops.gather(x, indices, axis=axis), order(g), order(x), bits=True)
+    scatter_add = lambda x, values: ops.scatter_add(x, indices, values, axis=axis)  # noqa: E731
+    loops_are_the_readable_form(scatter_add, order(of_sum), order(x), order(values), bits=True)
+
+
 NORMALISATIONS = {
     "batch": (ops.batch_norm, 1),
     "batch, with ReLU": (partial(ops.batch_norm, relu=True), 1),
@@ -173,14 +188,13 @@ def last_one_wins(g, rows, count):
 
 
 def without_the_rest(g, rows, count):
-    with patch.object(sum_by_row, "column_sums", lambda rest: rest[0]):
-        return sum_by_row.sum_by_row(g, rows, count)
+    return sum_by_row(g[:-1], rows[:-1], count)
 
 
 @pytest.mark.parametrize("bug", [last_one_wins, without_the_rest])
 def test_sums_that_forget_are_caught(bug):
     g, rows = np.arange(24.0).reshape(12, 2), np.array([0] * 11 + [3])
-    sums_rows_as_add_at(sum_by_row.sum_by_row, g, rows, 4)
+    sums_rows_as_add_at(sum_by_row, g, rows, 4)
     with pytest.raises(AssertionError):
         sums_rows_as_add_at(bug, g, rows, 4)
 
