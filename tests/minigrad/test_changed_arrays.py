@@ -121,7 +121,7 @@ def test_the_op_is_named(op, f):
         loss = y.sum()
     for array in (w.data, x.data, y.data):
         array[...] = 2
-    with pytest.raises(RuntimeError, match=rf"an array of float64\(3, 3\) that {op} needs for its gradient"):
+    with pytest.raises(RuntimeError, match=rf"an array of float64\(3,.*\) that {op} needs for its gradient"):
         tape.backward(loss)
 
 
