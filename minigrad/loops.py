@@ -75,11 +75,17 @@ def fit(*arrays: Any) -> bool:
     )
 
 
-@cache
 def available() -> bool:
-    """Whether Numba can be imported, and compiles."""
+    """Whether loops can be compiled here."""
+    return problem() is None
+
+
+@cache
+def problem() -> str | None:
+    """Why loops cannot be compiled, with the way out; None where they can."""
     try:
         from numba import config
-    except Exception:  # there is none, or it refuses this version of NumPy or of Python
-        return False
-    return not config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+    except Exception as error:  # there is none, or it refuses this version of NumPy
+        return f"Numba cannot be imported ({' '.join(str(error).split())}); pip install numba"
+    disabled = config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+    return "NUMBA_DISABLE_JIT is set; unset it" if disabled else None

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from rich.text import Text
 from threadpoolctl import threadpool_info
 
-from minigrad import mnist
+from minigrad import loops, mnist
 from minigrad.device import cuda_problem
 
 from ..comm import run_ranks
@@ -71,6 +71,10 @@ def interpreter() -> Iterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} at {sys.executable}")
     yield Finding("cores", str(cores()))
     yield Finding("NumPy", np.__version__)
+    if problem := loops.problem():
+        yield Finding("Numba", "none: normalisations, pools and others take 2 to 5 times as long", problem)
+    else:
+        yield Finding("Numba", version("numba"))
 
 
 def blas() -> Iterator[Finding]:

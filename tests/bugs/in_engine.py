@@ -1,6 +1,7 @@
 """Bugs of ops, tape, recomputation, optimizers; their oracles: differences, dual numbers, recurrences."""
 
 import os
+import tempfile
 from functools import partial
 from itertools import combinations
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from minigrad import (
     Tensor,
     device,
     exact_convolutions,
+    loops,
     nn,
     ops,
     optim,
@@ -130,6 +132,28 @@ def softmax_is_exact_on_any_level() -> None:
 def softmax_of_large_arrays_is_itself() -> None:
     x, g = np.random.default_rng(0).normal(size=(2, 6, 4))
     fast_form_laws.is_itself_in_parts(ops.softmax, g, x)
+
+
+def loops_take_arrays_of_one_type() -> None:
+    x = drawn(3)
+    assert not loops.available() or loops.fit(x, x), "arrays of one type are refused"
+    others = (x.astype(np.float32), x.astype(">f8"), [1.0], None)
+    assert not any(loops.fit(x, other) for other in others), "arrays of several types are taken"
+    assert not loops.fit(x.astype(">f8")) and not loops.fit(x[:0]), "an array that no loop takes is taken"
+
+
+def a_full_disk_stops_no_loop() -> None:
+    x, y = drawn(3), np.empty(3)
+    save = "numba.core.caching.IndexDataCacheFile.save"
+    full = patch(save, side_effect=OSError(28, "No space left on device"))
+    with tempfile.TemporaryDirectory() as empty, patch("numba.core.config.CACHE_DIR", empty), full:
+        loops.compiled(squares)(x, y)
+    assert np.array_equal(y, x * x), "other numbers"
+
+
+def squares(x: np.ndarray, y: np.ndarray) -> None:
+    for i in range(len(x)):
+        y[i] = x[i] * x[i]
 
 
 def the_largest_of_a_row_is_the_largest() -> None:
@@ -421,6 +445,12 @@ BUGS = [
     Bug("NumPy's buffers stay small", "minigrad.ops.blocks",
         "        np.setbufsize(before)\n", "        pass\n",
         softmax_of_large_arrays_is_itself, "buffers have 16 elements"),
+    Bug("loops take arrays of two types", "minigrad.loops", "and a.dtype == dtype", "",
+        loops_take_arrays_of_one_type, "of several types"),
+    Bug("loops take numbers with their bytes swapped", "minigrad.loops", "dtype.isnative and ", "",
+        loops_take_arrays_of_one_type, "no loop takes"),
+    Bug("loops fail where their code cannot be stored", "minigrad.loops", "except Exception:  # it could",
+        "except KeyError:  # it could", a_full_disk_stops_no_loop, "No space left"),
     Bug("a sum is one chain", "minigrad.sums", "CHAIN = 32 ", "CHAIN = 1 << 20 ",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("rows beyond whole chains are left out", "minigrad.sums",
