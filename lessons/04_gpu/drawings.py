@@ -112,12 +112,12 @@ def cliffs(ratios, ops, bandwidth, roof):
     names = sorted(ratios, key=ratios.__getitem__)
     bars = left.barh(names, [ratios[name] for name in names], color=GREEN)
     left.bar_label(bars, [f"{ratios[name]:.3g}" for name in names], padding=4)
-    left.set(xscale="log", xlabel="times as fast without the cliff", title="Four cliffs")
+    left.set(xscale="log", xlabel="times as fast without the cliff", title="Five cliffs")
     left.set_xlim(1, 2 * max(ratios.values()))
     fine = np.geomspace(0.06, 300, 300)
     right.loglog(fine, np.minimum(roof, bandwidth * fine) / 1e9, color=BLUE, lw=2)
     right.text(300, 1.2 * roof / 1e9, f"{roof / 1e9:,.0f} GFLOP/s", color=BLUE, ha="right")
-    for (name, (intensity, rate)), marker in zip(ops.items(), "osv^DP", strict=True):
+    for (name, (intensity, rate)), marker in zip(ops.items(), "osv^DPX", strict=True):
         right.plot(intensity, rate / 1e9, **points(ORANGE) | {"marker": marker}, label=name)
     right.legend(loc="lower right")  # names beside their points could lie on one another
     right.set(xlabel="operations per byte moved", ylabel="GFLOP/s", title="Ops of minigrad under the roof")
