@@ -112,7 +112,7 @@ def cliffs(ratios, ops, bandwidth, roof):
     names = sorted(ratios, key=ratios.__getitem__)
     bars = left.barh(names, [ratios[name] for name in names], color=GREEN)
     left.bar_label(bars, [f"{ratios[name]:.3g}" for name in names], padding=4)
-    left.set(xscale="log", xlabel="times as fast without the cliff", title="Five cliffs")
+    left.set(xscale="log", xlabel="times as fast without the cliff", title="Cliffs")
     left.set_xlim(1, 2 * max(ratios.values()))
     fine = np.geomspace(0.06, 300, 300)
     right.loglog(fine, np.minimum(roof, bandwidth * fine) / 1e9, color=BLUE, lw=2)

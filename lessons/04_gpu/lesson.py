@@ -429,9 +429,10 @@ assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shape
 # 4. *A loop in Python, and thin products.* A convolution in which each channel has its own kernel (depthwise)
 #    is one matrix product a channel, of one column. As shifted images, each times one number for each
 #    channel, it is nine products of whole images (`ops/depthwise.py`).
-# 5. *A pass for each operation.* Each call of NumPy reads arrays and writes one. A normalisation takes a dozen
-#    of them, so its numbers go through memory a dozen times. A loop takes one row at a time, which stays in the
-#    cache. Python's own loops are slow; Numba compiles them to machine code (`minigrad/loops.py`).
+# 5. *A pass for each operation.* Each call of NumPy reads arrays and writes one. A normalisation takes a
+#    dozen of them, so its numbers go through memory a dozen times. A loop takes one row at a time, which
+#    stays in the cache. Python's own loops are slow; Numba compiles them to machine code
+#    (`minigrad/loops.py`).
 
 # %%
 print("\n6. Cliffs")
@@ -518,6 +519,7 @@ for name, ratio in ratios.items():
 # twice: as one op, and written as nine ops, each with a backward of its own. These read and write arrays in
 # between, too: that is the distance between their point and the roof. Arrays that fit into the processor's
 # cache are read faster than memory delivers, so a point may also lie above the slanted roof.
+
 
 # %%
 def in_nine_ops(x, weight, bias):

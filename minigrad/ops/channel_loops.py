@@ -1,8 +1,8 @@
 """Loops over the pixels of samples, for normalisations: a sum for each channel, numbers for each channel.
 
 Samples are (N, P, C), numbers of channels (N, C); ``batch_norm`` takes its batch as one sample. Loops over
-few channels are slow, so ``width`` elements, several pixels, are taken together. Chains of 32 additions are in
-the dtype of x, which is twice as fast, and their sums in float64.
+few channels are slow, so ``width`` elements, several pixels, are taken together. Chains of 32 additions are
+in the dtype of x, which is twice as fast, and their sums in float64.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``batch_norm.py``.
 """
 
@@ -19,7 +19,7 @@ def write_moments(x: Array, mean: Array, squares: Array) -> None:
     """The mean of each channel, and the sum of the squared deviations from it."""
     samples, pixels, channels = x.shape
     width = channels * (128 // channels + 1)
-    size, sums, chains, m = pixels * channels, np.zeros(width), np.zeros(width, x.dtype), np.empty(width, x.dtype)
+    size, sums, (chains, m) = pixels * channels, np.zeros(width), np.zeros((2, width), x.dtype)
     for n in range(samples):
         of_x = x[n].reshape(-1)
         for first in range(0, size, 32 * width):
