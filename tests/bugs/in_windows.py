@@ -357,12 +357,11 @@ BUGS = [
     Bug("channels of a group have no means of their own", GROUPS,
         "squares / pixels + (channel_mean - mean) ** 2", "squares / pixels",
         samples_are_normalized, "Mismatched elements"),
-    Bug("the last pixels of a sample are left out", CHANNEL_LOOPS,
-        "        for start in range(0, len(of_x), width):\n            part = of_x[start : start + width]\n"
-        "            for j in range(len(part)):\n                sums[j] += part[j]\n",
-        "        for start in range(0, len(of_x) - width + 1, width):\n"
-        "            part = of_x[start : start + width]\n"
-        "            for j in range(len(part)):\n                sums[j] += part[j]\n",
+    Bug("the last chain of pixels is left out of a mean", CHANNEL_LOOPS,
+        "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
+        "            for j in range(width):\n                sums[j], chains[j] = sums[j] + chains[j], 0",
+        "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
+        "            for j in range(width):\n                sums[j], chains[j] = sums[j], 0",
         normalisations_by_loops_are_the_readable_ones, "the value"),
     Bug("a sample's sums begin with those of the one before", CHANNEL_LOOPS,
         "sums[j], products[j], m[j] = 0, 0, mean[n, j % channels]", "m[j] = mean[n, j % channels]",
