@@ -28,7 +28,7 @@ from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, 
 from .pool import max_pool2d
 
 CACHE = 1 << 21  # bytes of windows and of their products at a time
-KEPT = 1 << 18  # bytes of the phases' gradients that are kept for the second pullback
+KEPT = 1 << 18  # bytes of the windows and of the phases' gradients that are kept for another pullback
 MOST_PHASES = 255  # whose numbers are bytes
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
 ALGORITHMS = {
@@ -139,16 +139,21 @@ def by_phase(
 ) -> OpResult:
     """``conv_pool2d`` in its ``fitting_form``.
 
-    Only the maxima, and the number of the phase that each came from, are stored for backward. There, the
-    first pullback leaves the second what it computed of the gradient, up to KEPT bytes.
+    Only the maxima, and the number of the phase that each came from, are stored for backward, and up to KEPT
+    bytes of windows. There, the first pullback leaves the second what it computed of the gradient, up to KEPT
+    bytes.
     """
     images, filters, (down, across), form = nhwc(x), len(weight), tile, ALGORITHMS[algorithm]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
+    windows: list[tuple[Place, Array]] = []
     if form is winograd:
         pool_tiles(images, weight, geometry, tile, y, winners)
     elif form is winograd_rows:
         pool_rows(images, weight, geometry, tile, y, winners)
+    elif is_one_block(images.shape, geometry, tile, filters, x.itemsize, min(KEPT, CACHE)):
+        windows += in_blocks(images, geometry, tile, filters)
+        pool_products(windows, weight, y, winners)
     else:
         pool_products(in_blocks(images, geometry, tile, filters), weight, y, winners)
     for run in blocks(len(y), y[0].nbytes, CACHE):
@@ -214,7 +219,7 @@ def by_phase(
             )
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
         d = np.zeros((weight[0].size, filters), g.dtype)
-        for place, stacks in in_blocks(images, geometry, tile, filters):
+        for place, stacks in windows or in_blocks(images, geometry, tile, filters):
             gs = shares_at(g, *place).reshape(*stacks.shape[:4], filters)
             d += (stacks.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
@@ -305,6 +310,15 @@ def runs_and_bands(
     of_image = rows * columns * of_tile * itemsize
     runs = blocks(n, of_image, cache)
     return runs, blocks(rows, runs[0].stop * of_image // rows, cache)  # the first run is the longest
+
+
+@lru_cache
+def is_one_block(
+    x: tuple[int, ...], geometry: Geometry, tile: tuple[int, int], filters: int, itemsize: int, most: int
+) -> bool:
+    """Whether windows on images x (N, H, W, C) and their products take at most so many bytes."""
+    runs, bands = runs_and_bands(x, geometry, tile, filters, itemsize, most)
+    return len(runs) == len(bands) == 1
 
 
 def in_blocks(

@@ -292,6 +292,8 @@ BUGS = [
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
     Bug("a NaN is no largest pixel", ONE_PASS, "if np.isnan(y.max()):", "if False:",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
+    Bug("windows that others have overwritten are kept", ONE_PASS, "x.itemsize, min(KEPT, CACHE)",
+        "x.itemsize, KEPT", one_pass_is_the_ops_one_by_one, "the value"),
     Bug("all images get the first one's parts of the gradient", ONE_PASS, "all_shares(g)[:, *place]",
         "all_shares(g)[:, *[slice(part.stop - part.start) for part in place]]",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
