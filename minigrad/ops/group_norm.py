@@ -106,31 +106,39 @@ def by_passes(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> 
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, eps: float) -> Normalized:
     """The same from the moments of channels, which make those of their group."""
     samples, pixels, channels = x.shape
-    size = channels // groups
+    of_groups = samples, groups, channels // groups
 
-    def over_groups(a: np.ndarray) -> np.ndarray:
-        """The mean of each group, for each of its channels: (N, C)."""
-        means = a.reshape(samples, groups, size).mean(axis=2, dtype=float)
-        return np.repeat(means.astype(x.dtype), size, axis=1)
+    def mean_of_groups(a: np.ndarray) -> np.ndarray:
+        """Of numbers of channels (N, C): (N, G, 1)."""
+        return np.add.reduce(a.reshape(of_groups), axis=2, keepdims=True) / x.dtype.type(of_groups[2])
+
+    def of_channels(a: np.ndarray) -> np.ndarray:
+        """Numbers of groups (N, G, 1), or of their channels, as numbers of channels (N, C)."""
+        numbers = np.empty(of_groups, x.dtype)
+        numbers[...] = a
+        return numbers.reshape(samples, channels)
 
     channel_mean, squares = np.empty((2, samples, channels), x.dtype)
     write_moments(x, channel_mean, squares)
-    mean = over_groups(channel_mean)
-    scale = 1 / np.sqrt(over_groups(squares / pixels + (channel_mean - mean) ** 2) + eps)
-    factor, y = scale * weight, np.empty_like(x)
+    mean = of_channels(mean_of_groups(channel_mean))
+    scale = 1 / np.sqrt(mean_of_groups(squares / pixels + (channel_mean - mean) ** 2) + eps)
+    factor, y = of_channels(scale * weight.reshape(of_groups[1:])), np.empty_like(x)
     write_normalized(x, mean, factor, np.ascontiguousarray(bias), False, y)
 
     @once
-    def sums(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        total, along = np.empty((2, samples, channels), x.dtype)
-        write_gradient_sums(g, False, x, x, mean, total, along)
-        return total, along * scale
+    def sums(g: np.ndarray) -> np.ndarray:
+        both = np.empty((2, samples, channels), x.dtype)
+        write_gradient_sums(g, False, x, x, mean, *both)
+        return both
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d, (total, along) = np.empty_like(x), sums(g)
-        slope = scale * scale * over_groups(along * weight) / pixels
-        shift = scale * over_groups(total * weight) / pixels
+        shift = of_channels(mean_of_groups(total * weight) * scale / pixels)
+        slope = of_channels(mean_of_groups(along * weight) * scale**3 / pixels)
         write_gradient(g, False, x, x, mean, factor, slope, shift, d)
         return d
 
-    return y, (to_x, lambda g: sums(g)[1].sum(axis=0), lambda g: sums(g)[0].sum(axis=0))
+    def to_weight(g: np.ndarray) -> np.ndarray:
+        return (sums(g)[1].reshape(of_groups) * scale).sum(axis=0).reshape(channels)
+
+    return y, (to_x, to_weight, lambda g: sums(g)[0].sum(axis=0))
