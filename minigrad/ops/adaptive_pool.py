@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module, on_gpu
+from .. import loops
+from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
-from .argmax_pool import argmax_pool, axis_of_spans
+from .elementwise import floating
 from .geometry import nchw, nhwc, pair
-from .pool import are_larger, avg_pool2d, lowest, max_pool2d, shares_of_largest
+from .pool import avg_pool2d, max_pool2d, shares_of_largest
+from .window_loops import Pooled, longest, max_by_loops, means_by_loops
 
 Sizes = int | tuple[int | None, int | None]
-Pooled = tuple[Array, Callable[[Array], Array]]
 
 
 def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
@@ -64,17 +65,21 @@ def even_windows(windows: list[slice]) -> tuple[int, int] | None:
 
 @op
 def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
-    return along_both_axes(mean_along, x, rows, columns)
+    x = floating(x)
+    if not loops.fit(x):
+        return along_both_axes(mean_along, x, rows, columns)
+    y, to_x = means_by_loops(nhwc(x), windows_of(x.shape[2], rows), windows_of(x.shape[3], columns))
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 @op
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
-    if not on_gpu(x):
-        axes = axis_of_spans(spans(x.shape[2], rows)), axis_of_spans(spans(x.shape[3], columns))
-        y, to_x = argmax_pool(nhwc(x), axes, lowest(x))
-        if are_larger(y, lowest(x)):
-            return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
-    return along_both_axes(largest_along, x, rows, columns)
+    if not loops.fit(x):
+        return along_both_axes(largest_along, x, rows, columns)
+    down, across = windows_of(x.shape[2], rows), windows_of(x.shape[3], columns)
+    taps = np.array([*np.ndindex(longest(down), longest(across))])
+    y, to_x = max_by_loops(nhwc(x), down, across, taps)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
@@ -89,11 +94,15 @@ def spans(n: int, count: int) -> list[slice]:
     return [slice(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
 
 
+def windows_of(n: int, count: int) -> np.ndarray:
+    """The same for the loops, with the number of pixels: (count, 3)."""
+    return np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
+
+
 def mean_along(x: Array, axis: int, count: int) -> Pooled:
     """The means of ``count`` windows along ``axis``."""
     xp, before, parts = array_module(x), (slice(None),) * axis, spans(x.shape[axis], count)
-    dtype = x.dtype if x.dtype.kind == "f" else None
-    y = xp.stack([x[(*before, part)].mean(axis=axis, dtype=dtype) for part in parts], axis)
+    y = xp.stack([x[(*before, part)].mean(axis=axis, dtype=x.dtype) for part in parts], axis)
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(x.shape, g.dtype)

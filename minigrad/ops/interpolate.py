@@ -8,16 +8,22 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module
 from ..lookup import check_choice
-from ..op import OpResult, Pullback, op, shape_of
-from .enlarge import MODES
+from ..op import OpResult, op, shape_of
+from .elementwise import floating
 from .geometry import Pair, nchw, nhwc, pair
 from .shape import chosen
+from .window_loops import Pooled, Weighted, longest, sums_by_loops, write_pixels
+
+MODES = ["nearest", "nearest-exact", "bilinear"]
+DIGITS = 10**6  # the largest denominator of a factor: 1.1666666666666667 is seven sixths
 
 Factors = float | tuple[float, float]
 
@@ -40,25 +46,91 @@ def interpolate(
     changes no size changes nothing. Raises ValueError for images without pixels, and unless there is either
     a size or a factor above 0.
     """
-    check_choice("mode", mode, list(MODES))
+    check_choice("mode", mode, MODES)
     if len(shape_of(x)) != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
     if align_corners and mode != "bilinear":
         raise ValueError(f'align_corners goes with mode="bilinear", got mode={mode!r}; leave it out')
     axes = sizes_and_steps(x.shape[2:], size, scale_factor)
-    if not align_corners and all(step.numerator == 1 for _, step in axes):
-        larger, smaller = MODES[mode]
-        down, across = (step.denominator for _, step in axes)
-        return nchw(larger(nhwc(x), (down, across))), (lambda g: nchw(smaller(nhwc(g), (down, across))),)
     if align_corners:
         axes = [(m, Fraction(n - 1, max(m - 1, 1))) for n, (m, _) in zip(x.shape[2:], axes, strict=True)]
-    rows, columns = (
-        [taps_of(mode, n, i, step, align_corners) for i in range(m)]
-        for n, (m, step) in zip(x.shape[2:], axes, strict=True)
-    )
-    wide, to_columns = resampled(nhwc(x), columns, 2)  # first, as rows of an image are long
+    rows, columns = (Axis(mode, align_corners, n, *axis) for n, axis in zip(x.shape[2:], axes, strict=True))
+    y, to_x = (by_loops if loops.fit(x) else by_passes)(nhwc(x), rows, columns)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+class Axis(NamedTuple):
+    """``n`` pixels that become ``m``, whose places are ``step`` apart."""
+
+    mode: str
+    align_corners: bool
+    n: int
+    m: int
+    step: Fraction
+
+    def places(self, xp: ModuleType) -> tuple[Array, Array, Array]:
+        """For each of the ``m`` pixels, two of the ``n`` that it blends, and the share of the second one.
+
+        The second is the first where its share would be 0. Computed with integers, where the array shall be.
+        """
+        i, over, under = xp.arange(self.m), self.step.numerator, self.step.denominator
+        if self.mode == "nearest" or self.align_corners:
+            place = i * over
+        else:
+            place, under = (2 * i + 1) * over, 2 * under
+        if self.mode == "bilinear" and not self.align_corners:
+            place = xp.maximum(place - under // 2, 0)
+        first, rest = xp.minimum(place // under, self.n - 1), place % under
+        if self.mode != "bilinear":
+            return first, first, xp.zeros(self.m)
+        second = xp.minimum(first + (rest > 0), self.n - 1)
+        return first, second, xp.where(second > first, rest / under, 0)
+
+
+def by_passes(x: Array, rows: Axis, columns: Axis) -> Pooled:
+    """The readable form; columns first, as rows of an image are long."""
+    wide, to_columns = resampled(x, columns, 2)
     y, to_rows = resampled(wide, rows, 1)
-    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)))),)
+    return y, lambda g: to_columns(to_rows(g))
+
+
+def resampled(x: Array, along: Axis, axis: int) -> Pooled:
+    """Slices of ``x`` along ``axis``, or blends of two of them."""
+    xp, (first, second, share) = array_module(x), along.places(array_module(x))
+    y, to_x = chosen(x, first, axis)
+    if along.mode != "bilinear":
+        return y, to_x
+    z, to_x_too = chosen(x, second, axis)
+    share = xp.where(first == second, 0.5, share)  # of the pixel and itself, since 0 times infinity is NaN
+    share = share.reshape([-1 if i == axis else 1 for i in range(x.ndim)]).astype(floating(x).dtype)
+    return y * (1 - share) + z * share, lambda g: to_x(g * (1 - share)) + to_x_too(g * share)
+
+
+def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
+    """A blend is a sum of a window of one or two pixels; the gradient of a pixel is that of its copies."""
+    if rows.mode == "bilinear":
+        return sums_by_loops(x, blends(rows), blends(columns))
+    (down, of_rows), (across, of_columns) = copies(rows), copies(columns)
+    y = np.empty((len(x), rows.m, columns.m, x.shape[3]), x.dtype)
+    write_pixels(x, down, across, y)
+    return y, lambda g: sums_by_loops(g, of_rows, of_columns)[0]
+
+
+@lru_cache(256)
+def blends(along: Axis) -> Weighted:
+    """The windows and weights of an axis."""
+    first, second, share = along.places(np)
+    windows = np.stack([first, second + 1, np.ones_like(first)], axis=1)
+    return windows, np.stack([1 - share, share], axis=1)
+
+
+@lru_cache(256)
+def copies(along: Axis) -> tuple[np.ndarray, Weighted]:
+    """The pixel that each output is, and the windows of outputs that a pixel becomes."""
+    first, _, _ = along.places(np)
+    stop = np.searchsorted(first, np.arange(along.n), side="right")
+    windows = np.stack([np.concatenate([[0], stop[:-1]]), stop, np.ones_like(stop)], axis=1)
+    return first, (windows, np.ones((along.n, longest(windows))))
 
 
 def sizes_and_steps(
@@ -86,26 +158,4 @@ def sizes_and_steps(
 @lru_cache(256)
 def inverse(factor: float) -> Fraction:
     """One over the decimal number as which ``factor`` is written: 1.1 is eleven tenths."""
-    return 1 / Fraction(str(factor))
-
-
-def taps_of(mode: str, n: int, i: int, step: Fraction, align_corners: bool) -> tuple[int, int, float]:
-    """Two of ``n`` pixels, which pixel i of the output blends, and the share of the second one."""
-    if mode != "bilinear":
-        first = min(int((i + Fraction(mode == "nearest-exact", 2)) * step), n - 1)
-        return first, first, 0.0
-    place = i * step if align_corners else max((i + Fraction(1, 2)) * step - Fraction(1, 2), Fraction(0))
-    first = min(int(place), n - 1)
-    return first, min(first + 1, n - 1), float(place - first)
-
-
-def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> tuple[Array, Pullback]:
-    """Slices of ``x`` along ``axis``, or blends of two of them."""
-    xp, (first, second, shares) = array_module(x), (np.array(values) for values in zip(*taps, strict=True))
-    y, to_x = chosen(x, xp.asarray(first), axis)
-    if not shares.any():
-        return y, to_x
-    z, to_x_too = chosen(x, xp.asarray(second), axis)
-    share = xp.asarray(shares.reshape([-1 if i == axis else 1 for i in range(x.ndim)]))
-    share = share.astype(x.dtype if x.dtype.kind == "f" else float)
-    return y * (1 - share) + z * share, lambda g: to_x(g * (1 - share)) + to_x_too(g * share)
+    return (1 / Fraction(str(factor))).limit_denominator(DIGITS)
