@@ -8,6 +8,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..tensor import Tensor
 from .elementwise import floating
 from .geometry import nchw, nhwc, pair
 from .pool import avg_pool2d, max_pool2d, shares_of_largest
-from .window_loops import Pooled, longest, max_by_loops, means_by_loops
+from .window_loops import Pooled, Weighted, longest, max_by_loops, of_equal_weights, sums_by_loops
 
 Sizes = int | tuple[int | None, int | None]
 
@@ -68,7 +69,7 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     x = floating(x)
     if not loops.fit(x):
         return along_both_axes(mean_along, x, rows, columns)
-    y, to_x = means_by_loops(nhwc(x), windows_of(x.shape[2], rows), windows_of(x.shape[3], columns))
+    y, to_x = sums_by_loops(nhwc(x), partial(weighted_windows, *x.shape[2:], rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -76,10 +77,27 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     if not loops.fit(x):
         return along_both_axes(largest_along, x, rows, columns)
-    down, across = windows_of(x.shape[2], rows), windows_of(x.shape[3], columns)
-    taps = np.array([*np.ndindex(longest(down), longest(across))])
-    y, to_x = max_by_loops(nhwc(x), down, across, taps)
+    y, to_x = max_by_loops(nhwc(x), partial(windows_and_taps, *x.shape[2:], rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+@lru_cache(256)
+def weighted_windows(height: int, width: int, rows: int, columns: int) -> tuple[Weighted, Weighted]:
+    """For ``sums_by_loops``."""
+    down, across = (
+        np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
+        for n, count in ((height, rows), (width, columns))
+    )
+    return of_equal_weights(down), of_equal_weights(across)
+
+
+@lru_cache(256)
+def windows_and_taps(
+    height: int, width: int, rows: int, columns: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For ``max_by_loops``."""
+    (down, _), (across, _) = weighted_windows(height, width, rows, columns)
+    return down, across, np.array([*np.ndindex(longest(down), longest(across))])
 
 
 def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
@@ -92,11 +110,6 @@ def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: i
 def spans(n: int, count: int) -> list[slice]:
     """``count`` windows on ``n`` pixels, by PyTorch's rule."""
     return [slice(i * n // count, -(-(i + 1) * n // count)) for i in range(count)]
-
-
-def windows_of(n: int, count: int) -> np.ndarray:
-    """The same for the loops, with the number of pixels: (count, 3)."""
-    return np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
 
 
 def mean_along(x: Array, axis: int, count: int) -> Pooled:

@@ -20,10 +20,10 @@ from ..op import OpResult, op, shape_of
 from .elementwise import floating
 from .geometry import Pair, nchw, nhwc, pair
 from .shape import chosen
-from .window_loops import Pooled, Weighted, longest, sums_by_loops, write_pixels
+from .window_loops import Pooled, Weighted, of_equal_weights, sums_by_loops, write_pixels
 
 MODES = ["nearest", "nearest-exact", "bilinear"]
-DIGITS = 10**6  # the largest denominator of a factor: 1.1666666666666667 is seven sixths
+LARGEST_DENOMINATOR = 10**6  # of a factor: 1.1666666666666667 is seven sixths
 
 Factors = float | tuple[float, float]
 
@@ -60,7 +60,7 @@ def interpolate(
 
 
 class Axis(NamedTuple):
-    """``n`` pixels that become ``m``, whose places are ``step`` apart."""
+    """``n`` pixels that become ``m``, whose places in the image are ``step`` apart."""
 
     mode: str
     align_corners: bool
@@ -69,17 +69,17 @@ class Axis(NamedTuple):
     step: Fraction
 
     def places(self, xp: ModuleType) -> tuple[Array, Array, Array]:
-        """For each of the ``m`` pixels, two of the ``n`` that it blends, and the share of the second one.
+        """For each of the ``m`` pixels, two of the ``n``, which it blends, and the share of the second one.
 
-        The second is the first where its share would be 0. Computed with integers, where the array shall be.
+        They are the same pixel where that share is 0. Integers, so exact, and no copy from the host to a GPU.
         """
-        i, over, under = xp.arange(self.m), self.step.numerator, self.step.denominator
+        i, (over, under) = xp.arange(self.m), self.step.as_integer_ratio()
         if self.mode == "nearest" or self.align_corners:
             place = i * over
-        else:
+        elif self.mode == "nearest-exact":
             place, under = (2 * i + 1) * over, 2 * under
-        if self.mode == "bilinear" and not self.align_corners:
-            place = xp.maximum(place - under // 2, 0)
+        else:
+            place, under = xp.maximum((2 * i + 1) * over - under, 0), 2 * under
         first, rest = xp.minimum(place // under, self.n - 1), place % under
         if self.mode != "bilinear":
             return first, first, xp.zeros(self.m)
@@ -109,28 +109,32 @@ def resampled(x: Array, along: Axis, axis: int) -> Pooled:
 def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
     """A blend is a sum of a window of one or two pixels; the gradient of a pixel is that of its copies."""
     if rows.mode == "bilinear":
-        return sums_by_loops(x, blends(rows), blends(columns))
-    (down, of_rows), (across, of_columns) = copies(rows), copies(columns)
+        return sums_by_loops(x, lambda: (blends(rows), blends(columns)))
     y = np.empty((len(x), rows.m, columns.m, x.shape[3]), x.dtype)
-    write_pixels(x, down, across, y)
-    return y, lambda g: sums_by_loops(g, of_rows, of_columns)[0]
+    write_pixels(x, originals(rows), originals(columns), y)
+    return y, lambda g: sums_by_loops(g, lambda: (copies(rows), copies(columns)))[0]
 
 
 @lru_cache(256)
 def blends(along: Axis) -> Weighted:
-    """The windows and weights of an axis."""
+    """The windows of pixels that the outputs along an axis blend."""
     first, second, share = along.places(np)
     windows = np.stack([first, second + 1, np.ones_like(first)], axis=1)
     return windows, np.stack([1 - share, share], axis=1)
 
 
 @lru_cache(256)
-def copies(along: Axis) -> tuple[np.ndarray, Weighted]:
-    """The pixel that each output is, and the windows of outputs that a pixel becomes."""
-    first, _, _ = along.places(np)
-    stop = np.searchsorted(first, np.arange(along.n), side="right")
-    windows = np.stack([np.concatenate([[0], stop[:-1]]), stop, np.ones_like(stop)], axis=1)
-    return first, (windows, np.ones((along.n, longest(windows))))
+def originals(along: Axis) -> np.ndarray:
+    """The pixel that each output along an axis is a copy of."""
+    return along.places(np)[0]
+
+
+@lru_cache(256)
+def copies(along: Axis) -> Weighted:
+    """The windows of outputs that the pixels along an axis become."""
+    stop = np.searchsorted(originals(along), np.arange(along.n), side="right")
+    start = np.concatenate([[0], stop[:-1]])
+    return of_equal_weights(np.stack([start, stop, np.ones_like(stop)], axis=1))
 
 
 def sizes_and_steps(
@@ -158,4 +162,4 @@ def sizes_and_steps(
 @lru_cache(256)
 def inverse(factor: float) -> Fraction:
     """One over the decimal number as which ``factor`` is written: 1.1 is eleven tenths."""
-    return (1 / Fraction(str(factor))).limit_denominator(DIGITS)
+    return (1 / Fraction(str(factor))).limit_denominator(LARGEST_DENOMINATOR)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..op import OpResult, op
 from .elementwise import floating
 from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
 from .pool_kernels import MOST_PLACES, max_of_places
-from .window_loops import Pooled, max_by_loops, means_by_loops
+from .window_loops import Pooled, Weighted, max_by_loops, of_equal_weights, sums_by_loops
 
 Place = tuple[slice, ...]
 
@@ -41,7 +41,7 @@ def max_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
     if loops.fit(images):
-        y, to_x = max_by_loops(images, *windows_and_taps(geometry, *x.shape[2:]))
+        y, to_x = max_by_loops(images, partial(windows_and_taps, geometry, *x.shape[2:]))
     else:
         y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
@@ -113,8 +113,8 @@ def avg_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
     if loops.fit(images):
-        rows, columns, _ = windows_and_taps(geometry, *x.shape[2:], count_include_pad)
-        y, to_x = means_by_loops(images, rows, columns)
+        windows = partial(weighted_windows, geometry, *x.shape[2:], count_include_pad)
+        y, to_x = sums_by_loops(images, windows)
     elif are_tiles(geometry, *x.shape[2:]):
         y, to_x = mean_of_tiles(images, geometry)
     else:
@@ -141,7 +141,8 @@ def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -
     """How many elements of images x and of their padding count in each window: (H', W', 1), or one number."""
     if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
         return math.prod(geometry.kernel)
-    rows, columns = even_windows(array_module(x), geometry, *x.shape[1:3], count_include_pad)
+    _, height, width, _ = x.shape
+    rows, columns = even_windows(array_module(x), geometry, height, width, count_include_pad)
     return (rows[:, 2, None, None] * columns[:, 2, None]).astype(x.dtype)
 
 
@@ -166,11 +167,20 @@ def mean_of_tiles(x: Array, geometry: Geometry) -> Pooled:
 
 @lru_cache(256)  # to make them takes as long as pooling a small image
 def windows_and_taps(
-    geometry: Geometry, height: int, width: int, count_include_pad: bool = True
+    geometry: Geometry, height: int, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For the loops: the windows of rows and of columns, and the offsets of taps from the first one."""
+    """For ``max_by_loops``."""
+    taps = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
+    return *even_windows(np, geometry, height, width, True), taps
+
+
+@lru_cache(256)
+def weighted_windows(
+    geometry: Geometry, height: int, width: int, count_include_pad: bool
+) -> tuple[Weighted, Weighted]:
+    """For ``sums_by_loops``."""
     rows, columns = even_windows(np, geometry, height, width, count_include_pad)
-    return rows, columns, np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
+    return of_equal_weights(rows), of_equal_weights(columns)
 
 
 def even_windows(

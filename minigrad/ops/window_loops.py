@@ -9,6 +9,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,34 +17,40 @@ from .. import loops
 from ..device import Array
 
 Pooled = tuple[Array, Callable[[Array], Array]]
-Weighted = tuple[np.ndarray, np.ndarray]  # the windows of an axis, and the weights of their pixels
+Weighted = tuple[np.ndarray, np.ndarray]  # the windows of an axis, and the weights of the pixels of each
+Tables = Callable[[], tuple[Any, ...]]  # called again by backward, so that no tape holds what is cached
 
 
-def max_by_loops(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, taps: np.ndarray) -> Pooled:
+def max_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
     """The maxima of windows, of which backward needs the number of the tap, a byte for up to 256 taps.
 
-    ``taps`` are the rows and columns of all taps from the first one of a window, in reading order.
+    ``windows`` gives those of rows and of columns, and the offsets of all taps from a window's first one, in
+    reading order.
     """
-    shape, y = x.shape, np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
+    (rows, columns, taps), shape = windows(), x.shape
+    y = np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
     winners = np.empty(y.shape, np.uint8 if len(taps) <= 256 else np.uint32)
     write_maxima(x, rows, columns, taps, y, winners)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty(shape, g.dtype)
-        write_gradient_of_maxima(g, winners, rows, columns, taps, d)
+        write_gradient_of_maxima(g, winners, *windows(), d)
         return d
 
     return y, to_x
 
 
-def sums_by_loops(x: np.ndarray, of_rows: Weighted, of_columns: Weighted) -> Pooled:
-    """The sums of windows, whose pixels have weights down the rows times those along the columns."""
-    (rows, down), (columns, across), shape = of_rows, of_columns, x.shape
-    down, across = down.astype(x.dtype), across.astype(x.dtype)
-    y = np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
+def sums_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
+    """The sums of windows, divided as their tables say; ``windows`` gives those of rows and of columns.
+
+    The weight of a pixel is that of its row in the window times that of its column.
+    """
+    (rows, down), (columns, across) = windows()
+    shape, y = x.shape, np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
     write_sums(x, rows, columns, down, across, y)
 
     def to_x(g: np.ndarray) -> np.ndarray:
+        (rows, down), (columns, across) = windows()
         d = np.empty(shape, g.dtype)
         write_gradient_of_sums(g, rows, columns, down, across, d)
         return d
@@ -51,10 +58,8 @@ def sums_by_loops(x: np.ndarray, of_rows: Weighted, of_columns: Weighted) -> Poo
     return y, to_x
 
 
-def means_by_loops(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Pooled:
-    """The sums of windows, divided by the elements of each."""
-    weighted = ((windows, np.ones((len(windows), longest(windows)))) for windows in (rows, columns))
-    return sums_by_loops(x, *weighted)
+def of_equal_weights(windows: np.ndarray) -> Weighted:
+    return windows, np.ones((len(windows), longest(windows)))
 
 
 def longest(windows: np.ndarray) -> int:
@@ -112,7 +117,7 @@ def write_sums(x: Array, rows: Array, columns: Array, down: Array, across: Array
         for i in range(len(rows)):
             of_tall[:] = 0
             for r in range(max(rows[i, 0], 0), rows[i, 1]):
-                weight, line = down[i, r - rows[i, 0]], x[n, r].reshape(-1)
+                weight, line = x.dtype.type(down[i, r - rows[i, 0]]), x[n, r].reshape(-1)
                 for e in range(len(line)):
                     of_tall[e] += weight * line[e]
             y[n, i] = 0
@@ -120,7 +125,7 @@ def write_sums(x: Array, rows: Array, columns: Array, down: Array, across: Array
                 for j in range(len(columns)):
                     s = columns[j, 0] + b
                     if 0 <= s < columns[j, 1]:
-                        weight = across[j, b]
+                        weight = x.dtype.type(across[j, b])
                         for c in range(channels):
                             y[n, i, j, c] += weight * tall[s, c]
             for j in range(len(columns)):
@@ -148,7 +153,7 @@ def write_gradient_of_sums(
                     for c in range(channels):
                         wide[s, c] += weight * g[n, i, j, c]
             for r in range(max(rows[i, 0], 0), rows[i, 1]):
-                weight, line = down[i, r - rows[i, 0]], d[n, r].reshape(-1)
+                weight, line = d.dtype.type(down[i, r - rows[i, 0]]), d[n, r].reshape(-1)
                 for e in range(len(line)):
                     line[e] += weight * of_wide[e]
 
