@@ -21,7 +21,7 @@ from ..tensor import Tensor
 from .elementwise import floating
 from .geometry import nchw, nhwc, pair
 from .pool import avg_pool2d, max_pool2d, shares_of_largest
-from .window_loops import Pooled, Weighted, longest, max_by_loops, of_equal_weights, sums_by_loops
+from .window_loops import Pooled, max_by_loops, means_by_loops
 
 Sizes = int | tuple[int | None, int | None]
 
@@ -69,7 +69,7 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     x = floating(x)
     if not loops.fit(x):
         return along_both_axes(mean_along, x, rows, columns)
-    y, to_x = sums_by_loops(nhwc(x), partial(weighted_windows, *x.shape[2:], rows, columns))
+    y, to_x = means_by_loops(nhwc(x), partial(windows, *x.shape[2:], rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -82,13 +82,13 @@ def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
 
 
 @lru_cache(256)
-def weighted_windows(height: int, width: int, rows: int, columns: int) -> tuple[Weighted, Weighted]:
-    """For ``sums_by_loops``."""
+def windows(height: int, width: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """For ``means_by_loops``."""
     down, across = (
         np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
         for n, count in ((height, rows), (width, columns))
     )
-    return of_equal_weights(down), of_equal_weights(across)
+    return down, across
 
 
 @lru_cache(256)
@@ -96,8 +96,8 @@ def windows_and_taps(
     height: int, width: int, rows: int, columns: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For ``max_by_loops``."""
-    (down, _), (across, _) = weighted_windows(height, width, rows, columns)
-    return down, across, np.array([*np.ndindex(longest(down), longest(across))])
+    down, across = windows(height, width, rows, columns)
+    return down, across, np.array([*np.ndindex(down[:, 2].max(), across[:, 2].max())])
 
 
 def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:

@@ -19,7 +19,7 @@ from ..op import OpResult, op
 from .elementwise import floating
 from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
 from .pool_kernels import MOST_PLACES, max_of_places
-from .window_loops import Pooled, Weighted, max_by_loops, of_equal_weights, sums_by_loops
+from .window_loops import Pooled, max_by_loops, means_by_loops
 
 Place = tuple[slice, ...]
 
@@ -54,7 +54,7 @@ def lowest(x: Array) -> float:
 
 def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
     """Any windows on (N, H, W, C) images: the readable form."""
-    xp, padded = array_module(x), bordered(x, geometry, lowest(x))
+    xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
@@ -64,7 +64,7 @@ def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
         d = xp.zeros(padded.shape, g.dtype)
         for place, share in zip(places, shares_of_largest(g, padded, places), strict=True):
             d[place] += share
-        return without_border(d, x, geometry)
+        return without_border(d, shape, geometry)
 
     return y, to_x
 
@@ -80,9 +80,9 @@ def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array
         yield xp.where(taker == i, g, 0)
 
 
-def without_border(d: Array, x: Array, geometry: Geometry) -> Array:
-    """The part of ``d``, images with the border of ``geometry``, that is like x."""
-    (ph, pw), (_, height, width, _) = geometry.padding, x.shape
+def without_border(d: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
+    """The images of this shape in ``d``, which have the border of ``geometry``."""
+    (ph, pw), (_, height, width, _) = geometry.padding, shape
     return d[:, ph : ph + height, pw : pw + width]
 
 
@@ -90,10 +90,10 @@ def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
     """One kernel each way where windows are small, and more where they overlap."""
     if math.prod(geometry.kernel) > MOST_PLACES:
         return max_of_windows(x, geometry)
-    padded = bordered(x, geometry, lowest(x))
+    shape, padded = x.shape, bordered(x, geometry, lowest(x))
     apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
     y, to_padded = max_of_places(padded, windows(x, geometry), apart)
-    return y, (lambda g: without_border(to_padded(g), x, geometry))
+    return y, (lambda g: without_border(to_padded(g), shape, geometry))
 
 
 @op
@@ -113,8 +113,7 @@ def avg_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
     if loops.fit(images):
-        windows = partial(weighted_windows, geometry, *x.shape[2:], count_include_pad)
-        y, to_x = sums_by_loops(images, windows)
+        y, to_x = means_by_loops(images, partial(host_windows, geometry, *x.shape[2:], count_include_pad))
     elif are_tiles(geometry, *x.shape[2:]):
         y, to_x = mean_of_tiles(images, geometry)
     else:
@@ -125,14 +124,14 @@ def avg_pool2d(
 def mean_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Pooled:
     """Any windows on (N, H, W, C) images: the readable form."""
     padded, places = bordered(x, geometry), windows(x, geometry)
-    divisor = elements_of_windows(x, geometry, count_include_pad)
+    divisor, shape, of_padded = elements_of_windows(x, geometry, count_include_pad), x.shape, padded.shape
     y = sum(padded[place] for place in places) / divisor
 
     def to_x(g: Array) -> Array:
-        d, share = array_module(g).zeros(padded.shape, g.dtype), g / divisor
+        d, share = array_module(g).zeros(of_padded, g.dtype), g / divisor
         for place in places:
             d[place] += share
-        return without_border(d, x, geometry)
+        return without_border(d, shape, geometry)
 
     return y, to_x
 
@@ -154,13 +153,14 @@ def are_tiles(geometry: Geometry, height: int, width: int) -> bool:
 
 def mean_of_tiles(x: Array, geometry: Geometry) -> Pooled:
     """Windows that are tiles: each element gets the gradient of one window, and nothing is added."""
-    xp, (n, height, width, channels), (kh, kw) = array_module(x), x.shape, geometry.kernel
+    xp, shape, (kh, kw) = array_module(x), x.shape, geometry.kernel
+    n, height, width, channels = shape
     tiles = n, height // kh, kh, width // kw, kw, channels
     y = x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype)
 
     def to_x(g: Array) -> Array:
         share = (g / (kh * kw))[:, :, None, :, None]
-        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(x.shape)
+        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(shape)
 
     return y, to_x
 
@@ -175,12 +175,11 @@ def windows_and_taps(
 
 
 @lru_cache(256)
-def weighted_windows(
+def host_windows(
     geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[Weighted, Weighted]:
-    """For ``sums_by_loops``."""
-    rows, columns = even_windows(np, geometry, height, width, count_include_pad)
-    return of_equal_weights(rows), of_equal_weights(columns)
+) -> tuple[np.ndarray, np.ndarray]:
+    """For ``means_by_loops``."""
+    return even_windows(np, geometry, height, width, count_include_pad)
 
 
 def even_windows(

@@ -1,8 +1,8 @@
-"""Loops over windows on images (N, H, W, C): their maxima, their weighted sums, and both gradients.
+"""Loops over windows on images (N, H, W, C): their maxima, their means, and the gradients of both.
 
 The windows of an axis are a table, (count, 3): the first pixel of each, the one behind its last, and what a
 sum is divided by. A window may begin before the image, and ends with it: no copy of the image gets a border.
-Pools and adaptive pools differ only in their tables, and so do means and blends of neighbouring pixels.
+Pools and adaptive pools differ only in their tables.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
 """
 
@@ -17,7 +17,6 @@ from .. import loops
 from ..device import Array
 
 Pooled = tuple[Array, Callable[[Array], Array]]
-Weighted = tuple[np.ndarray, np.ndarray]  # the windows of an axis, and the weights of the pixels of each
 Tables = Callable[[], tuple[Any, ...]]  # called again by backward, so that no tape holds what is cached
 
 
@@ -40,31 +39,18 @@ def max_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
     return y, to_x
 
 
-def sums_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
-    """The sums of windows, divided as their tables say; ``windows`` gives those of rows and of columns.
-
-    The weight of a pixel is that of its row in the window times that of its column.
-    """
-    (rows, down), (columns, across) = windows()
-    shape, y = x.shape, np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
-    write_sums(x, rows, columns, down, across, y)
+def means_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
+    """The sums of windows, each divided as its tables say; ``windows`` gives those of rows and of columns."""
+    (rows, columns), shape = windows(), x.shape
+    y = np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
+    write_means(x, rows, columns, y)
 
     def to_x(g: np.ndarray) -> np.ndarray:
-        (rows, down), (columns, across) = windows()
         d = np.empty(shape, g.dtype)
-        write_gradient_of_sums(g, rows, columns, down, across, d)
+        write_gradient_of_means(g, *windows(), d)
         return d
 
     return y, to_x
-
-
-def of_equal_weights(windows: np.ndarray) -> Weighted:
-    return windows, np.ones((len(windows), longest(windows)))
-
-
-def longest(windows: np.ndarray) -> int:
-    """The pixels of the longest window."""
-    return int((windows[:, 1] - windows[:, 0]).max())
 
 
 @loops.compiled
@@ -108,26 +94,25 @@ def write_gradient_of_maxima(
 
 
 @loops.compiled
-def write_sums(x: Array, rows: Array, columns: Array, down: Array, across: Array, y: Array) -> None:
+def write_means(x: Array, rows: Array, columns: Array, y: Array) -> None:
     """Sums down the columns first, of whole rows of an image, and then along the rows."""
     samples, _, width, channels = x.shape
-    tall = np.empty((width, channels), x.dtype)
+    tall, longest = np.empty((width, channels), x.dtype), (columns[:, 1] - columns[:, 0]).max()
     of_tall = tall.reshape(-1)
     for n in range(samples):
         for i in range(len(rows)):
             of_tall[:] = 0
             for r in range(max(rows[i, 0], 0), rows[i, 1]):
-                weight, line = x.dtype.type(down[i, r - rows[i, 0]]), x[n, r].reshape(-1)
+                line = x[n, r].reshape(-1)
                 for e in range(len(line)):
-                    of_tall[e] += weight * line[e]
+                    of_tall[e] += line[e]
             y[n, i] = 0
-            for b in range(across.shape[1]):
+            for b in range(longest):
                 for j in range(len(columns)):
                     s = columns[j, 0] + b
                     if 0 <= s < columns[j, 1]:
-                        weight = x.dtype.type(across[j, b])
                         for c in range(channels):
-                            y[n, i, j, c] += weight * tall[s, c]
+                            y[n, i, j, c] += tall[s, c]
             for j in range(len(columns)):
                 divisor = x.dtype.type(rows[i, 2] * columns[j, 2])
                 if divisor > 1:
@@ -136,9 +121,7 @@ def write_sums(x: Array, rows: Array, columns: Array, down: Array, across: Array
 
 
 @loops.compiled
-def write_gradient_of_sums(
-    g: Array, rows: Array, columns: Array, down: Array, across: Array, d: Array
-) -> None:
+def write_gradient_of_means(g: Array, rows: Array, columns: Array, d: Array) -> None:
     samples, _, width, channels = d.shape
     wide = np.empty((width, channels), d.dtype)
     of_wide = wide.reshape(-1)
@@ -147,30 +130,12 @@ def write_gradient_of_sums(
         for i in range(len(rows)):
             of_wide[:] = 0
             for j in range(len(columns)):
-                first, stop, divisor = columns[j, 0], columns[j, 1], rows[i, 2] * columns[j, 2]
+                first, stop = columns[j, 0], columns[j, 1]
+                share = d.dtype.type(1 / (rows[i, 2] * columns[j, 2]))
                 for s in range(max(first, 0), stop):
-                    weight = d.dtype.type(across[j, s - first] / divisor)
                     for c in range(channels):
-                        wide[s, c] += weight * g[n, i, j, c]
+                        wide[s, c] += share * g[n, i, j, c]
             for r in range(max(rows[i, 0], 0), rows[i, 1]):
-                weight, line = d.dtype.type(down[i, r - rows[i, 0]]), d[n, r].reshape(-1)
+                line = d[n, r].reshape(-1)
                 for e in range(len(line)):
-                    line[e] += weight * of_wide[e]
-
-
-@loops.compiled
-def write_pixels(x: Array, rows: Array, columns: Array, y: Array) -> None:
-    """The pixels in these rows and columns; a row that is there already is copied as a whole."""
-    samples, _, _, channels = x.shape
-    for n in range(samples):
-        for i in range(len(rows)):
-            r = rows[i]
-            if i > 0 and r == rows[i - 1]:
-                before, line = y[n, i - 1].reshape(-1), y[n, i].reshape(-1)
-                for e in range(len(line)):
-                    line[e] = before[e]
-            else:
-                for j in range(len(columns)):
-                    s = columns[j]
-                    for c in range(channels):
-                        y[n, i, j, c] = x[n, r, s, c]
+                    line[e] += of_wide[e]
