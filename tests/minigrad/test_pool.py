@@ -13,7 +13,7 @@ from minigrad.ops import pool
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.window_loops import max_by_loops
 from minigrad.testing import on_device
-from tests.minigrad import op_laws
+from tests.minigrad import op_laws, window_laws
 
 
 @st.composite
@@ -60,6 +60,12 @@ def test_pooling_of_windows_whose_taps_have_no_numbers_of_a_byte(seed, kernel, s
     g = array_module(x).ones_like(y)
     assert np.array_equal(to_host(y), to_host(expected))
     assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
+
+
+@pytest.mark.skipif(not (loops.available() or on_gpu(on_device(0.0))), reason="Numba is not installed")
+@pytest.mark.parametrize(("op", "bytes_each"), [(ops.max_pool2d, 1), (ops.avg_pool2d, 0)])
+def test_a_pool_holds_a_byte_for_each_maximum(op, bytes_each):
+    window_laws.pool_holds(op, np.random.default_rng(0).normal(size=(2, 3, 8, 8)), bytes_each)
 
 
 @given(tilings(), st.integers(1, 2))
