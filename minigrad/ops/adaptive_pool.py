@@ -69,7 +69,7 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     x = floating(x)
     if not loops.fit(x):
         return along_both_axes(mean_along, x, rows, columns)
-    y, to_x = means_by_loops(nhwc(x), partial(windows, *x.shape[2:], rows, columns))
+    y, to_x = means_by_loops(nhwc(x), partial(tables_of_means, *x.shape[2:], rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -77,13 +77,13 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     if not loops.fit(x):
         return along_both_axes(largest_along, x, rows, columns)
-    y, to_x = max_by_loops(nhwc(x), partial(windows_and_taps, *x.shape[2:], rows, columns))
+    y, to_x = max_by_loops(nhwc(x), partial(tables_and_taps, *x.shape[2:], rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 @lru_cache(256)
-def windows(height: int, width: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """For ``means_by_loops``."""
+def tables_of_means(height: int, width: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The windows of rows and of columns, for ``means_by_loops``."""
     down, across = (
         np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
         for n, count in ((height, rows), (width, columns))
@@ -92,11 +92,11 @@ def windows(height: int, width: int, rows: int, columns: int) -> tuple[np.ndarra
 
 
 @lru_cache(256)
-def windows_and_taps(
+def tables_and_taps(
     height: int, width: int, rows: int, columns: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For ``max_by_loops``."""
-    down, across = windows(height, width, rows, columns)
+    """The same, and how far each tap is from the first one of its window, for ``max_by_loops``."""
+    down, across = tables_of_means(height, width, rows, columns)
     return down, across, np.array([*np.ndindex(down[:, 2].max(), across[:, 2].max())])
 
 

@@ -41,7 +41,7 @@ def max_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
     if loops.fit(images):
-        y, to_x = max_by_loops(images, partial(windows_and_taps, geometry, *x.shape[2:]))
+        y, to_x = max_by_loops(images, partial(tables_and_taps, geometry, *x.shape[2:]))
     else:
         y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
@@ -113,7 +113,7 @@ def avg_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
     if loops.fit(images):
-        y, to_x = means_by_loops(images, partial(host_windows, geometry, *x.shape[2:], count_include_pad))
+        y, to_x = means_by_loops(images, partial(tables_of_means, geometry, *x.shape[2:], count_include_pad))
     elif are_tiles(geometry, *x.shape[2:]):
         y, to_x = mean_of_tiles(images, geometry)
     else:
@@ -141,7 +141,7 @@ def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -
     if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
         return math.prod(geometry.kernel)
     _, height, width, _ = x.shape
-    rows, columns = even_windows(array_module(x), geometry, height, width, count_include_pad)
+    rows, columns = window_tables(array_module(x), geometry, height, width, count_include_pad)
     return (rows[:, 2, None, None] * columns[:, 2, None]).astype(x.dtype)
 
 
@@ -166,37 +166,32 @@ def mean_of_tiles(x: Array, geometry: Geometry) -> Pooled:
 
 
 @lru_cache(256)  # to make them takes as long as pooling a small image
-def windows_and_taps(
-    geometry: Geometry, height: int, width: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For ``max_by_loops``."""
-    taps = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
-    return *even_windows(np, geometry, height, width, True), taps
+def tables_of_means(
+    geometry: Geometry, height: int, width: int, count_include_pad: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The windows of rows and of columns, for ``means_by_loops``."""
+    return window_tables(np, geometry, height, width, count_include_pad)
 
 
 @lru_cache(256)
-def host_windows(
-    geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """For ``means_by_loops``."""
-    return even_windows(np, geometry, height, width, count_include_pad)
+def tables_and_taps(geometry: Geometry, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, and how far each tap is from the first one of its window, for ``max_by_loops``."""
+    taps = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
+    return *window_tables(np, geometry, height, width, count_include_pad=True), taps
 
 
-def even_windows(
+def window_tables(
     xp: ModuleType, geometry: Geometry, height: int, width: int, count_include_pad: bool
 ) -> tuple[Array, Array]:
-    """The windows of rows and of columns: (first pixel, end on the image, elements that count in a mean)."""
-    kernel, stride, padding, dilation, *_ = geometry
-    axes = zip(
-        geometry.output(height, width), (height, width), kernel, stride, padding, dilation, strict=True
-    )
-    windows = []
-    for count, n, kernel, stride, padding, dilation in axes:
+    """Of rows and of columns, for each window: first pixel, end on the image, pixels that count in a mean."""
+    tables = []
+    for axis, (n, count) in enumerate(zip((height, width), geometry.output(height, width), strict=True)):
+        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
         first, border = xp.arange(count) * stride - padding, padding if count_include_pad else 0
         stop = first + dilation * (kernel - 1) + 1
-        elements = xp.minimum(stop, n + border) - xp.maximum(first, -border)
-        windows.append(xp.stack([first, xp.minimum(stop, n), elements], axis=1))
-    rows, columns = windows
+        counted = xp.minimum(stop, n + border) - xp.maximum(first, -border)
+        tables.append(xp.stack([first, xp.minimum(stop, n), counted], axis=1))
+    rows, columns = tables
     return rows, columns
 
 

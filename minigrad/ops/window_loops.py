@@ -20,34 +20,34 @@ Pooled = tuple[Array, Callable[[Array], Array]]
 Tables = Callable[[], tuple[Any, ...]]  # called again by backward, so that no tape holds what is cached
 
 
-def max_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
+def max_by_loops(x: np.ndarray, tables: Tables) -> Pooled:
     """The maxima of windows, of which backward needs the number of the tap, a byte for up to 256 taps.
 
-    ``windows`` gives those of rows and of columns, and the offsets of all taps from a window's first one, in
+    ``tables`` gives those of rows and of columns, and the offsets of all taps from a window's first one, in
     reading order.
     """
-    (rows, columns, taps), shape = windows(), x.shape
+    (rows, columns, taps), shape = tables(), x.shape
     y = np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
     winners = np.empty(y.shape, np.uint8 if len(taps) <= 256 else np.uint32)
     write_maxima(x, rows, columns, taps, y, winners)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty(shape, g.dtype)
-        write_gradient_of_maxima(g, winners, *windows(), d)
+        write_gradient_of_maxima(g, winners, *tables(), d)
         return d
 
     return y, to_x
 
 
-def means_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
-    """The sums of windows, each divided as its tables say; ``windows`` gives those of rows and of columns."""
-    (rows, columns), shape = windows(), x.shape
+def means_by_loops(x: np.ndarray, tables: Tables) -> Pooled:
+    """The sums of windows, each divided as its tables say; ``tables`` gives those of rows and of columns."""
+    (rows, columns), shape = tables(), x.shape
     y = np.empty((len(x), len(rows), len(columns), x.shape[3]), x.dtype)
     write_means(x, rows, columns, y)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty(shape, g.dtype)
-        write_gradient_of_means(g, *windows(), d)
+        write_gradient_of_means(g, *tables(), d)
         return d
 
     return y, to_x
@@ -55,7 +55,10 @@ def means_by_loops(x: np.ndarray, windows: Tables) -> Pooled:
 
 @loops.compiled
 def write_maxima(x: Array, rows: Array, columns: Array, taps: Array, y: Array, winners: Array) -> None:
-    """The first largest of each window or its last NaN; tap 0 is the first, also where it is no pixel."""
+    """The first largest of each window or its last NaN; tap 0 is the first, also where it is no pixel.
+
+    One tap of all windows in a row, then the next: a processor waits for a number that it has just written.
+    """
     samples, _, _, channels = x.shape
     for n in range(samples):
         for i in range(len(rows)):
@@ -71,7 +74,7 @@ def write_maxima(x: Array, rows: Array, columns: Array, taps: Array, y: Array, w
                                 value, top, winner = x[n, r, s, c], y[n, i, j, c], winners[n, i, j, c]
                                 larger = (value > top) | (value != value)
                                 y[n, i, j, c] = value if larger else top
-                                winners[n, i, j, c] = winner + larger * (k - winner)  # without a branch
+                                winners[n, i, j, c] = winner + larger * (k - winner)  # no branch to predict
 
 
 @loops.compiled

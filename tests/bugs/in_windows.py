@@ -264,7 +264,7 @@ BUGS = [
     Bug("a pool holds a word for each maximum", WINDOW_LOOPS, "np.uint8 if len(taps) <= 256 else np.uint32",
         "np.uint32", a_pool_holds_a_byte_for_each_maximum, "the tape holds"),
     Bug("the gradient holds the images", WINDOW_LOOPS,
-        "write_gradient_of_means(g, *windows(), d)", "write_gradient_of_means(g, *windows(), d + 0 * x)",
+        "write_gradient_of_means(g, *tables(), d)", "write_gradient_of_means(g, *tables(), d + 0 * x)",
         a_pool_holds_a_byte_for_each_maximum, "the tape holds"),
     Bug("all windows of a row have the first one's divisor", WINDOW_LOOPS,
         "divisor = x.dtype.type(rows[i, 2] * columns[j, 2])",
