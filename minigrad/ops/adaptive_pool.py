@@ -8,7 +8,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -66,18 +66,19 @@ def even_windows(windows: list[slice]) -> tuple[int, int] | None:
 
 @op
 def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
-    x = floating(x)
+    x, (_, _, height, width) = floating(x), x.shape
     if not loops.fit(x):
         return along_both_axes(mean_along, x, rows, columns)
-    y, to_x = means_by_loops(nhwc(x), partial(tables_of_means, *x.shape[2:], rows, columns))
+    y, to_x = means_by_loops(nhwc(x), lambda: tables_of_means(height, width, rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 @op
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
+    _, _, height, width = x.shape
     if not loops.fit(x):
         return along_both_axes(largest_along, x, rows, columns)
-    y, to_x = max_by_loops(nhwc(x), partial(tables_and_taps, *x.shape[2:], rows, columns))
+    y, to_x = max_by_loops(nhwc(x), lambda: tables_and_taps(height, width, rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 

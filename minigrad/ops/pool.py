@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import ModuleType
 
 import numpy as np
@@ -40,8 +40,9 @@ def max_pool2d(
     reading order, or to the last NaN, as in PyTorch.
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
+    _, _, height, width = x.shape
     if loops.fit(images):
-        y, to_x = max_by_loops(images, partial(tables_and_taps, geometry, *x.shape[2:]))
+        y, to_x = max_by_loops(images, lambda: tables_and_taps(geometry, height, width))
     else:
         y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
@@ -112,9 +113,10 @@ def avg_pool2d(
     may stand out of the images and their padding; what is there does not count.
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
+    _, _, height, width = x.shape
     if loops.fit(images):
-        y, to_x = means_by_loops(images, partial(tables_of_means, geometry, *x.shape[2:], count_include_pad))
-    elif are_tiles(geometry, *x.shape[2:]):
+        y, to_x = means_by_loops(images, lambda: tables_of_means(geometry, height, width, count_include_pad))
+    elif are_tiles(geometry, height, width):
         y, to_x = mean_of_tiles(images, geometry)
     else:
         y, to_x = mean_of_windows(images, geometry, count_include_pad)
